@@ -15,6 +15,7 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
 from django.conf import settings  # noqa: E402
 
+from controlplane.http.api_throttle import ApiThrottle  # noqa: E402
 from controlplane.http.body_limit import BodyLimit  # noqa: E402
 from controlplane.http.one_thread import OneThread  # noqa: E402
 from runs.host_api.sync_route import SyncRoute  # noqa: E402
@@ -41,7 +42,7 @@ class SameOrigin:
 
 application = ProtocolTypeRouter(
     {
-        "http": SyncRoute(BodyLimit(OneThread())),
+        "http": SyncRoute(ApiThrottle(BodyLimit(OneThread()))),
         "websocket": SameOrigin(AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))),
     }
 )

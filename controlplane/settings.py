@@ -207,5 +207,8 @@ LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
 MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
 MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
 """Each user's limits of active and queued runs, unless the Users page sets others; 0: no limit."""
+API_PER_SECOND = whole("CONTROLPLANE_API_PER_SECOND", 20)
+"""Requests to /api/v1/ that a token, or an address without one, may send to each web process; five times as many at
+once."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
 """How often an open websocket checks that its user is still signed in."""

@@ -7,7 +7,11 @@ from typing import TypeVar
 
 from django.db import IntegrityError, models, transaction
 
+from controlplane.accounts.models import User
+from runs.models import Run
+from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
+from runs.spec import LaunchRequest
 
 M = TypeVar("M", bound=models.Model)
 
@@ -28,3 +32,14 @@ def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tu
         if key and (first := rows.filter(launch_key=key).first()):
             return first, False
         raise
+
+
+def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Run, bool]:
+    """Launch a run; with the key of an earlier launch, that run and False."""
+
+    def make() -> Run:
+        run = launching.submit(request, user=user)
+        Run.objects.filter(pk=run.pk).update(launch_key=key)
+        return run
+
+    return once(Run.objects.all(), key, make)

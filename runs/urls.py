@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.urls import path
+from django.urls import include, path
 
 from runs.alerts import views as alerts_views
+from runs.api import application as people_api
 from runs.compare import views as compare_views
 from runs.completions import views as completions_views
 from runs.evaluations import views as evaluation_views
@@ -169,6 +170,8 @@ urlpatterns = [
     path("hardware/trials/new/", trial_views.trial_new, name="trial_new"),
     path("hardware/trials/<int:trial_id>/", trial_views.trial, name="trial"),
     path("hardware/trials/<int:trial_id>/stop", trial_views.trial_stop, name="trial_stop"),
+    # The API for people's programs
+    path("api/v1/", include(people_api.urlpatterns)),
     # The host API
     path("api/attempts/<slug:attempt_id>/claim", host_api_views.claim, name="api_claim"),
     path("api/attempts/<slug:attempt_id>/dataset", host_api_views.dataset, name="api_dataset"),

@@ -8,7 +8,8 @@ from django import forms
 from django.contrib.auth.forms import UsernameField
 from django.contrib.auth.password_validation import validate_password
 
-from controlplane.accounts.models import Role, User
+from controlplane.accounts import api_tokens
+from controlplane.accounts.models import ApiScope, Role, User
 
 
 def _password(label: str, kind: str, help_text: str = "") -> forms.CharField:
@@ -31,7 +32,7 @@ class PasswordForm(forms.Form):
     new = _password(
         "New password",
         "new-password",
-        "At least 10 characters. You will be signed out everywhere else.",
+        "At least 10 characters. You will be signed out everywhere else, and your API tokens will be revoked.",
     )
     again = _password("New password again", "new-password")
 
@@ -82,3 +83,32 @@ class LimitsForm(forms.ModelForm):  # type: ignore[type-arg]  # as above
     class Meta:
         model = User
         fields = ("max_running", "max_queued")
+
+
+class ApiTokenForm(forms.Form):
+    name = forms.CharField(
+        label="Name",
+        max_length=api_tokens.LONGEST_NAME,
+        help_text="What it is for, such as “laptop” or “nightly training”.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    scope = forms.ChoiceField(
+        label="It may",
+        help_text="Reading includes completions and logs. If your role is lowered, your tokens can do less, too.",
+    )
+    days = forms.TypedChoiceField(
+        label="Valid for", coerce=int, initial=30, choices=[(days, f"{days} days") for days in api_tokens.DAYS]
+    )
+
+    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        within = api_tokens.SCOPES[user.role]
+        labels = {
+            ApiScope.READ: "Read",
+            ApiScope.OPERATE: "Read, launch, stop and upload",
+            ApiScope.ADMIN: "Everything an admin may do",
+        }
+        self.fields["scope"].choices = [(scope, labels[scope]) for scope in ApiScope if scope in within]  # type: ignore[attr-defined]
+
+    def clean_name(self) -> str:
+        return " ".join(str(self.cleaned_data["name"]).split())

@@ -48,6 +48,50 @@ class SignInLink(models.Model):
     used_at = models.DateTimeField(null=True)
 
 
+class ApiScope(models.TextChoices):
+    READ = "read", "Read"
+    OPERATE = "operate", "Operate"
+    ADMIN = "admin", "Administer"
+
+
+class ApiToken(models.Model):
+    """A personal token for the API. Only its hash is stored; `api_tokens` decides what it may do."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=80)
+    token_hash = models.CharField(max_length=64, unique=True)
+    scope = models.CharField(max_length=10, choices=ApiScope.choices, default=ApiScope.READ)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at", "-pk")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ApiTokenAct(models.Model):
+    """What was done to a token, or with it: made, revoked, and each request for a change."""
+
+    token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="acts")
+    at = models.DateTimeField()
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    what = models.CharField(max_length=200)
+    """`made`, `revoked`, or a request: `POST /api/v1/runs`."""
+    status = models.PositiveSmallIntegerField(null=True)
+    """The answer to a request."""
+    address = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return self.what
+
+
 class FailedSignIn(models.Model):
     """A wrong password, kept while it counts against further guesses."""
 

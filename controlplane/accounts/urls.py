@@ -1,6 +1,6 @@
 from django.urls import path
 
-from controlplane.accounts import users, views
+from controlplane.accounts import api_token_views, users, views
 
 urlpatterns = [
     path("healthz", views.health, name="health"),
@@ -10,6 +10,8 @@ urlpatterns = [
     path("password/", views.password, name="password"),
     path("password/set/", views.password, name="set_password"),
     path("settings/", views.settings, name="settings"),
+    path("settings/tokens/", api_token_views.tokens, name="api_tokens"),
+    path("settings/tokens/<int:token_id>/revoke/", api_token_views.revoke, name="api_token_revoke"),
     path("users/", users.users, name="users"),
     path("users/<int:user_id>/role/", users.role, name="user_role"),
     path("users/<int:user_id>/active/", users.active, name="user_active"),

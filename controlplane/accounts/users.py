@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.accounts import onetime
+from controlplane.accounts import api_tokens, onetime
 from controlplane.accounts.forms import LimitsForm, NewUserForm, RoleForm
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.roles import admin_required, person
@@ -49,7 +49,8 @@ def role(request: HttpRequest, user_id: int) -> HttpResponse:
 @admin_required
 @require_POST
 def active(request: HttpRequest, user_id: int) -> HttpResponse:
-    """Disable or enable an account. A disabled user's sessions are refused from the next request on."""
+    """Disable or enable an account. A disabled user's sessions are refused from the next request on, and
+    their API tokens are revoked for good."""
     activate = request.POST.get("active") == "1"
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)
@@ -60,6 +61,8 @@ def active(request: HttpRequest, user_id: int) -> HttpResponse:
         user.is_active = activate
         user.save(update_fields=["is_active"])
         user.sign_in_links.all().delete()
+        if not activate:
+            api_tokens.revoke(user.api_tokens.all(), person(request))
     sign_in_changed.send(User, user_id=user.pk)
     return redirect("users")
 

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST, require_safe
 
-from controlplane.accounts import onetime, throttle
+from controlplane.accounts import api_tokens, onetime, throttle
 from controlplane.accounts.forms import PasswordForm, SignInForm
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
@@ -110,7 +110,8 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 @require_http_methods(["GET", "POST"])
 def password(request: HttpRequest) -> HttpResponse:
-    """Set or change the password. The user's other sessions end, because their hash no longer matches."""
+    """Set or change the password. The user's other sessions end, because their hash no longer matches; so do API
+    tokens, because whoever knew the old password may have made some."""
     user = person(request)
     address = request.META.get("REMOTE_ADDR", "")
     form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
@@ -122,9 +123,11 @@ def password(request: HttpRequest) -> HttpResponse:
         throttle.forget(user.username, address)
         request.session.pop(BY_LINK_AT, None)
         user.sign_in_links.all().delete()
+        revoked = api_tokens.revoke(user.api_tokens.all(), user)
         update_session_auth_hash(request, user)
         sign_in_changed.send(User, user_id=user.pk)
-        messages.success(request, "Your password is set. You were signed out everywhere else.")
+        ended = " Your API tokens were revoked." if revoked else ""
+        messages.success(request, f"Your password is set. You were signed out everywhere else.{ended}")
         return redirect("settings" if "current" in form.fields else "runs")
     elif guess is not None and not form.has_error("current", "wrong"):
         guess.delete()

@@ -27,6 +27,7 @@ from workers.contract import (
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
+OF_A_JOB = ("check_groups", "job")
 WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "eval_rewards", "keep_best", "start_from")
 
 
@@ -72,6 +73,9 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _episodes(reading, _mapping(reading, value, key))
         elif key == "limits":
             _limits(reading, _mapping(reading, value, key))
+        elif key in OF_A_JOB:
+            if value:
+                reading.note(Verdict.LEFT_OUT, key, "Only learnability checks and jobs have it.")
         elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
             reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
     return reading

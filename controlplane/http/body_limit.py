@@ -1,8 +1,8 @@
 """Enforces the size limit of request bodies while they arrive.
 
 Django's ASGI handler writes a whole body to disk before its own limits apply, for everyone. So this limit comes first:
-small in general, large only for uploads by operators and for requests with the token of an attempt (an HMAC, checked
-without the database) or a host.
+small in general, large only for uploads by operators, with a session or an API token, and for requests with the token
+of an attempt (an HMAC, checked without the database) or a host.
 Async because it is ASGI; it does no other work.
 """
 
@@ -22,7 +22,8 @@ from django.contrib.auth import get_user
 from django.db import Error
 from django.http import HttpRequest
 
-from controlplane.accounts.models import User
+from controlplane.accounts import api_tokens
+from controlplane.accounts.models import ApiScope, User
 from controlplane.http import outage
 from controlplane.http.tokens import attempt_token_fits
 from controlplane.joining import credentials
@@ -41,6 +42,7 @@ ENVELOPE = 2**20
 _ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
 _TOKENIZER = re.compile(r"/api/hosts/([^/]+)/inspections/\d+/tokenizer")
 _UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
+_API_UPLOAD = re.compile(r"/api/v1/datasets/(\d+/)?upload")
 
 
 class BodyLimit:
@@ -103,7 +105,14 @@ async def _limit(scope: Message) -> int:
         return TOKENIZER_LIMIT
     if _UPLOAD.fullmatch(path) and await database_sync_to_async(_may_upload)(scope):
         return int(settings.DATASET_MAX_BYTES) + ENVELOPE
+    if _API_UPLOAD.fullmatch(path) and await database_sync_to_async(_token_may_upload)(_bearer(scope)):
+        return int(settings.DATASET_MAX_BYTES) + ENVELOPE
     return SMALL
+
+
+def _token_may_upload(text: str) -> bool:
+    token = api_tokens.find(text)
+    return token is not None and api_tokens.allows(token, ApiScope.OPERATE)
 
 
 def _may_upload(scope: Message) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from django.forms import BaseForm
 from django.http import QueryDict
 
 from controlplane.hardware.models import HardwareProfile
@@ -122,7 +123,7 @@ def _environment_changed(run: Run) -> Iterator[str]:
         yield f"There is a newer version of its environment, {newest}: the clone has v{version.number}, as the run had."
 
 
-def as_sent(form: LaunchForm) -> dict[str, Any]:
+def as_sent(form: BaseForm) -> dict[str, Any]:
     """The form's initial values as a browser would send them."""
     sent: dict[str, Any] = {}
     for bound in form:

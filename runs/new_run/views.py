@@ -20,7 +20,7 @@ from controlplane.hardware.memory_bars import MemoryView, view
 from controlplane.hardware.models import ModelInspection
 from controlplane.http.streams import file_answer
 from runs import checkpoints, preflight, queries
-from runs.idempotency import once
+from runs.idempotency import launch_once
 from runs.models import Run
 from runs.new_run import drafting, fixing, past_runs, prefill
 from runs.new_run import dry_run as new_run_dry_run
@@ -39,7 +39,6 @@ from runs.new_run.forms import LaunchForm
 from runs.preflight import choosing, estimating
 from runs.preflight.limits import LOGGED
 from runs.run_page import diagnosis
-from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
 from workers.contract import ContractError
@@ -119,7 +118,7 @@ def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
             return page(request, form, clone_of=run, draft_check=draft_check, findings=findings, status=422)
         rows = run.dataset_version.rows - run.dataset_version.validation_rows
         wanted = replace(draft_check.request, kind=CHECK, check_groups=rows)
-        check, fresh = _once(wanted, user, f"every-{run.pk}")
+        check, fresh = launch_once(wanted, user, f"every-{run.pk}")
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be checked: {error}")
         return redirect("learnability", run.pk)
@@ -251,16 +250,7 @@ def findings_of(form: LaunchForm, draft_check: Checked) -> list[preflight.Findin
 
 def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, bool]:
     """Launch a run; a page submitted twice returns the existing run and False."""
-    return _once(request, user, _launch_key(form, user, request.kind))
-
-
-def _once(request: LaunchRequest, user: User, key: str | None) -> tuple[Run, bool]:
-    def make() -> Run:
-        run = launching.submit(request, user=user)
-        Run.objects.filter(pk=run.pk).update(launch_key=key)
-        return run
-
-    return once(Run.objects.all(), key, make)
+    return launch_once(request, user, _launch_key(form, user, request.kind))
 
 
 def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:

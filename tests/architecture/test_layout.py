@@ -14,6 +14,7 @@ from controlplane.serving.embedded import BASE_DIR as ROOT
 FOLDERS = {"controlplane", "runs", "workers", "frontend", "docker", "tests", ".ci"}
 FILES = {
     "manage.py",
+    "grpoctl",
     "README.md",
     "CHANGELOG.md",
     "LICENSE",

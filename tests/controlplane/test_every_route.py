@@ -15,13 +15,14 @@ from django.conf import settings
 from django.test import Client
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve, reverse
 
-from controlplane.accounts.models import Role
+from controlplane.accounts.models import ApiScope, Role
 from controlplane.datasets.models import Corpus, CorpusVersion
 from controlplane.hardware.models import ModelInspection
 from controlplane.joining import codes
 from controlplane.references.models import ReferenceCheck
 from runs import checkpoints
 from runs.alerts.delivery import queue_test
+from runs.api import application
 from runs.host_api import ingest, uploads
 from runs.jobs import archives, archiving
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
@@ -29,8 +30,22 @@ from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
 from tests.controlplane.environments.environments import an_environment
 from tests.controlplane.people import make_user, signed_in
-from tests.controlplane.route_rules import ACT, ADMIN, CODE, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
+from tests.controlplane.route_rules import (
+    ACT,
+    ADMIN,
+    CODE,
+    EDIT,
+    HOST,
+    OPEN,
+    OPERATE,
+    READ,
+    RULES,
+    SELF,
+    TOKEN_OPERATE,
+    TOKEN_READ,
+)
 from tests.runs.alerts.builders import a_target
+from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, event
 from tests.runs.served.builders import a_turn
 
@@ -38,6 +53,7 @@ pytestmark = pytest.mark.django_db
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
+BY_TOKEN = (HOST, TOKEN_READ, TOKEN_OPERATE)
 
 
 def routes(resolver: Any = None, before: str = "") -> Iterator[tuple[str, str]]:
@@ -79,6 +95,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "target_id": target.pk,
         "delivery_id": queue_test(target).pk,
         "token": "nonsense",
+        "token_id": Program().token.pk,
         "user_id": make_user().pk,
         "run_id": attempt.run_id,
         "preset_id": HealthPreset.objects.get(slug="mixed").pk,
@@ -132,9 +149,9 @@ def test_whoever_is_not_signed_in_gets_nowhere(method: str, address: Any) -> Non
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
-def test_a_session_is_no_token_for_the_api_of_hosts(role: Role, address: Any) -> None:
+def test_a_session_is_no_token_for_the_apis(role: Role, address: Any) -> None:
     client = signed_in(role)
-    answers = [client.generic(method, address(name)) for name in of(HOST) for method in METHODS]
+    answers = [client.generic(method, address(name)) for name in of(*BY_TOKEN) for method in METHODS]
     assert {answer.status_code for answer in answers} <= {401, 403, 405}
 
 
@@ -142,7 +159,7 @@ def test_a_session_is_no_token_for_the_api_of_hosts(role: Role, address: Any) ->
 def test_a_wrong_token_is_none(token: str, address: Any) -> None:
     answers = [
         Client().generic(method, address(name), b'{"name": "box"}', headers={"Authorization": token})
-        for name in of(HOST)
+        for name in of(*BY_TOKEN)
         for method in ("GET", "POST")
     ]
     assert {answer.status_code for answer in answers} <= {401, 403, 405}
@@ -215,7 +232,7 @@ def test_acts_take_a_post(address: Any) -> None:
 
 def test_a_post_from_another_site_is_refused(address: Any) -> None:
     client = signed_in(Role.ADMIN, csrf=True)
-    names = set(RULES) - set(of(HOST, CODE))
+    names = set(RULES) - set(of(*BY_TOKEN, CODE))
     answers = {n: client.post(address(n), headers={"Origin": "https://evil.example"}).status_code for n in names}
     assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
 
@@ -246,6 +263,50 @@ def test_no_page_needs_an_inline_script(address: Any) -> None:
         assert not re.search(rb"<script(?![^>]*\ssrc=)(?![^>]*application/json)[^>]*>", page), name
         assert not re.search(rb"\son(click|load|error|change|submit|input)\s*=", page), name
         assert b"javascript:" not in page, name
+
+
+# --- tokens of people ----------------------------------------------------------------------------------------
+
+
+def verbs() -> dict[str, str]:
+    """Route -> the method that it is for."""
+    routers = application.routers
+    views = [view for router in routers for view in router.path_operations.values()]
+    return {one.url_name: one.methods[0] for view in views for one in view.operations}
+
+
+def answers_to(program: Program, names: list[str], address: Any) -> dict[str, Any]:
+    sent, body = verbs(), {"content_type": "application/json"}
+    return {name: program.client.generic(sent[name], address(name), **body) for name in names}
+
+
+def test_a_token_that_may_read_reads_everything(address: Any) -> None:
+    answers = answers_to(Program(ApiScope.READ), of(TOKEN_READ), address)
+    # The version of this test has no file.
+    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == {"v1_rows": 409}
+
+
+def test_a_token_that_may_only_read_changes_nothing_whoever_it_belongs_to(address: Any) -> None:
+    for role in Role:
+        answers = answers_to(Program(ApiScope.READ, user=make_user(role)), of(TOKEN_OPERATE), address)
+        assert {a.status_code for a in answers.values()} == {403}
+
+
+def test_a_token_loses_what_its_users_role_loses(address: Any) -> None:
+    program = Program(ApiScope.OPERATE)
+    type(program.user).objects.filter(pk=program.user.pk).update(role=Role.VIEWER)
+    assert {a.status_code for a in answers_to(program, of(TOKEN_OPERATE), address).values()} == {403}
+
+
+def test_a_token_that_may_operate_is_let_in_everywhere(address: Any) -> None:
+    answers = answers_to(Program(ApiScope.OPERATE), of(TOKEN_READ, TOKEN_OPERATE), address)
+    assert {name: a.status_code for name, a in answers.items() if a.status_code in (401, 403, 405, 500)} == {}
+
+
+def test_an_ended_token_is_none(address: Any) -> None:
+    program = Program(ApiScope.READ)
+    type(program.user).objects.filter(pk=program.user.pk).update(is_active=False)
+    assert {a.status_code for a in answers_to(program, of(TOKEN_READ), address).values()} == {401}
 
 
 # --- websockets --------------------------------------------------------------------------------------------

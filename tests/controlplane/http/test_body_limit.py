@@ -11,12 +11,13 @@ from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.test import Client
 
-from controlplane.accounts.models import Role, User
+from controlplane.accounts.models import ApiScope, Role, User
 from controlplane.http import body_limit
 from controlplane.http.body_limit import BodyLimit
 from controlplane.http.tokens import attempt_token
 from tests.controlplane.people import make_user, operator, signed_in, viewer
 from tests.host_tokens import host_token
+from tests.runs.api.clients import Program
 
 PIECE = 2**16
 
@@ -113,6 +114,14 @@ async def test_who_may_not_upload_fills_no_disk(who: Callable[[], Client], setti
     server = Server("/datasets/upload/", 2 * body_limit.SMALL, cookie=cookie)
     assert await server.ask() == 413
     assert server.read <= body_limit.SMALL
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("scope", "status"), [(ApiScope.OPERATE, 200), (ApiScope.READ, 413)])
+async def test_large_uploads_by_token_need_one_that_may_operate(scope: str, status: int) -> None:
+    program = await sync_to_async(Program)(scope)
+    for path in ("/api/v1/datasets/upload", "/api/v1/datasets/7/upload"):
+        assert await Server(path, 2 * body_limit.SMALL, token=program.text).ask() == status
 
 
 async def test_large_reports_are_for_the_attempt_itself():

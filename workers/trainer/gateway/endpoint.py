@@ -92,7 +92,7 @@ class Endpoint:
 
     # --- every request ------------------------------------------------------------------------------------------------
 
-    @web.middleware  # type: ignore[untyped-decorator]  # no aiohttp where this is checked
+    @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if request.path != "/health" and not self._allows(request.headers.get("Authorization", "")):

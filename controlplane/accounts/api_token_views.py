@@ -1,0 +1,56 @@
+"""The page of a user's API tokens: make one (shown once), list, revoke. Admins also see and revoke those of others."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.accounts import api_tokens
+from controlplane.accounts.forms import ApiTokenForm
+from controlplane.accounts.models import ApiToken, ApiTokenAct, User
+from controlplane.accounts.roles import person
+
+SHOWN_ACTS = 50
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def tokens(request: HttpRequest) -> HttpResponse:
+    user, text = person(request), ""
+    form = ApiTokenForm(user, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        chosen = form.cleaned_data
+        try:
+            _, text = api_tokens.make(user, chosen["name"], chosen["scope"], days=chosen["days"])
+        except api_tokens.TooMany as error:
+            form.add_error(None, str(error))
+        else:
+            form = ApiTokenForm(user)
+    # The text is only in this answer: a flash message would store it in a cookie.
+    return render(request, "accounts/api_tokens.html", _context(user, form, text), status=422 if form.errors else 200)
+
+
+@require_POST
+def revoke(request: HttpRequest, token_id: int) -> HttpResponse:
+    user = person(request)
+    token = get_object_or_404(_seen_by(user), pk=token_id)
+    if api_tokens.revoke(ApiToken.objects.filter(pk=token.pk), user):
+        messages.success(request, f"{token.name} is revoked. Programs that use it are refused from now on.")
+    else:
+        messages.info(request, f"{token.name} was already revoked.")
+    return redirect("api_tokens")
+
+
+def _context(user: User, form: ApiTokenForm, text: str) -> dict[str, object]:
+    seen = api_tokens.valid(_seen_by(user)).select_related("user")
+    acts = ApiTokenAct.objects.filter(token__in=_seen_by(user)).select_related("token__user", "by")
+    return {"form": form, "tokens": seen, "text": text, "acts": acts[:SHOWN_ACTS]}
+
+
+def _seen_by(user: User) -> QuerySet[ApiToken]:
+    every = ApiToken.objects.all()
+    return every if user.may_administer else every.filter(user=user)

@@ -1,0 +1,41 @@
+"""The entry: `./grpoctl …`, or `python3 -m controlplane.ctl …` in an environment that has httpx and PyYAML."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from controlplane.ctl import config
+from controlplane.ctl.client import Client, Refused, Unreachable
+from controlplane.ctl.output import clean
+from controlplane.ctl.parser import parser
+from controlplane.ctl.waiting import REFUSED, UNREACHABLE
+
+
+def main(argv: list[str]) -> int:
+    options = parser().parse_args(argv)
+    options.parser = parser
+    try:
+        client = None if getattr(options, "offline", False) else Client(config.access())
+        return int(options.run(client, options))
+    except Unreachable as error:
+        print(error, file=sys.stderr)
+        return UNREACHABLE
+    except Refused as error:
+        print(clean(str(error)), file=sys.stderr)
+        for finding in error.answer.get("findings", ()):
+            print(clean(f"{finding['grade']}: {finding['field']}: {finding['cause']}"), file=sys.stderr)
+        return REFUSED
+    except (config.NotConfigured, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # head has read enough
+            return REFUSED
+        print(error, file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        print("Interrupted; runs go on.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

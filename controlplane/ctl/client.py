@@ -1,0 +1,117 @@
+"""Requests to the API: retried while nobody is there, slowed down when asked to, errors in words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+
+from controlplane.ctl.config import Access
+
+TRIES = 4
+TIMEOUT_S = 30.0
+LONGEST_WAIT_S = 30.0
+
+
+class Refused(Exception):
+    """The control plane answered with an error."""
+
+    def __init__(self, status: int, what: str, where: str, fix: str, answer: dict[str, Any] | None = None) -> None:
+        super().__init__(what)
+        self.status, self.what, self.where, self.fix, self.answer = status, what, where, fix, answer or {}
+
+    def __str__(self) -> str:
+        where = f" ({self.where})" if self.where else ""
+        return f"{self.what}{where} {self.fix}".strip()
+
+
+class Unreachable(Exception):
+    """No control plane answers there."""
+
+
+class Client:
+    """`pause` is for tests: it is called instead of sleeping."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.url, self.pause = access.url, pause
+        self._http = httpx.Client(
+            base_url=f"{access.url}/api/v1/",
+            headers={"Authorization": f"Bearer {access.token}", "User-Agent": "grpoctl"},
+            timeout=TIMEOUT_S,
+            transport=transport,
+        )
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        return self._json("GET", path, params={name: value for name, value in query.items() if value is not None})
+
+    def text(self, path: str, **query: Any) -> str:
+        return self._send("GET", path, params=query).text
+
+    def post(self, path: str, body: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        return self._json("POST", path, **({"json": body or {}} if "files" not in more else {}), **more)
+
+    def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._json("PATCH", path, json=body)
+
+    def every(self, path: str, *, most: int, **query: Any) -> Iterator[dict[str, Any]]:
+        """The items of a list, page by page."""
+        cursor = ""
+        while most > 0:
+            page = self.get(path, limit=min(most, 100), cursor=cursor, **query)
+            yield from page["items"][:most]
+            most, cursor = most - len(page["items"]), page.get("next_cursor", "")
+            if not cursor:
+                return
+
+    def _json(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        answer = self._send(method, path, **more)
+        try:
+            content = answer.json()
+        except ValueError:
+            raise Refused(answer.status_code, "The answer is no JSON.", self.url, "Is this a control plane?") from None
+        return content if isinstance(content, dict) else {"items": content}
+
+    def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        # Nothing is asked for twice unless that is the same as once: a launch carries a key.
+        repeatable = method != "POST" or "Idempotency-Key" in more.get("headers", {})
+        for attempt in range(1, TRIES + 1):
+            try:
+                answer = self._http.request(method, path, **more)
+            except httpx.HTTPError as error:
+                if attempt == TRIES or not (repeatable or isinstance(error, httpx.ConnectError)):
+                    raise Unreachable(f"{self.url} can't be reached: {error or type(error).__name__}.") from None
+                self.pause(0.5 * 2**attempt)
+                continue
+            if answer.status_code not in (429, 503) or attempt == TRIES or "files" in more:
+                return _checked(answer, self.url)
+            self.pause(min(LONGEST_WAIT_S, _seconds(answer.headers.get("Retry-After", ""))))
+        raise AssertionError("the last try returns or raises")
+
+
+def _checked(answer: httpx.Response, url: str) -> httpx.Response:
+    if answer.is_redirect:
+        to = answer.headers.get("Location", "elsewhere")
+        raise Refused(
+            answer.status_code, f"{url} redirects to {to}.", "", "The token was not sent there: use that address."
+        )
+    if answer.status_code < 400:
+        return answer
+    try:
+        content = answer.json()
+        error = content["error"]
+        raise Refused(answer.status_code, error["what"], error["where"], error["fix"], content)
+    except (ValueError, KeyError, TypeError):
+        text = answer.text.strip()[:200] if "html" not in answer.headers.get("Content-Type", "") else ""
+        raise Refused(answer.status_code, text or f"{url} answered {answer.status_code}.", "", "") from None
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isascii() and text.isdecimal() else 1.0

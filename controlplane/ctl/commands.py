@@ -1,0 +1,307 @@
+"""What each command of grpoctl does; each returns its exit code."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sys
+import uuid
+from argparse import Namespace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controlplane.ctl import completion as shells
+from controlplane.ctl import config, output, waiting
+from controlplane.ctl.client import Client, Refused
+
+OK = waiting.SUCCEEDED
+PARTS = {
+    "health": "What health finds.",
+    "completions": "Prompts and completions, the newest first.",
+    "receipts": "How each attempt ended, with its kill receipt.",
+    "checkpoints": "The checkpoints.",
+    "events": "The newest events.",
+}
+
+
+def login(client: None, options: Namespace) -> int:
+    url = config.checked(options.url or os.environ.get(config.URL) or config.DEFAULT_URL)
+    if options.token_file:
+        text = Path(options.token_file).read_text().strip()
+    elif sys.stdin.isatty():
+        text = getpass.getpass(f"A token for {url} (Settings, API tokens): ").strip()
+    else:
+        text = sys.stdin.readline().strip()
+    found = config.Access(url, text)
+    me = Client(found).get("me")
+    path = config.store(found)
+    print(f"You are {me['user']}; this token may {me['scope']} until {me['expires_at'][:10]}. Stored in {path}.")
+    return OK
+
+
+def logout(client: None, options: Namespace) -> int:
+    print("Forgotten. Revoke the token under Settings, API tokens." if config.forget() else "Nothing was stored.")
+    return OK
+
+
+def me(client: Client, options: Namespace) -> int:
+    return _one(client.get("me"), options)
+
+
+def completion(client: None, options: Namespace) -> int:
+    print(shells.script(options.parser(), options.shell), end="")
+    return OK
+
+
+def mcp(client: Client, options: Namespace) -> int:
+    from controlplane.ctl import mcp_server
+
+    mcp_server.serve(client)
+    return OK
+
+
+def list_runs(client: Client, options: Namespace) -> int:
+    filters = {name: getattr(options, name) for name in ("q", "status", "tag", "by", "kind")}
+    items = list(client.every("runs", most=options.limit, host=options.on, **filters))
+    if options.json:
+        output.as_json(items)
+        return OK
+    rows = [(run["id"], run["name"], waiting.in_words(run), run["owner"], run["created_at"][:16]) for run in items]
+    output.table(rows, ("id", "name", "status", "by", "since"))
+    return OK
+
+
+def get_run(client: Client, options: Namespace) -> int:
+    if options.output == "yaml":
+        print(client.text(f"runs/{options.id}/spec", format="yaml"), end="")
+        return OK
+    options.json = options.json or options.output == "json"
+    return _one(client.get(f"runs/{options.id}"), options)
+
+
+def part_of_run(client: Client, options: Namespace) -> int:
+    path = f"runs/{options.id}/{options.part}"
+    if options.part == "completions":
+        answer: Any = list(client.every(path, most=options.limit, step=options.step))
+    elif options.part == "events":
+        answer = list(client.every(path, most=options.limit))
+    else:
+        answer = client.get(path)
+        answer = answer.get("items", answer)
+    if options.json:
+        output.as_json(answer)
+    else:
+        print(output.harmless(yaml.safe_dump(answer, sort_keys=False, allow_unicode=True)), end="")
+    return OK
+
+
+def change_run(client: Client, options: Namespace) -> int:
+    asked = {
+        "add_tags": options.add_tag,
+        "remove_tags": options.remove_tag,
+        "notes": options.notes,
+        "priority": options.priority,
+        "archived": options.archive,
+    }
+    return _one(
+        client.patch(f"runs/{options.id}", {name: value for name, value in asked.items() if value is not None}), options
+    )
+
+
+def launch(client: Client, options: Namespace) -> int:
+    text = _read(options.file) if options.file else ""
+    body: dict[str, Any] = {
+        "document": text,
+        "set": dict(_pair(each) for each in options.set),
+        "name": options.name or "",
+        "host": options.host,
+        "priority": options.priority,
+        "accept_notes": options.accept_notes,
+        "kind": "check" if options.check or _kind(text) == "check" else "train",
+    }
+    if options.preflight:
+        answer = client.post("preflight", body)
+        if options.json:
+            output.as_json(answer)
+        else:
+            _tell_findings(answer, file=sys.stdout)
+        return OK if answer["launchable"] else waiting.REFUSED
+    # Sent again after a lost answer, it is still one launch.
+    key = options.key or str(uuid.uuid4())
+    answer = client.post("runs", body, headers={"Idempotency-Key": key})
+    run = answer["run"]
+    if options.wait:
+        _say(f"{run['id']}  {client.url}{run['page']}")
+        return _wait(client, run["id"], options)
+    if options.json:
+        output.as_json(answer)
+        return OK
+    _tell_findings(answer, file=sys.stderr)
+    print(run["id"])
+    _say(f"{'Launched' if answer['launched'] else 'Already launched'}: {client.url}{run['page']}")
+    return OK
+
+
+def wait(client: Client, options: Namespace) -> int:
+    return _wait(client, options.id, options)
+
+
+def stop(client: Client, options: Namespace) -> int:
+    answer = client.post(f"runs/{options.id}/stop", {"mode": "now" if options.now else "save"})
+    if options.wait:
+        waiting.until_end(client, options.id, _say, patience=options.patience)
+        receipts = client.get(f"runs/{options.id}/receipts")["items"][:1]
+        (output.as_json if options.json else output.as_yaml)(receipts[0] if receipts else {})
+        return OK
+    if options.json:
+        output.as_json(answer)
+    else:
+        _say("Asked to stop." if answer["changed"] else "It had been asked before, or has ended.")
+        print(waiting.in_words(answer["run"]))
+    return OK
+
+
+def resume(client: Client, options: Namespace) -> int:
+    body = {"checkpoint": options.checkpoint} if options.checkpoint else {}
+    run = client.post(f"runs/{options.id}/resume", body)
+    return _wait(client, options.id, options) if options.wait else _one(run, options)
+
+
+def logs(client: Client, options: Namespace) -> int:
+    if options.json:
+        output.as_json(client.get(f"runs/{options.id}/logs/{options.name}", attempt=options.attempt))
+        return OK
+    waiting.follow_log(client, options.id, options.name, options.attempt, follow=options.follow)
+    return OK
+
+
+def metrics(client: Client, options: Namespace) -> int:
+    if not options.names:
+        items = client.get(f"runs/{options.id}/metrics")["items"]
+        return _list(items, ("name", "kind", "points"), options)
+    answer = client.get(f"runs/{options.id}/series", metrics=",".join(options.names), points=max(2, options.points))
+    if options.json:
+        output.as_json(answer)
+        return OK
+    rows = [
+        (name, step, value)
+        for name, points in answer["series"].items()
+        for step, value in zip(points["step"], points["value"], strict=True)
+    ]
+    output.table(rows, ("metric", "step", "value"))
+    return OK
+
+
+def list_things(client: Client, options: Namespace) -> int:
+    return _list(list(client.every(options.thing.path, most=1000)), options.thing.columns, options)
+
+
+def get_thing(client: Client, options: Namespace) -> int:
+    items = client.get(f"{options.thing.path}/{options.id}")["items"]
+    if getattr(options, "output", "") == "yaml" and items:
+        print(client.text(f"rewards/{options.id}/{items[0]['version']}/yaml"), end="")
+        return OK
+    if options.json:
+        output.as_json(items)
+    else:
+        output.as_yaml(items)
+    return OK
+
+
+def create_thing(client: Client, options: Namespace) -> int:
+    return _one(client.post(options.thing.path, {"document": _read(options.file)})["item"], options)
+
+
+def upload(client: Client, options: Namespace) -> int:
+    path = f"datasets/{options.version_of}/upload" if options.version_of else "datasets/upload"
+    with Path(options.file).open("rb") as file:
+        data = {"name": options.name} if options.name else {}
+        item = client.post(path, files={"file": (Path(options.file).name, file)}, data=data)["item"]
+    if options.map:
+        place = f"datasets/{item['dataset']}/{item['version']}"
+        _when_checked(client, place)
+        client.post(f"{place}/mapping", {"values": dict(_pair(each) for each in options.map)})
+        item = _when_checked(client, place)
+    _one(item, options)
+    return waiting.REFUSED if item["status"] == "invalid" else OK
+
+
+def rows(client: Client, options: Namespace) -> int:
+    items = list(client.every(f"datasets/{options.id}/{options.version}/rows", most=options.limit))
+    (output.as_json if options.json else output.as_yaml)(items)
+    return OK
+
+
+def drain(client: Client, options: Namespace) -> int:
+    hosts = client.get("hosts")["items"]
+    found = next((host["id"] for host in hosts if options.host in (host["name"], str(host["id"]))), None)
+    if found is None:
+        raise Refused(404, f"There is no host {options.host}.", "host", "grpoctl hosts lists them.")
+    return _one(client.patch(f"hosts/{found}", {"draining": options.draining})["item"], options)
+
+
+def _wait(client: Client, run_id: str, options: Namespace) -> int:
+    code, run = waiting.until_end(client, run_id, _say, patience=options.patience)
+    if options.json:
+        output.as_json(run)
+    return code
+
+
+def _when_checked(client: Client, place: str) -> dict[str, Any]:
+    while (item := client.get(place)["item"])["status"] in ("fetching", "checking"):
+        client.pause(1)
+    return dict(item)
+
+
+def _one(item: dict[str, Any], options: Namespace) -> int:
+    (output.as_json if options.json else output.facts)(item)
+    return OK
+
+
+def _list(items: list[dict[str, Any]], columns: tuple[str, ...], options: Namespace) -> int:
+    if options.json:
+        output.as_json(items)
+        return OK
+    cells = [[len(item[name]) if name == "gpus" else item[name] for name in columns] for item in items]
+    output.table(cells, [name.replace("_", " ") for name in columns])
+    return OK
+
+
+def _tell_findings(answer: dict[str, Any], *, file: Any) -> None:
+    for note in answer["notes"]:
+        print(output.clean(f"{note['verdict']}: {note['key']}: {note['text']}"), file=file)
+    for finding in answer["findings"]:
+        where = f"{finding['field']}: " if finding["field"] else ""
+        print(output.clean(f"{finding['grade']}: {where}{finding['cause']} {finding['fix']}"), file=file)
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise Refused(0, f"{text} is no FIELD=VALUE.", "", "")
+    try:
+        read = json.loads(value)
+    except ValueError:
+        read = value
+    return name, read if isinstance(read, str | int | float | bool) or read is None else value
+
+
+def _kind(text: str) -> str:
+    try:
+        tree = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return ""
+    return str(tree.get("kind")) if isinstance(tree, dict) else ""
+
+
+def _read(path: str) -> str:
+    return sys.stdin.read() if path == "-" else Path(path).read_text()
+
+
+def _say(text: str) -> None:
+    """Beside the answer, which may go into a file."""
+    print(f"{datetime.now().strftime('%H:%M:%S')} {output.clean(text)}", file=sys.stderr, flush=True)

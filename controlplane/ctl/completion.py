@@ -1,0 +1,50 @@
+"""Completion for bash and zsh, written from the parser: commands, their options and choices."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+SHELLS = ("bash", "zsh")
+
+_BASH = """_grpoctl() {
+  local path="" word current="${COMP_WORDS[COMP_CWORD]}"
+  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    case "$path $word" in
+%(paths)s
+    esac
+  done
+  local words=""
+  case "$path" in
+%(words)s
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+  [[ ${#COMPREPLY[@]} -gt 0 || "$current" == -* ]] || COMPREPLY=($(compgen -f -- "$current"))
+}
+complete -F _grpoctl grpoctl
+"""
+
+
+def script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """To be read by the shell: eval "$(grpoctl completion bash)"."""
+    words = dict(_words(parser, ""))
+    below = [path for path in words if path]
+    text = _BASH % {
+        "paths": "\n".join(f'      "{path}") path="{path}" ;;' for path in below),
+        "words": "\n".join(f'    "{path}") words="{" ".join(found)}" ;;' for path, found in words.items()),
+    }
+    return text if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{text}"
+
+
+def _words(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, list[str]]]:
+    found: list[str] = []
+    inner: list[tuple[str, argparse.ArgumentParser]] = []
+    for action in parser._actions:
+        found += action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            inner += action.choices.items()
+        if action.choices is not None and not action.option_strings:
+            found += [str(choice) for choice in action.choices]
+    yield path, found
+    for name, one in inner:
+        yield from _words(one, f"{path} {name}")

@@ -1,0 +1,105 @@
+"""Where the control plane is and with which token: from the environment, or from what `grpoctl login` has stored."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+URL, TOKEN, TOKEN_FILE, INSECURE = "GRPOCTL_URL", "GRPOCTL_TOKEN", "GRPOCTL_TOKEN_FILE", "GRPOCTL_INSECURE"
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+class NotConfigured(Exception):
+    """What is missing, and what to do."""
+
+
+@dataclass(frozen=True)
+class Access:
+    url: str
+    token: str
+
+
+def access() -> Access:
+    """Raises NotConfigured."""
+    stored = _stored()
+    url = os.environ.get(URL) or stored.get("url") or DEFAULT_URL
+    own = os.environ.get(TOKEN) or _from_file(os.environ.get(TOKEN_FILE, ""))
+    # A stored token is for the address that it was stored with, and for no other.
+    token = own or (stored.get("token", "") if stored.get("url") == checked(url) else "")
+    if not token:
+        raise NotConfigured(f"There is no token for {url}. Make one under Settings, API tokens; then: grpoctl login")
+    return Access(checked(url), token)
+
+
+def checked(url: str) -> str:
+    """The address without its last slash. Raises NotConfigured if it is none, or would show a token to listeners."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host = parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
+    except ValueError:
+        host = None
+    if not host:
+        raise NotConfigured(f"{url} is no address. Use one like {DEFAULT_URL}.")
+    if parts.scheme == "http" and not _is_loopback(host) and os.environ.get(INSECURE) != "1":
+        raise NotConfigured(
+            f"{url} is not encrypted: whoever listens would read the token. Use https, or set {INSECURE}=1 if the "
+            "network between is yours alone."
+        )
+    return parts.geturl().rstrip("/")
+
+
+def store(found: Access) -> Path:
+    """Keep it in a file that only its owner may read."""
+    path = _path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = path.with_suffix(f".{os.getpid()}")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump({"url": found.url, "token": found.token}, file)
+    new.replace(path)
+    return path
+
+
+def forget() -> bool:
+    """Whether there was something to forget."""
+    path = _path()
+    there = path.exists()
+    path.unlink(missing_ok=True)
+    return there
+
+
+def _stored() -> dict[str, str]:
+    path = _path()
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise NotConfigured(f"{path} can't be read: {error}. Remove it, then: grpoctl login") from None
+    return {name: str(content[name]) for name in ("url", "token") if name in content}
+
+
+def _from_file(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotConfigured(f"{TOKEN_FILE}: {path} can't be read: {error}.") from None
+
+
+def _path() -> Path:
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "grpoctl" / "config.json"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

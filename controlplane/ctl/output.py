@@ -1,0 +1,50 @@
+"""What a terminal shows: tables, single things, and JSON or YAML for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import yaml
+
+
+def as_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(rows: Iterable[Sequence[Any]], head: Sequence[str]) -> None:
+    """Columns as wide as needed; the last one ends with the terminal."""
+    lines = [[clean(cell) for cell in row] for row in rows]
+    widths = [max(len(line[i]) for line in [[*head], *lines]) for i in range(len(head))]
+    width = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else 10_000
+    for line in [[name.upper() for name in head], *lines]:
+        print("  ".join(cell.ljust(widths[i]) for i, cell in enumerate(line)).rstrip()[:width])
+
+
+def facts(values: dict[str, Any]) -> None:
+    shown = {name: clean(value) for name, value in values.items() if value not in ("", None, [], {})}
+    widest = max(map(len, shown), default=0)
+    for name, text in shown.items():
+        print(f"{name.replace('_', ' ').ljust(widest)}  {text}")
+
+
+def as_yaml(value: Any) -> None:
+    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+
+
+def clean(value: Any) -> str:
+    """One line without control characters: a name of somebody else's must not move the cursor."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    text = "" if value is None else str(value)
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def harmless(text: str) -> str:
+    """Text of a log or a model, without what a terminal would obey."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" if char != "\r" else "" for char in text)

@@ -1,0 +1,166 @@
+"""The commands and options of grpoctl, as data for argparse and for shell completion."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from controlplane.ctl import commands, things
+from controlplane.ctl.completion import SHELLS
+
+ENDS = "Exit codes of --wait and wait: 0 succeeded, 3 failed, 4 stopped, 5 out of reach; 1 refused, 2 not understood."
+Handler = Callable[[Any, argparse.Namespace], int]
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="grpoctl", description="The GRPO control plane from a terminal.", epilog=ENDS)
+    groups = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _access(groups)
+    _runs(groups)
+    _acts(groups)
+    _catalogue(groups)
+    return top
+
+
+def _command(
+    group: Any, name: str, run: Handler | None, about: str, *, json: bool = True, **defaults: Any
+) -> argparse.ArgumentParser:
+    one: argparse.ArgumentParser = group.add_parser(name, help=about, description=about)
+    one.set_defaults(run=run, **defaults)
+    if json:
+        one.add_argument("--json", action="store_true", help="answer in JSON")
+    return one
+
+
+def _access(groups: Any) -> None:
+    login = _command(
+        groups, "login", commands.login, "Store the address and a token, readable by you alone.", json=False
+    )
+    login.set_defaults(offline=True)
+    login.add_argument("--url", help="the control plane's address")
+    login.add_argument("--token-file", help="read the token from this file instead of asking for it")
+    _command(groups, "logout", commands.logout, "Forget what login has stored.", json=False, offline=True)
+    _command(groups, "me", commands.me, "Whose token this is, and what it may do.")
+    completion = _command(
+        groups, "completion", commands.completion, "Print completion for a shell.", json=False, offline=True
+    )
+    completion.add_argument("shell", choices=SHELLS)
+    _command(groups, "mcp", commands.mcp, "Serve MCP clients over standard input and output.", json=False)
+
+
+def _runs(groups: Any) -> None:
+    runs = _command(groups, "runs", commands.list_runs, "List runs, or read one.")
+    _filters(runs)
+    inner = runs.add_subparsers(metavar="WHAT")
+    listed = _command(inner, "list", commands.list_runs, "List runs, the newest first.")
+    _filters(listed)
+    get = _of_run(inner, "get", commands.get_run, "A run; as YAML, its spec, which `grpoctl launch` takes.")
+    get.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
+    for name, about in commands.PARTS.items():
+        part = _of_run(inner, name, commands.part_of_run, about)
+        part.set_defaults(part=name)
+        if name in ("completions", "events"):
+            part.add_argument("--limit", type=_count, default=10)
+        if name == "completions":
+            part.add_argument("--step", type=_count)
+    change = _of_run(inner, "change", commands.change_run, "Change tags, notes, the priority, or archive a run.")
+    change.add_argument("--add-tag", action="append", default=[], metavar="TAG")
+    change.add_argument("--remove-tag", action="append", default=[], metavar="TAG")
+    change.add_argument("--notes")
+    change.add_argument("--priority", choices=("high", "normal", "low"))
+    change.add_argument("--archive", action=argparse.BooleanOptionalAction)
+
+
+def _filters(one: argparse.ArgumentParser) -> None:
+    for name, about in (
+        ("q", "words in the name, the id or the owner"),
+        ("status", "active, or a status"),
+        ("tag", "with this tag"),
+        ("by", "of this user"),
+        ("on", "on this host"),
+        ("kind", "all, or a kind"),
+    ):
+        one.add_argument(f"--{name}", help=about)
+    one.add_argument("--limit", type=_count, default=20)
+
+
+def _acts(groups: Any) -> None:
+    launch = _command(groups, "launch", commands.launch, "Launch a run from a YAML, a spec or another tool's config.")
+    launch.add_argument("file", nargs="?", help="the document; - for standard input")
+    launch.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of New run, such as max_steps=50"
+    )
+    launch.add_argument("--name")
+    launch.add_argument("--host", default="")
+    launch.add_argument("--priority", choices=("high", "normal", "low"), default="normal")
+    launch.add_argument("--check", action="store_true", help="sample only, to see what can be learned")
+    launch.add_argument("--preflight", action="store_true", help="say what preflight finds, and launch nothing")
+    launch.add_argument(
+        "--accept-notes", action="store_true", help="launch although parts of the document can't be taken"
+    )
+    launch.add_argument("--key", help="launch at most once with this key")
+    launch.add_argument("--wait", action="store_true", help="follow it, and end as it ends")
+    wait = _of_run(groups, "wait", commands.wait, "Follow a run, and end as it ends.")
+    stop = _of_run(groups, "stop", commands.stop, "Stop a run, with a checkpoint first unless --now.")
+    stop.add_argument("--now", action="store_true", help="kill it without a checkpoint")
+    stop.add_argument("--wait", action="store_true", help="until it has ended; then show its receipt")
+    resume = _of_run(groups, "resume", commands.resume, "Resume an ended run from a checkpoint.")
+    resume.add_argument("--checkpoint", type=_count, help="its id; by default the last one")
+    resume.add_argument("--wait", action="store_true")
+    for one in (launch, wait, stop, resume):
+        one.add_argument("--patience", type=float, default=120.0, metavar="SECONDS", help="how long nobody may answer")
+    logs = _of_run(groups, "logs", commands.logs, "The end of a log, or with -f all that follows.")
+    logs.add_argument("name", nargs="?", default="trainer", help="trainer, supervisor, vllm, …")
+    logs.add_argument("-f", "--follow", action="store_true")
+    logs.add_argument("--attempt", type=_count, default=0)
+    metrics = _of_run(groups, "metrics", commands.metrics, "The metrics of a run, or the points of some.")
+    metrics.add_argument("names", nargs="*", help="none: what there is")
+    metrics.add_argument("--points", type=_count, default=20)
+
+
+def _catalogue(groups: Any) -> None:
+    for name, thing in things.THINGS.items():
+        group = _command(groups, name, commands.list_things, f"List {thing.words}.", thing=thing)
+        inner = group.add_subparsers(metavar="WHAT")
+        _command(inner, "list", commands.list_things, f"List {thing.words}.", thing=thing)
+        if thing.versions:
+            get = _command(inner, "get", commands.get_thing, "One of them, by its id.", thing=thing)
+            get.add_argument("id", type=_count)
+            if name == "rewards":
+                get.add_argument("-o", "--output", choices=("text", "yaml"), default="text")
+        if name in ("rewards", "environments"):
+            create = _command(inner, "create", commands.create_thing, "Make one from a YAML file.", thing=thing)
+            create.add_argument("file")
+        if name == "datasets":
+            _datasets(inner)
+        if name == "hosts":
+            for act, draining in (("drain", True), ("undrain", False)):
+                one = _command(inner, act, commands.drain, f"{act.capitalize()} a host.", draining=draining)
+                one.add_argument("host", help="its name or id")
+
+
+def _datasets(inner: Any) -> None:
+    upload = _command(inner, "upload", commands.upload, "Upload a file as a dataset, or as a new version of one.")
+    upload.add_argument("file")
+    upload.add_argument("--name")
+    upload.add_argument("--version-of", type=_count, metavar="ID")
+    upload.add_argument(
+        "--map", action="append", metavar="FIELD=COLUMN", help="such as prompt=question; then wait until it is ready"
+    )
+    rows = _command(inner, "rows", commands.rows, "The first rows of a version.")
+    rows.add_argument("id", type=_count)
+    rows.add_argument("version", type=_count)
+    rows.add_argument("--limit", type=_count, default=5)
+
+
+def _of_run(group: Any, name: str, run: Handler, about: str) -> argparse.ArgumentParser:
+    one = _command(group, name, run, about)
+    one.add_argument("id", help="the run's id")
+    return one
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)

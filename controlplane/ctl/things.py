@@ -1,0 +1,26 @@
+"""What the catalogue has: how each kind is listed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Thing:
+    path: str
+    words: str
+    columns: tuple[str, ...]
+    versions: bool = False
+    """GET path/id lists its versions."""
+
+
+THINGS = {
+    "datasets": Thing(
+        "datasets", "datasets, each with its newest version", ("dataset", "name", "version", "status", "rows"), True
+    ),
+    "rewards": Thing("rewards", "reward configs", ("config", "name", "version", "id", "aggregation"), True),
+    "environments": Thing("environments", "environments", ("environment", "name", "version", "id"), True),
+    "profiles": Thing("profiles", "hardware profiles", ("id", "name", "problem")),
+    "models": Thing("models", "saved models", ("id", "name", "kind", "host", "bytes", "path")),
+    "hosts": Thing("hosts", "hosts", ("id", "name", "in_reach", "draining", "gpus", "cpu_slots_free", "disk_free_mib")),
+}

@@ -1,0 +1,68 @@
+"""Following a run: its status until it ends, and its log as it is written."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from controlplane.ctl.client import Client, Unreachable
+from controlplane.ctl.output import harmless
+
+SUCCEEDED, REFUSED, USAGE, FAILED, STOPPED, UNREACHABLE = 0, 1, 2, 3, 4, 5
+"""Exit codes. 2 is argparse's own."""
+EXIT = {"succeeded": SUCCEEDED, "failed": FAILED, "stopped": STOPPED}
+EVERY_S = 2.0
+PATIENCE_S = 120.0
+"""So long may the control plane be out of reach."""
+
+
+def until_end(
+    client: Client, run_id: str, tell: Callable[[str], object], *, patience: float = PATIENCE_S
+) -> tuple[int, dict[str, Any]]:
+    """Tell each change until the run ends. Return the exit code and the run. Raises Unreachable."""
+    said, since = "", 0.0
+    while True:
+        try:
+            run, since = client.get(f"runs/{run_id}"), 0.0
+        except Unreachable:
+            since = since or time.monotonic()
+            if time.monotonic() - since > patience:
+                raise
+        else:
+            if (line := in_words(run)) != said:
+                tell(said := line)
+            if run["status"] in EXIT and not run["resumes_at"]:
+                return EXIT[run["status"]], run
+        client.pause(EVERY_S)
+
+
+def follow_log(client: Client, run_id: str, name: str, attempt: int, *, follow: bool) -> None:
+    """Write a log to standard output; with `follow`, until its attempt has ended and everything is written."""
+    offset = -65_536
+    while True:
+        # Asked before the log, so that what an ended run has written last is in it.
+        ended = not follow or client.get(f"runs/{run_id}")["status"] in EXIT
+        part = client.get(f"runs/{run_id}/logs/{name}", offset=offset, attempt=attempt)
+        sys.stdout.write(harmless(part["text"]))
+        sys.stdout.flush()
+        offset, attempt = part["next_offset"], part["attempt"]
+        if part["text"] and offset < part["size"]:
+            continue
+        if ended:
+            return
+        client.pause(EVERY_S / 2)
+
+
+def in_words(run: dict[str, Any]) -> str:
+    parts = [run["status"]]
+    if run["status"] == "queued":
+        parts += [run["place"], run["waits_for"]]
+    elif run["status"] in EXIT:
+        parts += [run["sentence"], run["detail"]]
+    else:
+        of = f" of {run['max_steps']}" if run["max_steps"] else ""
+        parts += [run["phase"], f"step {run['step']}{of}" if run["step"] else ""]
+        parts += [f"reward {run['reward']:.3f}" if run["reward"] is not None else "", f"on {run['host']}"]
+    return " · ".join(part for part in parts if part)

@@ -1,0 +1,148 @@
+"""The API's application: its routes and their description, how bodies are read, errors and the audit."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+from django.views.decorators.http import require_safe
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.parser import Parser
+from ninja.responses import NinjaJSONEncoder
+
+from controlplane.accounts import api_tokens
+from controlplane.accounts.models import ApiToken
+from controlplane.http.errors import error_json
+from controlplane.http.request_body import BadBody, decode
+from runs.api import catalogue_routes, host_routes, model_routes, result_routes, run_routes
+from runs.api.access import Problem
+
+VERSION = "1"
+WRITING = ("POST", "PUT", "PATCH", "DELETE")
+ABOUT = """
+Everything the pages do, for programs. Send a personal token (Settings, API tokens) with each request:
+`Authorization: Bearer grpo_…`. Lists are paged: pass `next_cursor` as `cursor` until it is empty. An error is
+`{"error": {"what", "where", "fix"}}`. 429 says in `Retry-After` when to go on.
+""".strip()
+
+
+class StrictJson(Parser):
+    """A JSON object: no NaN, no half of a surrogate pair, no NUL."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        return decode(request.body, dict[str, Any])
+
+
+api = NinjaAPI(
+    title="GRPO control plane",
+    version=VERSION,
+    description=ABOUT,
+    openapi_url=None,
+    docs_url=None,
+    urls_namespace="v1",
+    parser=StrictJson(),
+)
+routers = (run_routes.router, result_routes.router, catalogue_routes.router, model_routes.router, host_routes.router)
+for router in routers:
+    api.add_router("", router)
+
+
+@api.exception_handler(Problem)
+@api.exception_handler(BadBody)
+def _problem(request: HttpRequest, error: Problem | BadBody) -> HttpResponse:
+    answer = error_json(error.status, error.what, where=error.where, fix=error.fix)
+    if isinstance(error, Problem) and error.more:
+        told = json.loads(answer.content) | error.more
+        answer = JsonResponse(told, status=error.status)
+    if error.status == 401:
+        answer["WWW-Authenticate"] = "Bearer"
+    return answer
+
+
+@api.exception_handler(AuthenticationError)
+def _no_token(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+    fix = "Make a token under Settings, API tokens, and send it as: Authorization: Bearer grpo_…"
+    return _problem(request, Problem(401, "There is no token.", where="Authorization", fix=fix))
+
+
+@api.exception_handler(ValidationError)
+def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    first = error.errors[0] if error.errors else {}
+    where = ".".join(str(part) for part in first.get("loc", ()) if part != "payload")
+    fix = "See /api/v1/openapi.json for what is expected there."
+    return error_json(422, f"{first.get('msg', 'It is not valid')}.", where=where, fix=fix)
+
+
+@api.exception_handler(HttpError)
+def _http(request: HttpRequest, error: HttpError) -> HttpResponse:
+    if isinstance(error.__cause__, BadBody):  # ninja wraps what its parser raises
+        return _problem(request, error.__cause__)
+    return error_json(error.status_code, str(error))
+
+
+@api.exception_handler(Http404)
+def _missing(request: HttpRequest, error: Http404) -> HttpResponse:
+    what = str(error) if error.args and isinstance(error.args[0], str) else "There is nothing with this id."
+    return error_json(404, what, where="path", fix="It may have been deleted. List what there is.")
+
+
+@api.exception_handler(PermissionDenied)
+def _denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
+    return error_json(403, str(error) or "You may not do this.")
+
+
+@functools.cache
+def _description() -> bytes:
+    schema = api.get_openapi_schema(path_prefix="/api/v1/")
+    schemes = schema["components"].get("securitySchemes", {})
+    # One scheme for all scopes: it is one kind of token.
+    schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}} if schemes else {}
+    for item in schema["paths"].values():
+        for operation in item.values():
+            operation["security"] = [{"token": []}]
+    return json.dumps(schema, cls=NinjaJSONEncoder).encode()
+
+
+@login_not_required
+@require_safe
+def openapi(request: HttpRequest) -> HttpResponse:
+    """The API's description. It is the same in every installation of this version, so nobody has to sign in for it."""
+    return HttpResponse(_description(), content_type="application/json")
+
+
+def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Tokens instead of sessions; and a request for a change is kept with the token."""
+
+    @functools.wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        answer = view(request, *args, **kwargs)
+        if isinstance(answer, HttpResponseNotAllowed):
+            refusal = error_json(405, f"{request.method} is not possible here.", where="method")
+            refusal["Allow"] = answer["Allow"]
+            return refusal
+        token = getattr(request, "auth", None)
+        if request.method in WRITING and isinstance(token, ApiToken):
+            address = str(request.META.get("REMOTE_ADDR", ""))
+            api_tokens.note(token, f"{request.method} {request.path}", status=answer.status_code, address=address)
+        return answer
+
+    guarded.csrf_exempt = True  # type: ignore[attr-defined]  # no cookie counts
+    return login_not_required(guarded)
+
+
+def _patterns() -> list[URLPattern]:
+    found: list[Any] = api.urls[0]
+    return [
+        path(str(each.pattern), _guarded(each.callback), name=each.name) for each in found if each.name != "api-root"
+    ]
+
+
+urlpatterns = [path("openapi.json", openapi, name="api_openapi"), *_patterns()]

@@ -1,0 +1,175 @@
+"""A run as a document (a spec as YAML or JSON, or a config of another tool) on its way through the New run form."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from django.http import QueryDict
+from ninja import Field
+
+from controlplane.accounts.models import User
+from controlplane.exchange.own import OF_AN_ATTEMPT
+from controlplane.exchange.reading import Note, Unreadable, Verdict
+from controlplane.hardware.models import Host
+from runs import preflight
+from runs.api import shapes
+from runs.api.access import Problem
+from runs.api.shapes import Asked, Value
+from runs.idempotency import launch_once
+from runs.models import Priority, Run
+from runs.new_run import importing, prefill
+from runs.new_run.drafting import Checked, checked, form_findings, schema_of
+from runs.new_run.forms import LaunchForm
+from runs.new_run.training_fields import TRAINING
+from runs.preflight.draft import TRL_DEFAULTS
+from runs.preflight.finding import Finding
+from runs.scheduling.limits import QueueFull
+from runs.spec import LaunchRequest, freeze, spec_of
+from workers.contract import ContractError
+from workers.contract.learnability import CHECK
+
+KINDS = {"train": "train", "check": CHECK}
+PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
+
+
+class RunDocument(Asked):
+    """A run to launch or to check: `spec` or `document`, and what is to differ from it."""
+
+    spec: dict[str, Any] | None = Field(None, description="A run's spec, as /runs/{id}/spec answers it.")
+    document: str = Field(
+        "",
+        description="Or a text: the spec as YAML, an Axolotl, TRL or accelerate YAML, a command line or a script.",
+    )
+    set: dict[str, Value] = Field(
+        {}, description="Fields of the New run form: dataset_version, reward_version and profile by id, max_steps, …"
+    )
+    name: str = Field("", max_length=120)
+    host: str = Field("", max_length=64, description="A host's name; empty: any that fits.")
+    priority: Literal["high", "normal", "low"] = "normal"
+    kind: Literal["train", "check"] | None = Field(
+        None, description="check: sample only, to see what can be learned. None: as the spec says, or train."
+    )
+    accept_notes: bool = Field(False, description="Launch although parts of the document can't be taken.")
+
+
+@dataclass(frozen=True)
+class Draft:
+    form: LaunchForm
+    checked: Checked
+    findings: list[Finding]
+    notes: list[Note]
+    """Parts of the document that weren't taken as they are."""
+    complete: bool
+    """It is one of our own documents, which says everything."""
+    grpo: dict[str, Any]
+    """GRPOConfig's arguments, as the document writes them."""
+    schema: dict[str, Any] | None
+
+    def answer(self) -> dict[str, Any]:
+        blocked = preflight.blocks(self.findings) or not self.form.is_valid() or bool(self.refusing)
+        return {
+            "launchable": not blocked,
+            "findings": [shapes.finding(each) for each in self.findings],
+            "notes": [{"verdict": each.verdict.value, "key": each.key, "text": each.text} for each in self.notes],
+        }
+
+    def request(self, kind: str) -> LaunchRequest:
+        """What the form makes of it; of our own documents, with the arguments as they are written there, so that a spec
+        launches the very same spec. The form writes some of TRL's defaults down, and leaves others out."""
+        request = replace(self.checked.request, kind=kind)
+        if not self.complete:
+            return request
+        left = {one.name: prefill.left_to_trl(one, self.schema) for one in TRAINING}
+        defaults = {**TRL_DEFAULTS, **left, **((self.schema or {}).get("defaults") or {})}
+        made = {name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value}
+        same = {
+            name: value
+            for name, value in self.grpo.items()
+            if (made[name] == value if name in made else name in defaults and defaults[name] == value)
+        }
+        return replace(request, grpo={**same, **{name: value for name, value in made.items() if name not in same}})
+
+    @property
+    def refusing(self) -> list[Note]:
+        """Notes that make it another run than the document says."""
+        hard = {Verdict.WRONG, Verdict.CONTRADICTION, Verdict.UNKNOWN}
+        hard |= {Verdict.LEFT_OUT} if self.complete else set()
+        return [each for each in self.notes if each.verdict in hard]
+
+
+def read(wanted: RunDocument, user: User) -> Draft:
+    """Raises Problem if it can't be read at all."""
+    host = _host(wanted.host)
+    schema = schema_of(host)
+    first = prefill.as_sent(LaunchForm(initial=prefill.from_query(QueryDict()), schema=schema))
+    content = json.dumps(wanted.spec) if wanted.spec is not None else wanted.document
+    data, notes, complete, grpo = {**first}, list[Note](), False, dict[str, Any]()
+    if content:
+        try:
+            imported = importing.read(content.encode(errors="replace"), first, schema)
+        except Unreadable as error:
+            raise Problem(422, str(error), where="document", fix="Send a run's spec, or a config.") from None
+        complete, grpo = imported.reading.complete, imported.reading.below("grpo")
+        notes = [each for each in imported.reading.notes if each.key not in OF_AN_ATTEMPT]
+        data = imported.data
+    chosen = {name: importing.sent(value) for name, value in wanted.set.items() if value is not None}
+    data |= chosen | {"host": str(host.pk) if host else "", "priority": str(PRIORITIES[wanted.priority].value)}
+    if wanted.name:
+        data["name"] = wanted.name
+    if unknown := set(wanted.set) - set(LaunchForm(schema=schema).fields):
+        raise Problem(422, f"The New run form has no field {min(unknown)[:80]}.", where="set")
+    # What was chosen by hand needs no more words.
+    notes = [each for each in notes if importing.field_of(each.path) not in chosen and each.path not in chosen]
+    form = LaunchForm(data, schema=schema)
+    draft_check = checked(form, user)
+    errors = form_findings(form)
+    findings = errors + [each for each in preflight.check(draft_check.draft) if each.field not in form.errors]
+    return Draft(form, draft_check, findings, notes, complete, grpo, schema)
+
+
+def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, Draft]:
+    """The run, whether this call launched it, and its draft. Raises Problem."""
+    draft = read(wanted, user)
+    kind = wanted.kind or str((wanted.spec or {}).get("kind"))
+    request = draft.request(KINDS.get(kind, "train"))
+    key = hashlib.sha256(repr(("api", user.pk, idempotency_key)).encode()).hexdigest() if idempotency_key else None
+    # After preflight, which may have seen a queue that the first request has just filled.
+    earlier = Run.objects.filter(launch_key=key).first() if key else None
+    if earlier is None:
+        _refuse(draft, accept_notes=wanted.accept_notes)
+    try:
+        run, fresh = (earlier, False) if earlier else launch_once(request, user, key)
+        if not fresh and freeze(request, run.pk) != spec_of(run):
+            fix = "Send a new key for another run."
+            raise Problem(409, "This key has launched another run.", where="Idempotency-Key", fix=fix)
+    except ContractError as error:
+        raise Problem(422, f"This can't be launched: {error}.", where="spec") from None
+    except QueueFull as error:
+        raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
+    return run, fresh, draft
+
+
+def _refuse(draft: Draft, *, accept_notes: bool) -> None:
+    more = draft.answer()
+    stops = [each for each in draft.findings if each.grade == preflight.Grade.STOP]
+    if draft.refusing and not accept_notes:
+        note = draft.refusing[0]
+        fix = "Change the document, choose it in `set`, or send accept_notes."
+        raise Problem(422, note.text, where=note.key or "document", fix=fix, more=more)
+    if stops:
+        raise Problem(422, stops[0].cause, where=stops[0].field, fix=stops[0].fix, more=more)
+    if not draft.form.is_valid():
+        field, errors = next(iter(draft.form.errors.items()))
+        raise Problem(422, " ".join(map(str, errors)), where=field, fix=f"Send it in `set`: {field}.", more=more)
+
+
+def _host(name: str) -> Host | None:
+    if not name:
+        return None
+    host = Host.objects.filter(name=name).first() if "\0" not in name else None
+    if host is None:
+        raise Problem(422, f"There is no host {name}.", where="host", fix="GET /api/v1/hosts lists them.")
+    return host

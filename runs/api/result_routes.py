@@ -1,0 +1,217 @@
+"""What runs produce: logs, metrics, completions, events, health findings, receipts, checkpoints."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from ninja import Field, Router, Schema
+
+from runs import checkpoints, queries
+from runs.api import paging, shapes
+from runs.api.access import READ, Problem
+from runs.api.shapes import Cursor, Limit, Listed
+from runs.completions.groups import completions as stored
+from runs.completions.reading import CompletionReader, valid
+from runs.completions.solving import Solving
+from runs.metrics import series as numbers
+from runs.metrics.series import Window
+from runs.models import Attempt, Run, RunEvent, SampleRow
+from workers.contract import LOG_NAMES
+
+router = Router(tags=["results"])
+LOG_PART = 256 * 1024
+MOST_METRICS = 100
+Number = Annotated[float | None, Field(allow_inf_nan=False)]
+Attempts = Annotated[int, Field(0, ge=0, le=10**6, description="0: the latest")]
+
+
+class Log(Schema):
+    name: str
+    attempt: int
+    text: str
+    offset: int
+    """Of the first byte of `text`."""
+    next_offset: int
+    """Where to go on; ask again when the run has written more."""
+    size: int
+
+
+class Logs(Schema):
+    attempt: int
+    bytes: dict[str, int]
+
+
+class Metrics(Schema):
+    items: list[dict[str, Any]]
+
+
+class Points(Schema):
+    last: int
+    """The last line that is in it."""
+    series: dict[str, dict[str, list[Any]]]
+
+
+class Health(Schema):
+    verdict: str
+    step: int
+    at: str | None
+    findings: list[dict[str, Any]]
+    checks: list[dict[str, Any]]
+
+
+class Items(Schema):
+    items: list[dict[str, Any]]
+
+
+@router.get("runs/{slug:run_id}/logs", auth=READ, response=Logs, url_name="v1_run_logs", summary="The logs there are")
+def logs(request: HttpRequest, run_id: str, attempt: Attempts = 0) -> Any:
+    one = _attempt(queries.run_for(request, run_id), attempt)
+    return {"attempt": one.number, "bytes": queries.log_sizes(one)}
+
+
+@router.get("runs/{slug:run_id}/logs/{slug:name}", auth=READ, response=Log, url_name="v1_run_log", summary="A log")
+def log(
+    request: HttpRequest,
+    run_id: str,
+    name: str,
+    offset: Annotated[int, Field(-65536, ge=-(2**40), le=2**40, description="negative: from the end")] = -65536,
+    limit: Annotated[int, Field(LOG_PART, ge=1, le=4 * LOG_PART)] = LOG_PART,
+    attempt: Attempts = 0,
+) -> Any:
+    one = _attempt(queries.run_for(request, run_id), attempt)
+    if name not in LOG_NAMES:
+        raise Problem(404, f"There is no log {name[:40]}.", where="name", fix=f"Use one of: {', '.join(LOG_NAMES)}.")
+    part = queries.log(one, name, offset, limit)
+    # A character that isn't complete yet is left for the next part, unless it is all there is.
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(part.data)
+    pending = len(decoder.getstate()[0]) if text else 0
+    text = text if pending or not part.data else part.data.decode(errors="replace")
+    end = part.offset + len(part.data) - pending
+    return {
+        "name": name,
+        "attempt": one.number,
+        "text": text,
+        "offset": part.offset,
+        "next_offset": end,
+        "size": part.size,
+    }
+
+
+@router.get(
+    "runs/{slug:run_id}/metrics", auth=READ, response=Metrics, url_name="v1_run_metrics", summary="Metrics' names"
+)
+def metrics(request: HttpRequest, run_id: str) -> Any:
+    return {"items": numbers.metrics(queries.run_for(request, run_id))}
+
+
+@router.get(
+    "runs/{slug:run_id}/series", auth=READ, response=Points, url_name="v1_run_series", summary="Metrics' points"
+)
+def series(
+    request: HttpRequest,
+    run_id: str,
+    metrics: Annotated[str, Field("reward", max_length=5000, description="Names, with commas; * for all")] = "reward",
+    points: Annotated[int, Field(500, ge=2, le=5000, description="At most so many each; spikes are kept")] = 500,
+    x: Literal["step", "tokens", "time"] = "step",
+    low: Number = None,
+    high: Number = None,
+) -> Any:
+    run = queries.run_for(request, run_id)
+    names = numbers.known(run) if metrics == "*" else [name for name in metrics.split(",") if name]
+    if any("\0" in name for name in names) or (len(names) > MOST_METRICS and metrics != "*"):
+        raise Problem(422, f"Ask for at most {MOST_METRICS} metrics by their names.", where="metrics")
+    return numbers.series(run, names, points, Window("" if x == "step" else x, low, high))
+
+
+@router.get(
+    "runs/{slug:run_id}/completions", auth=READ, response=Listed, url_name="v1_run_completions", summary="Completions"
+)
+def completions(
+    request: HttpRequest,
+    run_id: str,
+    step: Annotated[int, Field(ge=0, le=2**31)] | None = None,
+    mode: Literal["", "train", "eval"] = "",
+    cursor: Cursor = "",
+    limit: Annotated[int, Field(10, ge=1, le=50)] = 10,
+) -> Any:
+    """Prompt groups, the newest first, each with its completions, rewards and advantages. Texts of old ones may be
+    gone; their figures stay."""
+    run = queries.run_for(request, run_id)
+    rows = valid(run) if step is None else valid(run).filter(step=step)
+    found, after = paging.page(rows.filter(mode=mode) if mode else rows, cursor, limit)
+    reader = CompletionReader(run)
+    return {"items": [_group(row, reader.solving) for row in found], "next_cursor": after}
+
+
+@router.get("runs/{slug:run_id}/events", auth=READ, response=Listed, url_name="v1_run_events", summary="Events")
+def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    rows = RunEvent.objects.filter(run=queries.run_for(request, run_id)).select_related("attempt")
+    found, after = paging.page(rows, cursor, limit)
+    return {"items": [queries.event_view(each) for each in found], "next_cursor": after}
+
+
+@router.get(
+    "runs/{slug:run_id}/health", auth=READ, response=Health, url_name="v1_run_health", summary="Health findings"
+)
+def health(request: HttpRequest, run_id: str) -> Any:
+    stored_health = queries.run_for(request, run_id).health
+    return {
+        "verdict": stored_health.get("verdict", "unknown"),
+        "step": stored_health.get("step") or 0,
+        "at": stored_health.get("at"),
+        "findings": stored_health.get("findings") or [],
+        "checks": stored_health.get("checks") or [],
+    }
+
+
+@router.get(
+    "runs/{slug:run_id}/receipts", auth=READ, response=Items, url_name="v1_run_receipts", summary="How attempts ended"
+)
+def receipts(request: HttpRequest, run_id: str) -> Any:
+    """With the kill receipt: how long until every process was gone, and each GPU's memory before and after."""
+    attempts = sorted(queries.run_for(request, run_id).attempts.all(), key=lambda each: -each.number)
+    return {"items": [shapes.receipt(each) for each in attempts]}
+
+
+@router.get(
+    "runs/{slug:run_id}/checkpoints", auth=READ, response=Items, url_name="v1_run_checkpoints", summary="Checkpoints"
+)
+def checkpoints_of(request: HttpRequest, run_id: str) -> Any:
+    return {"items": [shapes.checkpoint(each) for each in checkpoints.of_run(queries.run_for(request, run_id))]}
+
+
+def _group(row: SampleRow, solving: Solving) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "step": row.step,
+        "row": row.row,
+        "mode": row.mode,
+        "prompt": row.data.get("prompt"),
+        "answer": row.data.get("answer"),
+        "solved": row.solved,
+        "completions": [
+            {
+                "text": one.text,
+                "turns": one.turns,
+                "tokens": one.tokens,
+                "end": one.end,
+                "reward": one.reward,
+                "rewards": one.rewards,
+                "advantage": one.advantage,
+                "solved": solving.solved(one.rewards),
+            }
+            for one in stored(row.data)
+        ],
+    }
+
+
+def _attempt(run: Run, number: int) -> Attempt:
+    if not number:
+        return run.latest()
+    found = next((each for each in run.attempts.all() if each.number == number), None)
+    if found is None:
+        raise Problem(404, f"{run.name} has no attempt {number}.", where="attempt")
+    return found

@@ -1,0 +1,190 @@
+"""Runs: list, read, check, launch, stop, resume, tag."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Header, Query, Router, Schema, Status
+
+from controlplane import safe_yaml
+from controlplane.accounts.roles import person
+from runs import checkpoints, queries, tags
+from runs.api import drafts, paging, shapes
+from runs.api.access import OPERATE, READ, Problem
+from runs.api.drafts import RunDocument
+from runs.api.shapes import Asked, Cursor, Limit, RunAnswer, Runs, Text
+from runs.models import Run
+from runs.run_list.query import ARCHIVED, HEALTH_ASKED, KINDS, STATUSES, RunListQuery
+from runs.run_page import notes
+from runs.scheduling import launching, queueing, recovery, reordering, stopping
+from runs.scheduling.limits import QueueFull
+from workers.contract import StopMode
+
+router = Router(tags=["runs"])
+
+
+class Launched(Schema):
+    run: RunAnswer
+    launched: bool
+    """False: the Idempotency-Key had launched it before."""
+    findings: list[dict[str, Any]]
+    """Preflight's, none of which stops it."""
+    notes: list[dict[str, str]]
+
+
+class Preflight(Schema):
+    launchable: bool
+    findings: list[dict[str, Any]]
+    notes: list[dict[str, str]]
+
+
+class Stop(Asked):
+    mode: Literal["save", "now"] = Field("save", description="save: write a checkpoint first.")
+
+
+class Stopped(Schema):
+    changed: bool
+    """False: it had been asked before, or has ended."""
+    run: RunAnswer
+
+
+class Resume(Asked):
+    checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(None, description="Its id; none: the last one.")
+
+
+class Change(Asked):
+    add_tags: list[str] = Field([], max_length=50)
+    remove_tags: list[str] = Field([], max_length=50)
+    notes: str | None = Field(None, max_length=notes.LONGEST)
+    archived: bool | None = None
+    priority: Literal["high", "normal", "low"] | None = None
+
+
+class RunFilter(Schema):
+    q: Text = ""
+    status: Text = ""
+    health: Text = ""
+    tag: Text = ""
+    by: Text = ""
+    host: Text = ""
+    kind: Text = ""
+    archived: Text = ""
+
+
+@router.get("runs", auth=READ, response=Runs, url_name="v1_runs", summary="List runs, the newest first")
+def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
+    asked = filters.dict()
+    allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
+    for name, values in allowed.items():
+        if asked[name] and asked[name] not in values:
+            words = ", ".join(str(value) for value in values if value)
+            raise Problem(422, f"{asked[name][:40]} is no {name}.", where=name, fix=f"Use one of: {words}.")
+    matching = RunListQuery.of(asked).matching(queries.runs_for(request))
+    rows, after = paging.page(matching, cursor, limit, by="created_at")
+    places = queueing.places()
+    return {"items": [shapes.run(row, places) for row in rows], "next_cursor": after}
+
+
+@router.post(
+    "runs", auth=OPERATE, response={200: Launched, 201: Launched}, url_name="v1_launch", summary="Launch a run"
+)
+def launch(
+    request: HttpRequest, payload: RunDocument, idempotency_key: Annotated[str, Header(max_length=200)] = ""
+) -> Any:
+    """Preflight comes first, as on the page: what it stops is 422 with its findings. Sent again with the same
+    Idempotency-Key, the answer is 200 with the first run."""
+    run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
+    told = draft.answer()
+    answer = {"run": _answer(request, run.pk), "launched": fresh, "findings": told["findings"], "notes": told["notes"]}
+    return Status(201 if fresh else 200, answer)
+
+
+@router.post(
+    "preflight", auth=OPERATE, response=Preflight, url_name="v1_preflight", summary="Check a run, launch nothing"
+)
+def preflight(request: HttpRequest, payload: RunDocument) -> Any:
+    return drafts.read(payload, person(request)).answer()
+
+
+@router.get("runs/{slug:run_id}", auth=READ, response=RunAnswer, url_name="v1_run", summary="A run")
+def get_run(request: HttpRequest, run_id: str) -> Any:
+    return _answer(request, run_id)
+
+
+@router.patch(
+    "runs/{slug:run_id}", auth=OPERATE, response=RunAnswer, url_name="v1_run_change", summary="Tags, notes, …"
+)
+def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
+    run, user = queries.run_for(request, run_id), person(request)
+    add = tags.words(",".join(payload.add_tags))
+    if problem := tags.too_long(",".join(payload.add_tags)):
+        raise Problem(422, problem, where="add_tags")
+    if payload.priority is not None:
+        try:
+            reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
+        except reordering.NotWaiting as error:
+            raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
+    if add or payload.remove_tags:
+        tags.tag([run.pk], user, add, payload.remove_tags)
+    if payload.notes is not None:
+        notes.write(run, payload.notes, notes.edition(run.notes), user)
+    if payload.archived is not None:
+        done = (tags.archive if payload.archived else tags.unarchive)([run.pk], user)
+        if payload.archived and not done.changed and run.archived_at is None:
+            fix = "Stop it first, or stop serving its model."
+            raise Problem(409, f"{run.name} is active, so it can't be archived.", where="archived", fix=fix)
+    return _answer(request, run_id)
+
+
+@router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="A run's frozen spec")
+def spec(request: HttpRequest, run_id: str, format: Literal["json", "yaml"] = "json") -> Any:  # noqa: A002
+    """As JSON or YAML; POST /runs takes either and launches the same run again."""
+    run = queries.run_for(request, run_id)
+    if format == "json":
+        return run.spec
+    return HttpResponse(as_yaml(run), content_type="application/yaml; charset=utf-8")
+
+
+@router.post("runs/{slug:run_id}/stop", auth=OPERATE, response=Stopped, url_name="v1_run_stop", summary="Stop a run")
+def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
+    run = queries.run_for(request, run_id)
+    changed = stopping.request_stop(run.latest(), StopMode(payload.mode), person(request))
+    return {"changed": changed, "run": _answer(request, run_id)}
+
+
+@router.post("runs/{slug:run_id}/resume", auth=OPERATE, response=RunAnswer, url_name="v1_run_resume", summary="Resume")
+def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
+    """From a checkpoint, or the last one; without any, from the start."""
+    run = queries.run_for(request, run_id)
+    chosen = checkpoints.find(run, str(payload.checkpoint)) if payload.checkpoint else None
+    if payload.checkpoint and (chosen is None or not chosen.usable):
+        fix = "GET …/checkpoints lists those that are usable."
+        raise Problem(409, "This checkpoint no longer exists.", where="checkpoint", fix=fix)
+    try:
+        launching.resume(run, person(request), chosen)
+    except (launching.NotResumable, QueueFull) as error:
+        raise Problem(409, str(error), where="run") from None
+    return _answer(request, run_id)
+
+
+@router.post(
+    "runs/{slug:run_id}/no-resume",
+    auth=OPERATE,
+    response=RunAnswer,
+    url_name="v1_run_no_resume",
+    summary="Call off an automatic resume",
+)
+def no_resume(request: HttpRequest, run_id: str) -> Any:
+    run = queries.run_for(request, run_id)
+    if not recovery.call_off(run, person(request).get_username()):
+        raise Problem(409, f"No automatic resume of {run.name} is planned.", where="run")
+    return _answer(request, run_id)
+
+
+def as_yaml(run: Run) -> str:
+    return safe_yaml.dump(run.spec, tuple(run.spec))
+
+
+def _answer(request: HttpRequest, run_id: str) -> dict[str, Any]:
+    return shapes.run(queries.run_for(request, run_id))

@@ -1,0 +1,216 @@
+"""What the API answers with, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from ninja import Schema
+from pydantic import ConfigDict, Field
+
+from controlplane.datasets.models import DatasetVersion
+from controlplane.environments.models import EnvironmentVersion
+from controlplane.rewards.models import RewardVersion
+from runs import queries
+from runs.api.paging import MOST
+from runs.checkpoints import Checkpoint
+from runs.hosts.cards import HostView
+from runs.models import Attempt, Run
+from runs.preflight.finding import Finding
+
+Id = Annotated[int, Field(ge=1, le=2**53)]
+Cursor = Annotated[str, Field("", max_length=300, description="`next_cursor` of the page before")]
+Limit = Annotated[int, Field(50, ge=1, le=MOST)]
+Text = Annotated[str, Field("", max_length=100)]
+Value = str | int | float | bool | None
+
+
+class Asked(Schema):
+    """A request's body. A field that isn't known is refused: a slip of the pen must not become a default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Listed(Schema):
+    """A page of a list."""
+
+    items: list[dict[str, Any]]
+    next_cursor: str
+    """Empty: this is the last page."""
+
+
+class Answer(Schema):
+    """One thing, as its list has it."""
+
+    item: dict[str, Any]
+
+
+class RunAnswer(Schema):
+    id: str
+    name: str
+    kind: str
+    owner: str
+    status: Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
+    reason: str
+    sentence: str
+    """The end reason, in words."""
+    detail: str
+    attempt: int
+    host: str
+    phase: str
+    step: int
+    max_steps: int | None
+    step_time: float | None
+    eta_s: float | None
+    reward: float | None
+    health: str
+    """well, watch, bad or unknown"""
+    findings: int
+    waits_for: str
+    place: str
+    stop_requested: str
+    resumes_at: str | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    tags: list[str]
+    notes: str
+    archived: bool
+    page: str
+    """The address of its page."""
+
+
+class Runs(Schema):
+    items: list[RunAnswer]
+    next_cursor: str
+
+
+def run(one: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
+    figures = queries.summary(one, places=places)
+    same = ("id", "name", "kind", "status", "reason", "sentence", "detail", "attempt", "host", "phase", "step")
+    more = ("max_steps", "step_time", "eta_s", "reward", "waits_for", "place", "stop_requested", "resumes_at")
+    times = ("created_at", "started_at", "ended_at")
+    return {
+        **{name: figures[name] for name in (*same, *more, *times)},  # type: ignore[literal-required]
+        "owner": one.owner.get_username(),
+        "health": figures["health"]["verdict"],
+        "findings": figures["health"]["count"],
+        "tags": one.tags,
+        "notes": one.notes,
+        "archived": one.archived_at is not None,
+        "page": f"/runs/{one.pk}/",
+    }
+
+
+def finding(one: Finding) -> dict[str, Any]:
+    fixes = [{"label": fix.label, "values": fix.values} for fix in one.fixes]
+    return {"grade": one.grade.value, "field": one.field, "cause": one.cause, "fix": one.fix, "fixes": fixes}
+
+
+def receipt(attempt: Attempt) -> dict[str, Any]:
+    """How an attempt ended, with its kill receipt."""
+    return {
+        "attempt": attempt.number,
+        "host": attempt.host.name if attempt.host else "",
+        "status": attempt.status,
+        "reason": attempt.reason,
+        "detail": attempt.detail,
+        "exit_codes": attempt.exit_codes,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+        "receipt": attempt.receipt,
+    }
+
+
+def checkpoint(one: Checkpoint) -> dict[str, Any]:
+    host = one.event.attempt.host
+    return {
+        "id": one.event.pk,
+        "run": one.run.pk,
+        "step": one.step,
+        "name": one.name,
+        "kind": one.kind,
+        "host": host.name if host else "",
+        "folder": one.folder,
+        "path": one.path,
+        "bytes": one.event.data.get("bytes"),
+        "saved_at": one.event.at,
+        "usable": one.usable,
+    }
+
+
+def dataset_version(version: DatasetVersion) -> dict[str, Any]:
+    report = version.report if isinstance(version.report, dict) else {}
+    error = report.get("file_error") or (report.get("mapped") or {}).get("file_error") or {}
+    return {
+        "dataset": version.dataset_id,
+        "name": version.dataset.name,
+        "version": version.number,
+        "id": version.pk,
+        "status": version.status,
+        "problem": error.get("message", ""),
+        "rows": version.rows,
+        "validation_rows": version.validation_rows,
+        "columns": version.columns,
+        "mapping": version.mapping,
+        "file": version.file_name,
+        "bytes": version.bytes,
+        "sha256": version.sha256,
+        "archived": version.archived_at is not None,
+        "created_at": version.created_at,
+    }
+
+
+def reward_version(version: RewardVersion) -> dict[str, Any]:
+    return {
+        "config": version.config_id,
+        "name": version.config.name,
+        "description": version.config.description,
+        "version": version.number,
+        "id": version.pk,
+        "aggregation": version.aggregation,
+        "failed_share": version.failed_share,
+        "components": version.components,
+        "archived": version.config.archived_at is not None,
+    }
+
+
+def environment_version(version: EnvironmentVersion) -> dict[str, Any]:
+    return {
+        "environment": version.environment_id,
+        "name": version.environment.name,
+        "description": version.environment.description,
+        "version": version.number,
+        "id": version.pk,
+        "parts": version.parts,
+        "limits": version.limits,
+        "archived": version.environment.archived_at is not None,
+    }
+
+
+def host(view: HostView) -> dict[str, Any]:
+    gpus = [
+        {
+            "index": gpu.index,
+            "name": gpu.name,
+            "memory_mib": gpu.memory_mib,
+            "used_mib": gpu.used_mib,
+            "held_by": gpu.holder.run_id if gpu.holder else "",
+        }
+        for gpu in view.gpus
+    ]
+    return {
+        "id": view.row.pk,
+        "name": view.name,
+        "in_reach": view.fresh,
+        "draining": view.row.draining,
+        "announced_at": view.announced_at,
+        "gpus": gpus,
+        "cpu_slots": len(view.slots),
+        "cpu_slots_free": sum(slot.holder is None for slot in view.slots),
+        "memory_mib": view.memory_mib,
+        "disk_free_mib": view.disk_free_mib,
+        "models": list(view.models),
+        "versions": view.versions,
+        "quarantined": [resource for resource, _ in view.quarantined],
+    }

@@ -1,0 +1,137 @@
+"""grpoctl and an MCP client against the whole product: launch, watch, stop, and the same run again from its YAML."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from controlplane import safe_yaml
+from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
+from tests.workers.supervisor.attempts import wait_until
+
+pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+
+PREPARE = """
+from controlplane.accounts import api_tokens
+from controlplane.accounts.models import User
+from controlplane.hardware.models import HardwareProfile
+from controlplane.rewards import saving
+from tests.datasets import ready_version
+version = ready_version("sums", [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(64)])
+rewards = saving.make("tags", [{"name": "format", "function": "think_tags"}])
+token = lambda scope: api_tokens.make(User.objects.get(username="operator"), scope, scope, days=7)[1]
+result = {"dataset_version": version.pk, "reward_version": rewards.pk, "operate": token("operate"),
+    "read": token("read"), "profile": HardwareProfile.objects.get(name="CPU").pk}
+"""
+READY = """
+from controlplane.hardware.models import Host
+host = Host.objects.filter(name="testhost").first()
+result = bool(host and host.inventory.get("trainer") == "ready")
+"""
+
+
+@dataclass
+class Terminal:
+    """A person's terminal: grpoctl with a token."""
+
+    stack: Stack
+    rows: dict[str, str]
+    model: str
+
+    def environment(self, token: str) -> dict[str, str]:
+        return {**os.environ, "GRPOCTL_URL": self.stack.url, "GRPOCTL_TOKEN": self.rows[token]}
+
+    def run(self, *words: str, token: str = "operate", typed: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "controlplane.ctl", *words]
+        return subprocess.run(
+            command, env=self.environment(token), cwd=ROOT, input=typed, capture_output=True, text=True, timeout=240
+        )
+
+    def launch(self, behaviour: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """A run with a behaviour of the fake trainer."""
+        chosen = {name: self.rows[name] for name in ("dataset_version", "reward_version", "profile")}
+        values = {**chosen, "model": self.model, "max_steps": 3}
+        pairs = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+        return self.run("launch", "--name", f"a run #trainer={behaviour}", *pairs, *words)
+
+    def spec(self, run_id: str) -> dict[str, object]:
+        spec: dict[str, object] = safe_yaml.load(self.run("runs", "get", run_id, "-o", "yaml").stdout.encode())
+        return spec
+
+
+@pytest.fixture(scope="module")
+def terminal(make_stack: Callable[..., Stack], trainer_python: Path, tiny_model: Path) -> Terminal:
+    stack = make_stack(GRPO_TRAINER_COMMAND=command_of(FAKE_TRAINER), GRPO_TRAINER_PYTHON=str(trainer_python))
+    model = stack.installation.models_dir / "tiny"
+    shutil.copytree(tiny_model, model)
+    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready", 120)
+    return Terminal(stack, stack.django(PREPARE), str(model))
+
+
+def test_a_launch_that_waits_ends_as_its_run_ends(terminal: Terminal) -> None:
+    good = terminal.launch("steps:3", "--wait")
+    assert good.returncode == 0, good.stderr
+    assert "succeeded · Finished all steps." in good.stderr
+    assert terminal.launch("crash:3", "--wait").returncode == 3
+
+
+def test_a_run_as_yaml_launches_the_same_run(terminal: Terminal) -> None:
+    first = terminal.launch("steps:3").stdout.strip()
+    text = terminal.run("runs", "get", first, "-o", "yaml").stdout
+    second = terminal.run("launch", "-", typed=text).stdout.strip()
+    assert {**terminal.spec(first), "run_id": second} == terminal.spec(second)
+
+
+def test_a_stop_shows_the_receipt_and_whoever_waits_learns_of_it(terminal: Terminal) -> None:
+    run_id = terminal.launch("forever").stdout.strip()
+    stopped = terminal.run("stop", run_id, "--now", "--wait", "--json")
+    assert json.loads(stopped.stdout)["status"] == "stopped", stopped.stderr
+    assert terminal.run("wait", run_id).returncode == 4
+    assert terminal.run("stop", run_id, token="read").returncode == 1
+
+
+def test_a_log_and_metrics_are_followed_to_the_end(terminal: Terminal) -> None:
+    run_id = terminal.launch("steps:3").stdout.strip()
+    assert "fake trainer of" in terminal.run("logs", run_id, "-f").stdout
+    points = json.loads(terminal.run("metrics", run_id, "reward", "--json").stdout)
+    assert points["series"]["reward"]["step"] == [1, 2, 3]
+    assert run_id in terminal.run("runs", "--status", "succeeded").stdout
+
+
+@pytest.mark.parametrize("token", ["operate", "read"])
+async def test_an_mcp_client_has_the_tools_that_its_token_may_use(terminal: Terminal, token: str) -> None:
+    async with Client(_server(terminal, token)) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+    assert {"list_runs", "get_health", "get_completions", "get_receipts"} <= names
+    assert ({"launch_run", "stop_run"} <= names) == (token == "operate")
+
+
+async def test_an_mcp_client_launches_watches_and_stops_a_run(terminal: Terminal) -> None:
+    spec = terminal.spec(terminal.launch("forever").stdout.strip())
+    async with Client(_server(terminal, "operate")) as client:
+        launched = await client.call_tool("launch_run", {"document": json.dumps(spec)})
+        assert launched.structured_content, launched
+        run_id = launched.structured_content["run"]["id"]
+        seen = await client.call_tool("get_run", {"run_id": run_id})
+        assert seen.structured_content["name"] == spec["name"]
+        stopped = await client.call_tool("stop_run", {"run_id": run_id, "mode": "now"})
+        assert stopped.structured_content["changed"]
+        missing = await client.call_tool("get_run", {"run_id": "rnothing"})
+    assert missing.is_error
+    for each in (spec["run_id"], run_id):
+        assert terminal.run("stop", each, "--now", "--wait").returncode == 0
+
+
+def _server(terminal: Terminal, token: str) -> StdioServerParameters:
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "controlplane.ctl", "mcp"], env=terminal.environment(token), cwd=str(ROOT)
+    )

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from controlplane.accounts.models import ApiScope, Role
+from controlplane.datasets.models import DatasetVersion
+from tests.controlplane.people import make_user
+from tests.runs.api.clients import Program
+from tests.runs.builders import a_host, rewards_named
+
+pytestmark = pytest.mark.django_db
+REWARDS = "name: mine\ncomponents:\n  - {name: format, function: think_tags, weight: 1.0}\n"
+
+
+def uploaded(program, name="sums"):
+    file = SimpleUploadedFile("sums.jsonl", b'{"q": "1+1", "a": "2"}\n')
+    return program.client.post("/api/v1/datasets/upload", {"file": file, "name": name})
+
+
+def test_a_file_becomes_a_dataset_and_a_second_one_of_its_name_does_not():
+    program = Program()
+    first = uploaded(program)
+    assert first.status_code == 201, first.content
+    assert program.get("datasets").json()["items"][0]["name"] == "sums"
+    assert uploaded(program).status_code == 422
+    assert DatasetVersion.objects.count() == 1
+
+
+def test_a_reward_config_is_made_from_yaml_and_read_as_yaml():
+    program = Program()
+    made = program.post("rewards", {"document": REWARDS}).json()["item"]
+    text = program.get(f"rewards/{made['config']}/1/yaml").content.decode()
+    assert "name: mine" in text
+    assert program.post("rewards", {"document": text}).status_code == 422  # the name is taken
+    assert program.post("rewards", {"document": text.replace("mine", "yours")}).status_code == 201
+
+
+@pytest.mark.parametrize("document", ["", "- 1", "name: x", REWARDS.replace("think_tags", "nothing")])
+def test_a_document_that_is_no_reward_config_says_why(document):
+    answer = Program().post("rewards", {"document": document})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["what"]
+
+
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
+def test_custom_code_is_for_admins_with_a_token_for_that(role):
+    source = "def reward(completions, **columns): return [0.0 for _ in completions]"
+    document = f"name: x\ncomponents:\n  - {{name: mine, function: python, params: {{source: '{source}'}}}}\n"
+    answer = Program(ApiScope.OPERATE, user=make_user(role)).post("rewards", {"document": document})
+    assert answer.status_code == 403, answer.json()
+
+
+def test_a_host_is_drained_and_taken_back():
+    host, program = a_host(gpus=1), Program()
+    assert program.patch(f"hosts/{host.pk}", {"draining": True}).json()["item"]["draining"]
+    assert not program.patch(f"hosts/{host.pk}", {"draining": False}).json()["item"]["draining"]
+
+
+def test_a_host_in_reach_is_neither_given_up_nor_removed():
+    host, program = a_host(), Program()
+    assert program.post(f"hosts/{host.pk}/give-up", {}).status_code == 409
+    assert program.delete(f"hosts/{host.pk}").status_code == 409
+
+
+def test_configs_are_listed_with_their_newest_version():
+    rewards_named("tags")
+    [listed] = Program(ApiScope.READ).get("rewards").json()["items"]
+    assert (listed["name"], listed["version"]) == ("tags", 1)

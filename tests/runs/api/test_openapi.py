@@ -1,0 +1,77 @@
+"""Whatever fits the API's description, and much that doesn't, gets an answer below 500."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from django.conf import settings
+from django.core import signals
+from django.core.handlers.wsgi import WSGIHandler
+from django.db import close_old_connections
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as bounds
+
+from controlplane.accounts.models import ApiScope
+from runs.api import application
+from tests.runs.api.clients import Program
+from tests.runs.builders import an_attempt
+from tests.runs.new_run.launching_page import a_ready_host
+
+pytestmark = pytest.mark.django_db
+
+DJANGO = WSGIHandler()
+
+
+def app(environ: Any, start: Any) -> list[bytes]:
+    """Django, with each answer read to its end and closed, as a server does; and with it the files of its request."""
+    answer = DJANGO(environ, start)
+    body = b"".join(answer)
+    answer.close()
+    return [body]
+
+
+EXAMPLES = 60 if os.environ.get("CI_FULL") else 6
+SCHEMA = schemathesis.openapi.from_wsgi("/api/v1/openapi.json", app, headers={"Host": "localhost"})
+BOUNDS = bounds(deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+OPERATIONS = {operation.ok().label: operation.ok() for operation in SCHEMA.get_all_operations()}
+
+
+def test_every_route_is_described():
+    routes = [view for router in application.routers for view in router.path_operations.values()]
+    assert len(OPERATIONS) == sum(len(view.operations) for view in routes)
+
+
+@pytest.fixture(autouse=True)
+def one_connection() -> Iterator[None]:
+    """The test's own database is gone once its connection is closed."""
+    ends = (signals.request_started, signals.request_finished)
+    for end in ends:
+        end.disconnect(close_old_connections)
+    yield
+    for end in ends:
+        end.connect(close_old_connections)
+
+
+@pytest.mark.rotating(of=3)
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_no_request_breaks_the_api(label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "DATA_DIR", tmp_path)
+    a_ready_host()
+    run = an_attempt().run
+    headers = {"Authorization": f"Bearer {Program(ApiScope.ADMIN).text}", "Host": "localhost"}
+
+    @bounds(BOUNDS, max_examples=EXAMPLES)
+    @given(case=OPERATIONS[label].as_strategy())
+    def below_500(case: Any) -> None:
+        for run_id in (None, run.pk):  # an id at random never finds one
+            if "run_id" in case.path_parameters and run_id:
+                case.path_parameters["run_id"] = run_id
+            answer = case.call(headers=headers)
+            assert answer.status_code < 500, answer.text
+
+    below_500()

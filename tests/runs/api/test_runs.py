@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controlplane import safe_yaml
+from controlplane.accounts.models import ApiScope
+from runs.models import Run, RunEvent
+from tests.runs.api.clients import Program
+from tests.runs.builders import a_run, an_attempt
+from tests.runs.new_run.launching_page import a_config, a_ready_host, a_version, cpu_profile
+
+pytestmark = pytest.mark.django_db
+
+
+def without_id(spec):
+    return {name: value for name, value in spec.items() if name != "run_id"}
+
+
+def a_spec(**chosen):
+    """Of a run that the API has launched."""
+    a_ready_host()
+    rows = {"dataset_version": a_version().pk, "reward_version": a_config().pk, "profile": cpu_profile().pk}
+    answer = Program().post("runs", {"name": "sums", "set": {"model": "/models/tiny", **rows, **chosen}})
+    assert answer.status_code == 201, answer.json()
+    return Run.objects.get(pk=answer.json()["run"]["id"]).spec
+
+
+def test_a_run_is_read_with_its_status_and_sentence():
+    run = a_run("sums")
+    answer = Program(ApiScope.READ).get(f"runs/{run.pk}").json()
+    assert (answer["name"], answer["status"], answer["owner"]) == ("sums", "queued", "olga")
+
+
+def test_runs_are_listed_page_by_page_without_gaps():
+    made = [a_run(f"run {number}").pk for number in range(5)]
+    program, seen, cursor = Program(ApiScope.READ), [], ""
+    while True:
+        page = program.get("runs", limit=2, cursor=cursor).json()
+        seen += [run["id"] for run in page["items"]]
+        if not (cursor := page["next_cursor"]):
+            break
+    assert seen == made[::-1]
+
+
+def test_a_list_is_filtered_as_on_its_page_and_an_unknown_filter_is_named():
+    a_run("one"), a_run("two")
+    program = Program(ApiScope.READ)
+    assert [run["name"] for run in program.get("runs", q="two").json()["items"]] == ["two"]
+    refused = program.get("runs", status="asleep")
+    assert refused.status_code == 422
+    assert refused.json()["error"]["where"] == "status"
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+@pytest.mark.parametrize("chosen", [{}, {"use_lora": False, "learning_rate": 3e-7, "beta": 0.04, "top_k": 7}])
+def test_a_spec_that_is_launched_again_makes_the_same_run(form, chosen):
+    spec, program = a_spec(max_steps=7, **chosen), Program()
+    text = program.get(f"runs/{spec['run_id']}/spec", format=form).content.decode()
+    answer = program.post("runs", {"document": text})
+    assert answer.status_code == 201, answer.json()
+    copy = Run.objects.get(pk=answer.json()["run"]["id"])
+    assert without_id(copy.spec) == without_id(spec)
+    assert safe_yaml.load(text.encode()) == spec
+
+
+def test_a_spec_that_a_form_would_write_otherwise_is_launched_as_it_is_written():
+    spec = a_spec()
+    spec["grpo"] = {"max_steps": 5, "warmup_steps": 10, "weight_decay": 0.0, "learning_rate": 1e-6}
+    copy = Run.objects.get(pk=Program().post("runs", {"spec": spec}).json()["run"]["id"])
+    assert json.dumps(without_id(copy.spec)) == json.dumps(without_id(spec))
+
+
+def test_a_key_launches_once_and_another_run_under_it_is_a_conflict():
+    program, spec = Program(), a_spec()
+    launch = {"headers": {"Idempotency-Key": "tonight"}}
+    first, second = (program.post("runs", {"spec": spec}, **launch) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json()["run"]["id"] == second.json()["run"]["id"]
+    assert program.post("runs", {"spec": spec, "name": "other"}, **launch).status_code == 409
+
+
+def test_what_preflight_stops_is_not_launched_and_the_findings_say_why():
+    spec = a_spec()
+    answer = Program().post("runs", {"spec": spec, "set": {"num_generations": 1}})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["where"] == "num_generations"
+    assert not answer.json()["launchable"]
+
+
+def test_a_document_of_another_run_is_not_half_taken():
+    spec = {**a_spec(), "surprise": 1}
+    program = Program()
+    assert program.post("runs", {"spec": spec}).json()["error"]["where"] == "surprise"
+    assert program.post("preflight", {"spec": spec}).json()["launchable"] is False
+    assert program.post("runs", {"spec": spec, "accept_notes": True}).status_code == 201
+
+
+def test_a_run_is_stopped_and_the_event_names_who_did_it():
+    attempt = an_attempt()
+    program = Program()
+    answer = program.post(f"runs/{attempt.run_id}/stop", {"mode": "now"})
+    assert answer.json()["changed"]
+    assert answer.json()["run"]["stop_requested"] == "now"
+    assert RunEvent.objects.get(kind="requested").actor == program.user.username
+
+
+def test_tags_and_notes_are_changed_and_an_active_run_is_not_archived():
+    run = an_attempt().run
+    program = Program()
+    changed = program.patch(f"runs/{run.pk}", {"add_tags": ["Baseline"], "notes": "good"}).json()
+    assert (changed["tags"], changed["notes"]) == (["baseline"], "good")
+    assert program.patch(f"runs/{run.pk}", {"archived": True}).status_code == 409
+
+
+def test_a_run_that_has_not_ended_is_not_resumed():
+    run = an_attempt().run
+    answer = Program().post(f"runs/{run.pk}/resume", {})
+    assert answer.status_code == 409
+    assert "still running" in answer.json()["error"]["what"]
+
+
+@pytest.mark.parametrize("body", ["{", '{"mode": "later"}', '{"mode": NaN}', '{"mode": "\\ud800"}', "[]"])
+def test_a_body_that_will_not_do_is_refused_in_the_products_words(body):
+    run = an_attempt().run
+    answer = Program().client.post(f"/api/v1/runs/{run.pk}/stop", body, "application/json")
+    assert answer.status_code in (400, 422)
+    assert set(json.loads(answer.content)["error"]) == {"what", "where", "fix"}
