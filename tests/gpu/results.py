@@ -103,12 +103,15 @@ _OF_EPISODES = (
     "The small model of `bench tools` learns to look a letter up with a tool and to say what it was told. `colocate`, "
     "`server-lora` and `server-nccl` are how vLLM gets the policy; the tool is an own Python tool in the sandbox, and "
     "each turn has a reward. In `agents`, 64 programs with the `openai` package drive the episodes through the run's "
-    "endpoint, with vLLM as in `server-lora`. Each run was stopped after 80 steps of 64 episodes; its receipt says "
-    "that all GPUs are free. *right* and *turns* are means of the first and the last five steps. The first two "
-    "modes began with a model that had been warmed up longer.",
+    "endpoint, with vLLM as in `server-lora`; in `atropos` an unmodified environment of atroposlib 0.4.0 does, and "
+    "*right* is its score, how many different tokens an answer has. `zero3` shares the small model's weights between "
+    "two trainer GPUs with vLLM in both, for 5 steps; `usual-size` trains a LoRA of a model of 1.5B parameters for 3. "
+    "Every other run was stopped after 80 steps of 64 episodes. Each receipt says that all GPUs are free. *right* and "
+    "*turns* are means of the first and the last five steps. `colocate` and `server-lora` began with a model that had "
+    "been warmed up longer.",
     "",
-    "Command: `python -m tests.gpu.episodes --out OUT --only MODE`. Not tried: a model of usual size, Atropos' "
-    "environments with real vLLM, ZeRO-3, several trainer GPUs.",
+    "Command: `python -m tests.gpu.episodes --out OUT --only MODE`. Not tried: a trained model of usual size, ZeRO-3 "
+    "with a vLLM server, FSDP with vLLM.",
 )
 
 
