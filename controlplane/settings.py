@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 from controlplane.database import databases
 from controlplane.datafolder import data_folder, incoming, secret_key
@@ -50,6 +51,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.staticfiles.static_files",
     "controlplane.http.middleware.ProtectiveHeaders",
+    "controlplane.logs.RunsInLogs",
     "controlplane.http.middleware.NoNul",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -141,7 +143,8 @@ SERVESTATIC_AUTOREFRESH = False
 SERVESTATIC_MAX_AGE = 0
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
-LOGGING = {
+LOG_AS = one_of("CONTROLPLANE_LOG", ("text", "json"))
+LOGGING: dict[str, Any] = {
     # Errors of requests go to standard error with their traceback: `up` keeps it in web.log. No level here: the workers
     # report readiness at INFO.
     "version": 1,
@@ -152,7 +155,14 @@ LOGGING = {
         "link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"},
         "outage": {"()": "controlplane.http.outage.OncePerOutage"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "filters": ["refusals", "link_tokens", "outage"]}},
+    "formatters": {"text": {}, "json": {"()": "controlplane.logs.JsonLines"}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "filters": ["refusals", "link_tokens", "outage"],
+            "formatter": LOG_AS,
+        }
+    },
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django.server": {"handlers": ["stderr"], "propagate": False},
@@ -160,6 +170,11 @@ LOGGING = {
         "uvicorn.asgi": {"filters": ["link_tokens"]},
     },
 }
+if LOG_AS == "json":
+    LOGGING["loggers"]["uvicorn"] = {"handlers": ["stderr"], "propagate": False}
+
+METRICS_TOKEN = password_of("CONTROLPLANE_METRICS_TOKEN_FILE").strip()
+"""What Prometheus may send in place of a person's API token, which expires."""
 
 EMAIL_HOST = os.environ.get("CONTROLPLANE_SMTP_HOST", "")
 EMAIL_PORT = whole("CONTROLPLANE_SMTP_PORT", 587)

@@ -3,7 +3,6 @@ from django.urls import path
 from controlplane.accounts import api_token_views, users, views
 
 urlpatterns = [
-    path("healthz", views.health, name="health"),
     path("sign-in/", views.sign_in, name="sign_in"),
     path("sign-in/once/<str:token>/", views.sign_in_once, name="sign_in_once"),
     path("sign-out/", views.sign_out, name="sign_out"),

@@ -1,20 +1,18 @@
-"""Sign-in and sign-out, passwords, and the health check."""
+"""Sign-in and sign-out, and passwords."""
 
 from __future__ import annotations
 
-import logging
 import time
 
 from django.contrib import messages
 from django.contrib.auth import authenticate, login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
-from django.db import DatabaseError, connection
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts import api_tokens, onetime, throttle
 from controlplane.accounts.forms import PasswordForm, SignInForm
@@ -22,25 +20,9 @@ from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
 from controlplane.accounts.signals import sign_in_changed
 
-log = logging.getLogger(__name__)
-
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 BY_LINK_AT = "signed_in_by_link_at"
 LINK_PROVES_FOR_S = 900.0
-
-
-@login_not_required
-@never_cache
-@require_GET
-def health(request: HttpRequest) -> JsonResponse:
-    """Health check for containers: the web responds and reaches its database."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except DatabaseError:
-        log.exception("The database doesn't respond")
-        return JsonResponse({"ok": False, "database": False}, status=503)
-    return JsonResponse({"ok": True, "database": True})
 
 
 @require_safe

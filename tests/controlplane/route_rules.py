@@ -16,6 +16,8 @@ TOKEN_OPERATE = "for programs with an operator's token that may operate; people'
 
 RULES = {
     "health": OPEN,
+    "ready": OPEN,
+    "prometheus_metrics": TOKEN_READ,
     "sign_in": OPEN,
     "sign_in_once": OPEN,
     "sign_out": SELF,
