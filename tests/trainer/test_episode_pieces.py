@@ -82,6 +82,38 @@ assert branches.longest().turns[-1].message["content"] == "cd"
 """
 
 
+CLOSING = """
+import asyncio, json
+from workers.trainer.episodes.generation import Wanted
+from workers.trainer.gateway.engine import Servers
+choice = {"token_ids": [5], "logprobs": {"token_logprobs": [-1.0]}}
+body = json.dumps({"choices": [choice]}).encode()
+head = b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body)
+
+async def once(reader, writer):
+    asked = await reader.readuntil(b"\\r\\n\\r\\n")
+    length = int(asked.lower().split(b"content-length: ")[1].split(b"\\r\\n")[0])
+    await reader.readexactly(length)
+    writer.write(head + body)
+    await writer.drain()
+    await reader.read(1)  # a second request meets a connection that has just been reset
+    writer.transport.abort()
+
+async def main():
+    server = await asyncio.start_server(once, "127.0.0.1", 0)
+    engine = Servers([(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "m")], {}, seconds=10)
+    answers = [await engine.answer(Wanted([1], 1, 1), "key") for _ in range(3)]
+    assert [answer.ids for answer in answers] == [[5]] * 3 and engine.failure is None
+    await engine.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_server_that_closes_kept_connections_is_not_taken_for_gone(preloaded: Preloaded) -> None:
+    preloaded.run("-c", CLOSING)
+
+
 def test_a_chat_template_that_changes_earlier_messages_makes_a_branch_of_each_request(preloaded: Preloaded) -> None:
     preloaded.run("-c", CHANGING)
 

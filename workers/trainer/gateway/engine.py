@@ -74,7 +74,9 @@ class Servers:
 
     async def _ask(self, address: str, model: str, wanted: Wanted) -> dict[str, Any] | None:
         if self._http is None:
-            self._http = aiohttp.ClientSession(timeout=self._timeout, connector=aiohttp.TCPConnector(limit=0))
+            # A connection each: vLLM closes those that it kept, some of them as the next request is on its way.
+            connector = aiohttp.TCPConnector(limit=0, force_close=True)
+            self._http = aiohttp.ClientSession(timeout=self._timeout, connector=connector)
         flags = {"return_token_ids": True, "return_tokens_as_token_ids": True, "logprobs": 0, "n": 1}
         request = {**self._sampling, "model": model, "prompt": wanted.ids, "max_tokens": wanted.most, **flags}
         try:
