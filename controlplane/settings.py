@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from controlplane import oidc
 from controlplane.database import databases
 from controlplane.datafolder import data_folder, incoming, secret_key
 from controlplane.environment import one_of, password_of, whole
@@ -32,6 +33,9 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "channels",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
     "django_htmx",
     "lucide",
     "controlplane",
@@ -57,6 +61,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "controlplane.http.middleware.SignInRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -98,6 +103,12 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
 ]
+
+OIDC = oidc.from_environment()
+"""Sign-in at an OpenID provider beside local accounts; None: local ones alone."""
+SOCIALACCOUNT_PROVIDERS = OIDC.for_allauth() if OIDC else {}
+SOCIALACCOUNT_ADAPTER = "controlplane.accounts.oidc.SignIn"
+ACCOUNT_EMAIL_VERIFICATION = "none"
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

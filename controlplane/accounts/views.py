@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import time
 
+from django.conf import settings as site
 from django.contrib import messages
 from django.contrib.auth import authenticate, login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.accounts import api_tokens, onetime, throttle
+from controlplane.accounts import api_tokens, oidc, onetime, throttle
 from controlplane.accounts.forms import PasswordForm, SignInForm
 from controlplane.accounts.models import User
+from controlplane.accounts.next_page import safe_next
 from controlplane.accounts.roles import person
 from controlplane.accounts.signals import sign_in_changed
 
-BACKEND = "django.contrib.auth.backends.ModelBackend"
 BY_LINK_AT = "signed_in_by_link_at"
 LINK_PROVES_FOR_S = 900.0
 
@@ -44,7 +45,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         if user is not None:
             login(request, user)
             return redirect(_next(request))
-    context = {"form": form, "next": request.POST.get("next") or request.GET.get("next", "")}
+    context = {"form": form, "oidc": site.OIDC, "next": request.POST.get("next") or request.GET.get("next", "")}
     return render(request, "accounts/sign_in.html", context, status=400 if form.errors else 200)
 
 
@@ -75,7 +76,7 @@ def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
     user = onetime.use(token)
     if user is None:
         return render(request, "accounts/link_gone.html", status=410)
-    login(request, user, backend=BACKEND)
+    login(request, user, backend=oidc.BACKEND)
     request.session[BY_LINK_AT] = time.time()
     return redirect("set_password" if link.asks_first else _next(request))
 
@@ -95,6 +96,8 @@ def password(request: HttpRequest) -> HttpResponse:
     """Set or change the password. The user's other sessions end, because their hash no longer matches; so do API
     tokens, because whoever knew the old password may have made some."""
     user = person(request)
+    if oidc.has_account(user):
+        raise PermissionDenied(f"You sign in with {site.OIDC.name}, so there is no password to set here.")
     address = request.META.get("REMOTE_ADDR", "")
     form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
     guess = throttle.begin_try(user.username, address) if request.method == "POST" else None
@@ -122,10 +125,7 @@ def _came_by_link(request: HttpRequest) -> bool:
 
 
 def _next(request: HttpRequest) -> str:
-    """The page that the user wanted, if it is on this site."""
-    target = request.POST.get("next") or request.GET.get("next") or ""
-    safe = url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure())
-    return target if safe and target.startswith("/") else "runs"
+    return safe_next(request, request.POST.get("next") or request.GET.get("next") or "")
 
 
 def _is_preview(request: HttpRequest) -> bool:

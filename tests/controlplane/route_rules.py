@@ -20,6 +20,8 @@ RULES = {
     "prometheus_metrics": TOKEN_READ,
     "sign_in": OPEN,
     "sign_in_once": OPEN,
+    "oidc_sign_in": OPEN,
+    "oidc_callback": OPEN,
     "sign_out": SELF,
     "password": SELF,
     "set_password": SELF,
