@@ -63,7 +63,7 @@ def from_environment() -> Oidc | None:
     client_id, secret = os.environ.get("CONTROLPLANE_OIDC_CLIENT_ID", ""), password_of("CONTROLPLANE_OIDC_SECRET_FILE")
     if not client_id or not secret:
         raise EnvironmentUnusable(
-            "CONTROLPLANE_OIDC_ISSUER needs CONTROLPLANE_OIDC_CLIENT_ID, and CONTROLPLANE_OIDC_SECRET_FILE with a secret."
+            "CONTROLPLANE_OIDC_ISSUER needs CONTROLPLANE_OIDC_CLIENT_ID and a secret in CONTROLPLANE_OIDC_SECRET_FILE."
         )
     return Oidc(
         issuer=issuer,

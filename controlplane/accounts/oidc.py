@@ -20,6 +20,7 @@ from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
 from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -30,6 +31,7 @@ from requests import RequestException
 from controlplane.accounts.models import User
 from controlplane.accounts.next_page import safe_next
 from controlplane.accounts.provider import Adapter, Provider
+from controlplane.oidc import Oidc
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,10 @@ def begin(request: HttpRequest) -> HttpResponse:
     def go() -> HttpResponse:
         provider: Provider = _adapter(request).get_provider()
         target = safe_next(request, request.GET.get("next", ""))
-        return provider.redirect(request, "login", next_url=target, scope=provider.get_scope(), auth_params={})
+        sent: HttpResponse = provider.redirect(
+            request, "login", next_url=target, scope=provider.get_scope(), auth_params={}
+        )
+        return sent
 
     return _guarded(request, go)
 
@@ -61,9 +66,10 @@ def callback(request: HttpRequest) -> HttpResponse:
     return _guarded(request, lambda: OAuth2CallbackView.adapter_view(_adapter(request))(request))
 
 
-def has_account(user: User) -> bool:
-    """Whether the user signs in at the provider: a local password would outlive the account there."""
-    return settings.OIDC is not None and SocialAccount.objects.filter(user=user).exists()
+def refuse_password(user: User) -> None:
+    """People of the provider get no password here: it would outlive their account there."""
+    if settings.OIDC is not None and SocialAccount.objects.filter(user=user).exists():
+        raise PermissionDenied(f"You sign in with {settings.OIDC.name}, so there is no password to set here.")
 
 
 class SignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
@@ -82,9 +88,14 @@ class SignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has 
         raise ImmediateHttpResponse(_refused(request, what))
 
 
-def _adapter(request: HttpRequest) -> Adapter:
+def _chosen() -> Oidc:
     if settings.OIDC is None:
         raise Http404
+    return settings.OIDC
+
+
+def _adapter(request: HttpRequest) -> Adapter:
+    _chosen()
     return Adapter(request, Provider.id)
 
 
@@ -94,12 +105,12 @@ def _guarded(request: HttpRequest, act: Callable[[], HttpResponse]) -> HttpRespo
         return act()
     except (RequestException, OAuth2Error, KeyError, TypeError, ValueError) as error:
         log.warning("sign-in by OpenID Connect failed: %r", error)
-        what = f"{settings.OIDC.name} can't be reached, or its answer can't be used. Try again, or ask an admin."
+        what = f"{_chosen().name} can't be reached, or its answer can't be used. Try again, or ask an admin."
         return _refused(request, what, status=502)
 
 
 def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
-    role = settings.OIDC.role_of(_groups(signing_in.claims))
+    role = _chosen().role_of(_groups(signing_in.claims))
     if role is None:
         return _refused(request, "None of your groups may sign in here. Ask whoever manages them.")
     try:
@@ -114,7 +125,7 @@ def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
 
 
 def _groups(claims: dict[str, Any]) -> list[str]:
-    told = claims.get(settings.OIDC.groups_claim) or ()
+    told = claims.get(_chosen().groups_claim) or ()
     return [told] if isinstance(told, str) else [group for group in told if isinstance(group, str)]
 
 

@@ -13,7 +13,6 @@ from allauth.socialaccount.models import SocialLogin, SocialToken
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
-from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -24,7 +23,7 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
     @property
     def openid_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().openid_config
-        if str(config.get("issuer")).rstrip("/") != settings.OIDC.issuer.rstrip("/"):
+        if str(config.get("issuer")).rstrip("/") != self.get_provider().app.settings["server_url"]:
             raise OAuth2Error("The provider's discovery document names another issuer.")
         return config
 

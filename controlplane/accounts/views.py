@@ -8,7 +8,6 @@ from django.conf import settings as site
 from django.contrib import messages
 from django.contrib.auth import authenticate, login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
@@ -96,8 +95,7 @@ def password(request: HttpRequest) -> HttpResponse:
     """Set or change the password. The user's other sessions end, because their hash no longer matches; so do API
     tokens, because whoever knew the old password may have made some."""
     user = person(request)
-    if oidc.has_account(user):
-        raise PermissionDenied(f"You sign in with {site.OIDC.name}, so there is no password to set here.")
+    oidc.refuse_password(user)
     address = request.META.get("REMOTE_ADDR", "")
     form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
     guess = throttle.begin_try(user.username, address) if request.method == "POST" else None
