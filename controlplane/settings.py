@@ -11,7 +11,7 @@ from typing import Any
 from controlplane import oidc
 from controlplane.database import databases
 from controlplane.datafolder import data_folder, incoming, secret_key
-from controlplane.environment import one_of, password_of, whole
+from controlplane.environment import one_of, password_of, token_of, whole
 from controlplane.plaintext import encrypted_redis
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -182,9 +182,10 @@ LOGGING: dict[str, Any] = {
     },
 }
 if LOG_AS == "json":
-    LOGGING["loggers"]["uvicorn"] = {"handlers": ["stderr"], "propagate": False}
+    # Not "uvicorn": configuring it would undo what uvicorn was told of its access log.
+    LOGGING["loggers"]["uvicorn.error"] |= {"handlers": ["stderr"], "propagate": False}
 
-METRICS_TOKEN = password_of("CONTROLPLANE_METRICS_TOKEN_FILE").strip()
+METRICS_TOKEN = token_of("CONTROLPLANE_METRICS_TOKEN_FILE")
 """What Prometheus may send in place of a person's API token, which expires."""
 
 EMAIL_HOST = os.environ.get("CONTROLPLANE_SMTP_HOST", "")

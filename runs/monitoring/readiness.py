@@ -43,7 +43,7 @@ def _database() -> str:
             cursor.execute("SELECT 1")
         missing = _missing_migrations()
     except DatabaseError as error:
-        log.warning("not ready, the database doesn't answer: %s", error)
+        log.warning("not ready: the database doesn't answer", exc_info=error)  # said once per outage (http/outage.py)
         return "The database can't be reached. Start it, or correct CONTROLPLANE_DATABASE_URL."
     if missing:
         return f"The database lacks {missing} migrations of this version. Run `manage.py serve prepare`."

@@ -15,6 +15,7 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.accounts.models import ApiScope, Role, User
+from controlplane.environment import EnvironmentUnusable, token_of
 from runs.host_api import ingest
 from runs.models import Lease
 from runs.monitoring.metrics import exposition
@@ -85,6 +86,13 @@ def test_the_installations_own_token_reads_them_and_nothing_else(monkeypatch: py
     assert own.get("/metrics").status_code == 200
     assert own.get("/api/v1/runs").status_code == 401
     assert Client(headers={"Authorization": "Bearer öf"}).get("/metrics").status_code == 401
+
+
+def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setenv("CONTROLPLANE_METRICS_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(EnvironmentUnusable, match="at least 20 characters"):
+        token_of("CONTROLPLANE_METRICS_TOKEN_FILE")
 
 
 def test_without_a_token_nobody_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
