@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-
 SHORTEST_TOKEN = 20
 
 
