@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+SHORTEST_TOKEN = 20
+
 
 class EnvironmentUnusable(Exception):
     """An environment variable has an invalid value; the text names it."""
@@ -37,3 +39,11 @@ def password_of(variable: str) -> str:
         return Path(path).read_text().rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise EnvironmentUnusable(f"{variable}: {path} can't be read: {error}.") from None
+
+
+def token_of(variable: str) -> str:
+    """The token in the file that a variable names; "" if the variable is unset. One that can be guessed is refused."""
+    token = password_of(variable).strip()
+    if os.environ.get(variable, "") and len(token) < SHORTEST_TOKEN:
+        raise EnvironmentUnusable(f"{variable} must name a file with a token of at least {SHORTEST_TOKEN} characters.")
+    return token

@@ -6,10 +6,12 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
+from controlplane import oidc
 from controlplane.database import databases
 from controlplane.datafolder import data_folder, incoming, secret_key
-from controlplane.environment import one_of, password_of, whole
+from controlplane.environment import one_of, password_of, token_of, whole
 from controlplane.plaintext import encrypted_redis
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -31,6 +33,9 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.humanize",
     "channels",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
     "django_htmx",
     "lucide",
     "controlplane",
@@ -50,11 +55,13 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.staticfiles.static_files",
     "controlplane.http.middleware.ProtectiveHeaders",
+    "controlplane.logs.RunsInLogs",
     "controlplane.http.middleware.NoNul",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "controlplane.http.middleware.SignInRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -96,6 +103,12 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
 ]
+
+OIDC = oidc.from_environment()
+"""Sign-in at an OpenID provider beside local accounts; None: local ones alone."""
+SOCIALACCOUNT_PROVIDERS = OIDC.for_allauth() if OIDC else {}
+SOCIALACCOUNT_ADAPTER = "controlplane.accounts.oidc.SignIn"
+ACCOUNT_EMAIL_VERIFICATION = "none"
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -141,7 +154,8 @@ SERVESTATIC_AUTOREFRESH = False
 SERVESTATIC_MAX_AGE = 0
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
-LOGGING = {
+LOG_AS = one_of("CONTROLPLANE_LOG", ("text", "json"))
+LOGGING: dict[str, Any] = {
     # Errors of requests go to standard error with their traceback: `up` keeps it in web.log. No level here: the workers
     # report readiness at INFO.
     "version": 1,
@@ -152,7 +166,14 @@ LOGGING = {
         "link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"},
         "outage": {"()": "controlplane.http.outage.OncePerOutage"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "filters": ["refusals", "link_tokens", "outage"]}},
+    "formatters": {"text": {}, "json": {"()": "controlplane.logs.JsonLines"}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "filters": ["refusals", "link_tokens", "outage"],
+            "formatter": LOG_AS,
+        }
+    },
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django.server": {"handlers": ["stderr"], "propagate": False},
@@ -160,6 +181,12 @@ LOGGING = {
         "uvicorn.asgi": {"filters": ["link_tokens"]},
     },
 }
+if LOG_AS == "json":
+    # Not "uvicorn": configuring it would undo what uvicorn was told of its access log.
+    LOGGING["loggers"]["uvicorn.error"] |= {"handlers": ["stderr"], "propagate": False}
+
+METRICS_TOKEN = token_of("CONTROLPLANE_METRICS_TOKEN_FILE")
+"""What Prometheus may send in place of a person's API token, which expires."""
 
 EMAIL_HOST = os.environ.get("CONTROLPLANE_SMTP_HOST", "")
 EMAIL_PORT = whole("CONTROLPLANE_SMTP_PORT", 587)

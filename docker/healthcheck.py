@@ -2,7 +2,7 @@
 
 Standard library only, and quick: it runs every few seconds.
 
-web     a page answers and the database behind it
+web     it is ready: database, migrations, Redis and the tick (/readyz says what isn't)
 worker  the tick, which beat sends and the worker runs, has ended within the last minute
 host    the control plane has taken this host's announcement within the last minute
 """
@@ -19,7 +19,7 @@ FRESH_S = 60.0
 
 def main(part: str) -> str:
     if part == "web":
-        return answer("http://127.0.0.1:8000/healthz")
+        return answer("http://127.0.0.1:8000/readyz")
     if part == "worker":
         return age(Path(os.environ["CONTROLPLANE_DATA"]) / "ticked", "the tick")
     if part == "host":
@@ -31,6 +31,8 @@ def answer(url: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310  # an address of our own
             return "" if response.status == 200 else f"{url} answers {response.status}"
+    except urllib.error.HTTPError as error:
+        return f"{url} answers {error.code}: {error.read(4000).decode(errors='replace')}"
     except (urllib.error.URLError, OSError) as error:
         return f"{url}: {error}"
 

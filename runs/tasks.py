@@ -7,15 +7,16 @@ from django.utils import timezone
 
 from controlplane.celery import app
 from runs import tick as runs_tick
+from runs.monitoring import measured
+from runs.monitoring.readiness import TICKED
 from runs.scheduling import launching
-
-TICKED = "ticked"
-"""A file in the data folder, whose age tells a container's health check whether beat and worker work."""
 
 
 @app.task(name="runs.tick")  # type: ignore[untyped-decorator]  # Celery has no types
 def tick() -> None:
-    runs_tick.tick(timezone.now())
+    with measured.measuring(measured.Duration.TICK):
+        runs_tick.tick(timezone.now())
+    measured.flush()
     (settings.DATA_DIR / TICKED).touch()
 
 

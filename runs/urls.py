@@ -23,6 +23,7 @@ from runs.metrics import views as metrics_views
 from runs.model_pages import benchmark_views, push_views
 from runs.model_pages import file_views as model_file_views
 from runs.model_pages import views as model_views
+from runs.monitoring import views as monitoring_views
 from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
 from runs.playground import code_views, editor_views, episode_views, replay_views
@@ -37,6 +38,10 @@ from runs.served import views as served_views
 from runs.trials import views as trial_views
 
 urlpatterns = [
+    # For containers and Prometheus
+    path("healthz", monitoring_views.healthz, name="health"),
+    path("readyz", monitoring_views.readyz, name="ready"),
+    path("metrics", monitoring_views.metrics, name="prometheus_metrics"),
     # The list
     path("", run_list_views.home, name="home"),
     path("demo/", run_list_views.demo_run, name="demo_run"),

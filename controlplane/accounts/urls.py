@@ -1,11 +1,12 @@
 from django.urls import path
 
-from controlplane.accounts import api_token_views, users, views
+from controlplane.accounts import api_token_views, oidc, users, views
 
 urlpatterns = [
-    path("healthz", views.health, name="health"),
     path("sign-in/", views.sign_in, name="sign_in"),
     path("sign-in/once/<str:token>/", views.sign_in_once, name="sign_in_once"),
+    path("sign-in/oidc/", oidc.begin, name="oidc_sign_in"),
+    path("sign-in/oidc/callback/", oidc.callback, name="oidc_callback"),
     path("sign-out/", views.sign_out, name="sign_out"),
     path("password/", views.password, name="password"),
     path("password/set/", views.password, name="set_password"),

@@ -1,46 +1,28 @@
-"""Sign-in and sign-out, passwords, and the health check."""
+"""Sign-in and sign-out, and passwords."""
 
 from __future__ import annotations
 
-import logging
 import time
 
+from django.conf import settings as site
 from django.contrib import messages
 from django.contrib.auth import authenticate, login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
-from django.db import DatabaseError, connection
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.accounts import api_tokens, onetime, throttle
+from controlplane.accounts import api_tokens, oidc, onetime, throttle
 from controlplane.accounts.forms import PasswordForm, SignInForm
 from controlplane.accounts.models import User
+from controlplane.accounts.next_page import safe_next
 from controlplane.accounts.roles import person
 from controlplane.accounts.signals import sign_in_changed
 
-log = logging.getLogger(__name__)
-
-BACKEND = "django.contrib.auth.backends.ModelBackend"
 BY_LINK_AT = "signed_in_by_link_at"
 LINK_PROVES_FOR_S = 900.0
-
-
-@login_not_required
-@never_cache
-@require_GET
-def health(request: HttpRequest) -> JsonResponse:
-    """Health check for containers: the web responds and reaches its database."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except DatabaseError:
-        log.exception("The database doesn't respond")
-        return JsonResponse({"ok": False, "database": False}, status=503)
-    return JsonResponse({"ok": True, "database": True})
 
 
 @require_safe
@@ -62,7 +44,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         if user is not None:
             login(request, user)
             return redirect(_next(request))
-    context = {"form": form, "next": request.POST.get("next") or request.GET.get("next", "")}
+    context = {"form": form, "oidc": site.OIDC, "next": request.POST.get("next") or request.GET.get("next", "")}
     return render(request, "accounts/sign_in.html", context, status=400 if form.errors else 200)
 
 
@@ -93,7 +75,7 @@ def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
     user = onetime.use(token)
     if user is None:
         return render(request, "accounts/link_gone.html", status=410)
-    login(request, user, backend=BACKEND)
+    login(request, user, backend=oidc.BACKEND)
     request.session[BY_LINK_AT] = time.time()
     return redirect("set_password" if link.asks_first else _next(request))
 
@@ -113,6 +95,7 @@ def password(request: HttpRequest) -> HttpResponse:
     """Set or change the password. The user's other sessions end, because their hash no longer matches; so do API
     tokens, because whoever knew the old password may have made some."""
     user = person(request)
+    oidc.refuse_password(user)
     address = request.META.get("REMOTE_ADDR", "")
     form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
     guess = throttle.begin_try(user.username, address) if request.method == "POST" else None
@@ -140,10 +123,7 @@ def _came_by_link(request: HttpRequest) -> bool:
 
 
 def _next(request: HttpRequest) -> str:
-    """The page that the user wanted, if it is on this site."""
-    target = request.POST.get("next") or request.GET.get("next") or ""
-    safe = url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure())
-    return target if safe and target.startswith("/") else "runs"
+    return safe_next(request, request.POST.get("next") or request.GET.get("next") or "")
 
 
 def _is_preview(request: HttpRequest) -> bool:

@@ -21,6 +21,7 @@ from runs import hints
 from runs.completions import progress
 from runs.metrics import folding, trend
 from runs.models import Attempt, MetricRow, Run, RunEvent
+from runs.monitoring.measured import Duration, measuring
 from runs.scheduling import ending
 from runs.served import answering
 from runs.states import ACTIVE, EndReason, RunStatus
@@ -114,7 +115,7 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
         if seen:  # a heartbeat is one UPDATE
             Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
-    with transaction.atomic():
+    with measuring(Duration.INGEST), transaction.atomic():
         held = _locked().defer("run__spec").get(pk=attempt.pk)
         batch = _batch(Delivery(attempt.pk, lines, seen), held, _later([held.run_id]))
         _take([batch], plain=is_plain(lines))
@@ -128,7 +129,7 @@ def accept_together(deliveries: Sequence[Delivery]) -> list[Taken | None]:
     None: not one for this way; `accept` takes it or says what is wrong with it.
     """
     wanted = [delivery.attempt_id for delivery in deliveries]
-    with transaction.atomic():
+    with measuring(Duration.INGEST), transaction.atomic():
         live = _locked().filter(~revoked_since_dispatch(), pk__in=wanted, status__in=ACTIVE)
         held = {attempt.pk: attempt for attempt in live.only(*_PLAIN)}
         later = _later([attempt.run_id for attempt in held.values()])

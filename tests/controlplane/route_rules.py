@@ -16,8 +16,12 @@ TOKEN_OPERATE = "for programs with an operator's token that may operate; people'
 
 RULES = {
     "health": OPEN,
+    "ready": OPEN,
+    "prometheus_metrics": TOKEN_READ,
     "sign_in": OPEN,
     "sign_in_once": OPEN,
+    "oidc_sign_in": OPEN,
+    "oidc_callback": OPEN,
     "sign_out": SELF,
     "password": SELF,
     "set_password": SELF,

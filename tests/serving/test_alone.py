@@ -46,6 +46,7 @@ def test_each_program_runs_alone_and_ends_when_told(data: Path, manage: Start, r
     until(lambda: answers(f"http://127.0.0.1:{port}/healthz") or web.process.poll() is not None)
     assert web.process.poll() is None, web.text
     until(lambda: healthy("worker", data))
+    assert answers(f"http://127.0.0.1:{port}/readyz")
     assert "sign-in/once" not in web.text
     link = manage("link", REDIS_URL=redis_url, CONTROLPLANE_URL="https://grpo.example.org")
     assert link.process.wait(60) == 0

@@ -116,7 +116,3 @@ def test_a_script_gets_401_instead_of_the_sign_in_page():
     answer = Client().get("/password/", headers={"Accept": "application/json"})
     assert answer.status_code == 401
     assert answer.json()["error"]["what"] == "Not signed in."
-
-
-def test_health_is_open_and_says_the_database_answers():
-    assert Client().get("/healthz").json() == {"ok": True, "database": True}

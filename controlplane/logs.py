@@ -1,0 +1,65 @@
+"""Log records as JSON lines with the id of the run that they are about (CONTROLPLANE_LOG=json).
+
+Loaded with the settings, so no models here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+_RUN_OR_ATTEMPT = re.compile(r"(r[a-z2-9]{9})(?:-\d+)?")
+_current: ContextVar[str] = ContextVar("run", default="")
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if run := _run_of(record):
+            line["run"] = run
+        # A filter may have masked the traceback before, in exc_text.
+        if traceback := record.exc_text or (record.exc_info and self.formatException(record.exc_info)):
+            line["traceback"] = traceback
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class RunsInLogs:
+    """While a view of a run or an attempt is at work, what is logged is about that run."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        before = _current.set("")
+        try:
+            return self.get_response(request)
+        finally:
+            _current.reset(before)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., HttpResponse], args: Any, kwargs: dict[str, Any]
+    ) -> None:
+        _current.set(_named([kwargs.get("run_id"), kwargs.get("attempt_id")]))
+
+
+def _run_of(record: logging.LogRecord) -> str:
+    """The run that the record names by `extra`, in its arguments, or by the request at work."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return str(getattr(record, "run", "")) or _named(arguments) or _current.get()
+
+
+def _named(values: Iterable[object]) -> str:
+    matches = (_RUN_OR_ATTEMPT.fullmatch(value) for value in values if isinstance(value, str))
+    return next((match[1] for match in matches if match), "")

@@ -1,0 +1,120 @@
+"""Durations that the control plane's processes measure, as histograms summed in Redis: whichever web process is asked
+for metrics answers for all. A process that is killed takes at most FLUSH_S of them with it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any
+
+import redis
+from django.conf import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+log = logging.getLogger(__name__)
+
+KEY = "measured"
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+FLUSH_S = 5.0
+"""Between two writes, so that what is measured pays for none; and between two tries while Redis is away."""
+_BEYOND, _SUM = "+Inf", "sum"
+
+
+class Duration(StrEnum):
+    INGEST = "ingest"
+    TICK = "tick"
+
+
+class _Sums:
+    def __init__(self) -> None:
+        self._pending: Counter[str] = Counter()
+        self._due = 0.0
+        self._lock = threading.Lock()
+
+    def add(self, name: Duration, seconds: float) -> None:
+        bucket = next((str(bound) for bound in BOUNDS if seconds <= bound), _BEYOND)
+        with self._lock:
+            self._pending[f"{name}:{bucket}"] += 1
+            self._pending[f"{name}:{_SUM}"] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
+            due = time.monotonic() >= self._due
+        if due:
+            self.flush()
+
+    def flush(self) -> None:
+        with self._lock:
+            self._due = time.monotonic() + FLUSH_S
+            pending, self._pending = self._pending, Counter()
+        if not pending or self._sent(pending):
+            return
+        with self._lock:
+            self._pending.update(pending)
+
+    def _sent(self, pending: Counter[str]) -> bool:
+        if not settings.REDIS_URL:
+            return False
+        try:
+            with client() as connected, connected.pipeline(transaction=True) as pipe:
+                for name, amount in pending.items():
+                    pipe.hincrbyfloat(KEY, name, amount)
+                pipe.execute()
+        except (redis.RedisError, OSError) as error:
+            log.warning("measured durations wait for Redis: %s", error)
+            return False
+        return True
+
+    def read(self) -> dict[str, float]:
+        """The sums of all processes; without Redis, this process's own."""
+        self.flush()
+        if not settings.REDIS_URL:
+            with self._lock:
+                return {name: float(amount) for name, amount in self._pending.items()}
+        try:
+            with client() as connected:
+                stored: Any = connected.hgetall(KEY)
+        except (redis.RedisError, OSError):
+            return {}
+        return {name.decode(): float(amount) for name, amount in stored.items()}
+
+
+_sums = _Sums()
+
+
+@contextmanager
+def measuring(name: Duration) -> Iterator[None]:
+    begin = time.monotonic()
+    try:
+        yield
+    finally:
+        _sums.add(name, time.monotonic() - begin)
+
+
+def flush() -> None:
+    """Store what waits: for a process that may measure nothing more for a while."""
+    _sums.flush()
+
+
+def histograms() -> dict[Duration, tuple[list[tuple[str, float]], float]]:
+    """Of each duration, the cumulative buckets as Prometheus takes them, and the sum. Empty while Redis is away: a
+    counter that falls to a part of itself would look like a restart."""
+    sums = _sums.read()
+    found = {}
+    for name in Duration if sums else ():
+        total, buckets = 0.0, []
+        for bound in (*map(str, BOUNDS), _BEYOND):
+            total += sums.get(f"{name}:{bound}", 0.0)
+            buckets.append((bound, total))
+        found[name] = (buckets, sums.get(f"{name}:{_SUM}", 0.0))
+    return found
+
+
+def client() -> redis.Redis:
+    """A short-lived client that gives up soon."""
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
+    )
