@@ -112,7 +112,7 @@ def resumed(saved: Attempt) -> Attempt:
 
 def test_a_lost_hosts_run_resumes_anywhere_from_its_newest_stored_checkpoint(saved: Attempt) -> None:
     tell(saved, "stored", manifest="a" * 64)
-    Host.objects.update(last_seen_at=None)
+    Host.objects.update(announced_at=None)
     second = resumed(saved)
     assert (second.host, second.resume_step) == (None, 10)
     Attempt.objects.filter(pk=second.pk).update(claimed_at=timezone.now())

@@ -18,6 +18,8 @@ MANIFEST = "manifest.json"
 LONGEST_MANIFEST = 4 << 20
 _CONNECT_S, _READ_S = 10, 60
 _RETRIES = 2
+_PARTS_AT_ONCE = 4
+"""Of a large file; each part takes 50 MiB of memory."""
 _SHA256 = "sha256"
 """The name of the metadata of each stored file, by which a later upload knows it."""
 
@@ -55,6 +57,7 @@ class ArtifactStore:
                 "s3": {"addressing_style": "path"},
                 **when_required,  # not every S3-compatible store knows the newer checksums
             },
+            max_concurrency=_PARTS_AT_ONCE,
             skip_instance_cache=True,
             use_listings_cache=False,
         )

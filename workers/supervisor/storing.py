@@ -67,6 +67,8 @@ class Uploader:
         self._waiting: dict[int, str] = {}
         """Step -> path, of those that are to be uploaded."""
         self._stored: dict[int, str] = {}
+        self._tried = set[int]()
+        """Those of which the store may hold something."""
         self._going: dict[int, str] = {}
         """Those that are to leave the store."""
 
@@ -106,8 +108,8 @@ class Uploader:
             kept = data.get("kept")
             known = {*self._waiting, *self._stored}
             for step in known.difference(kept if isinstance(kept, list) else known):
-                self._waiting.pop(step, None)
-                if path := self._stored.pop(step, ""):
+                path = self._waiting.pop(step, "") or self._stored.pop(step, "")
+                if step in self._tried:
                     self._going[step] = path
 
     def _ask(self) -> ArtifactStore:
@@ -121,6 +123,7 @@ class Uploader:
 
     def _upload(self, store: ArtifactStore, step: int) -> None:
         path = self._waiting[step]
+        self._tried.add(step)
         self._say(path, Storing.UPLOADING)
         try:
             manifest = store.upload(self._folder / path, f"{self._name}/{path}")
