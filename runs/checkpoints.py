@@ -16,6 +16,14 @@ MOST = 300
 DELETION_ASKED, DELETED, NOT_DELETED = "deletion_asked", "model_deleted", "model_not_deleted"
 """Kinds of RunEvent, written by runs.deletions; data: {"path"}. The last one of a checkpoint counts."""
 
+UPLOADING, STORED, NOT_STORED, UNSTORED = (
+    "checkpoint_uploading",
+    "checkpoint_stored",
+    "checkpoint_not_stored",
+    "checkpoint_unstored",
+)
+"""Kinds of RunEvent, written by runs.artifacts; data: {"path", "manifest" or "problem"}. The last one counts."""
+
 FOLDER_PARTS = 4
 """run/attempt/checkpoints/checkpoint-N"""
 
@@ -31,6 +39,18 @@ class Checkpoint:
     """A host refused to resume from it."""
     deletion: RunEvent | None = None
     """The last that was said of its deletion."""
+    storage: RunEvent | None = None
+    """The last that was said of its copy in the artifact store."""
+
+    @property
+    def stored(self) -> bool:
+        """Whether any host may take it."""
+        return self.storage is not None and self.storage.kind == STORED
+
+    @property
+    def manifest(self) -> str:
+        """The SHA-256 of its manifest in the store; "": it isn't there."""
+        return str(self.storage.data.get("manifest", "")) if self.storage is not None and self.stored else ""
 
     @property
     def run(self) -> Run:
@@ -88,11 +108,12 @@ def of_run(run: Run) -> list[Checkpoint]:
     for event in newest:
         event.run = run
     existing = _existing(run, newest)
-    deletions = _deletions(run)
+    deletions = _last_told(run, DELETION_ASKED, DELETED, NOT_DELETED)
+    storages = _last_told(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
     attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
     resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
     refused = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
-    return [_checkpoint(event, existing, resumes, refused, deletions) for event in newest]
+    return [_checkpoint(event, existing, resumes, refused, deletions, storages) for event in newest]
 
 
 def models_of(run: Run) -> list[Checkpoint]:
@@ -132,17 +153,19 @@ def _checkpoint(
     resumes: Collection[tuple[int, int]],
     refused: Collection[str],
     deletions: Mapping[tuple[str, str], RunEvent],
+    storages: Mapping[tuple[str, str], RunEvent],
 ) -> Checkpoint:
     number, step = event.attempt.number, int(event.data["step"])
     superseded = any(number < later and step > resume_step for later, resume_step in resumes)
-    deletion = deletions.get((event.attempt_id, event.data["path"]))
+    place = (event.attempt_id, event.data["path"])
+    deletion = deletions.get(place)
     removed = event.pk not in existing or (deletion is not None and deletion.kind == DELETED)
-    return Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion)
+    return Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion, storages.get(place))
 
 
-def _deletions(run: Run) -> dict[tuple[str, str], RunEvent]:
-    """The last event about the deletion of each checkpoint, by attempt and path."""
-    told = RunEvent.objects.filter(run=run, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
+def _last_told(run: Run, *kinds: str) -> dict[tuple[str, str], RunEvent]:
+    """The last event of these kinds about each checkpoint, by attempt and path."""
+    told = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("id")
     return {(event.attempt_id, event.data["path"]): event for event in told}
 
 

@@ -89,6 +89,12 @@ def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launche
     return True
 
 
+def is_asked(attempt: Attempt) -> bool:
+    """Whether the host is still to answer for one of the attempt's checkpoints."""
+    told = RunEvent.objects.filter(attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
+    return DELETION_ASKED in {event.data["path"]: event.kind for event in told}.values()
+
+
 def _tell(attempt: Attempt, kind: str, actor: str, **data: str) -> None:
     RunEvent.objects.create(
         run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=data

@@ -11,8 +11,11 @@ from django.utils import timezone
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret, User
 from controlplane.http.addresses import check_url, is_inside
+from workers.contract.artifacts import STORE, store_of
 
 LONGEST_KEY = 4096
+RESERVED = {HUB_TOKEN: "the model hub's token", STORE: "the store for checkpoints"}
+"""The names of secrets that are no endpoints."""
 
 
 class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
@@ -20,7 +23,8 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         max_length=LONGEST_KEY,
         required=False,
         strip=True,
-        help_text="Stored encrypted and never shown again. Leave empty for a server without a key.",
+        help_text="Stored encrypted and never shown again. Leave empty for a server without a key. Of a store: "
+        "the access key's id and its secret, as ID:SECRET.",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password", "class": "code"}),
     )
 
@@ -29,8 +33,10 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         fields = ("name", "kind", "address", "private_too", "key")
         labels = {"private_too": "The server may be inside our network"}
         help_texts = {
-            "name": "Capital letters, digits and _. Rewards name it; the model hub's token is HF_TOKEN.",
-            "address": "The base URL of requests, such as https://api.example.com/v1. The key is sent only there.",
+            "name": "Capital letters, digits and _. Rewards name it; the model hub's token is HF_TOKEN, a store for "
+            "checkpoints ARTIFACT_STORE.",
+            "address": "The base URL of requests, such as https://api.example.com/v1. The key is sent only there. "
+            "Of a store: https://server/bucket/prefix?region=name.",
             "private_too": "Names that lead to private or loopback addresses, and plain http there.",
         }
         error_messages = {
@@ -59,9 +65,11 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         key = str(data.get("key") or "")
         if kind == Secret.Kind.HUB:
             self._clean_token(name, key)
+        elif kind == Secret.Kind.STORE:
+            self._clean_store(name, address, key)
         elif kind == Secret.Kind.ENDPOINT:
-            if name == HUB_TOKEN:
-                self.add_error("name", f"{HUB_TOKEN} is the name of the model hub's token.")
+            if name in RESERVED:
+                self.add_error("name", f"{name} is the name of {RESERVED[name]}.")
             self._clean_address(address)
         if not key.isascii() or not key.isprintable() or " " in key:
             self.add_error("key", "A key has letters, digits and signs only, without spaces.")
@@ -74,6 +82,15 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         if not key and not self.instance.pk:
             self.add_error("key", "Enter the token.")
         self.cleaned_data.update(address="", private_too=False)
+
+    def _clean_store(self, name: str | None, address: str, key: str) -> None:
+        if name and name != STORE:
+            self.add_error("name", f"The store for checkpoints is called {STORE}.")
+        try:
+            store_of(address, key if key or not self.instance.pk else "ID:SECRET")
+        except ValueError as error:
+            self.add_error("key" if "ID:SECRET" in str(error) else "address", str(error))
+        self._clean_address(address.partition("?")[0])
 
     def _clean_address(self, address: str) -> None:
         if not address:

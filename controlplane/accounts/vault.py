@@ -13,7 +13,8 @@ from django.utils import timezone
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret
 from controlplane.http import addresses
-from workers.contract import RewardSpec, RunSpec, jobs
+from workers.contract import ContractError, RewardSpec, RunSpec, jobs
+from workers.contract.artifacts import STORE, Store, store_of
 from workers.contract.commands import hub_models
 from workers.contract.episodes import PartSpec
 from workers.environments import LIBRARY as ENTRIES
@@ -85,6 +86,23 @@ def endpoint_for_trial(name: str) -> Endpoint:
     except NotGiven as error:
         raise Unavailable(str(error)) from None
     return Endpoint(secret.address, key, refusal=addresses.rule_for(secret.address, private_too=secret.private_too))
+
+
+def has_artifact_store() -> bool:
+    return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).exists()
+
+
+def artifact_store(*, run: str) -> Store | None:
+    """The store for checkpoints with its keys, or None if no admin has named one. Raises NotGiven."""
+    secret = Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).first()
+    if secret is None:
+        return None
+    try:
+        store = store_of(secret.address, _key(secret))
+    except ContractError as error:
+        raise NotGiven(f"The secret {STORE} can't be used: {error}") from error
+    note_use([STORE], run=run)
+    return store
 
 
 def note_use(names: Iterable[str], *, run: str = "") -> None:

@@ -20,6 +20,7 @@ from runs.served.models import Served
 from runs.spec import spec_of
 from runs.states import ON_HOST, EndReason, RunStatus
 from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase, digest, gateway
+from workers.contract.artifacts import STORES
 from workers.contract.chat import KEY_DIGEST
 
 
@@ -100,13 +101,18 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
 def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
     """The attempt's secrets, or why they are unavailable; the attempt has then ended."""
     try:
-        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run)}, ""
+        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run), **_stores()}, ""
     except vault.NotGiven as error:
         reason = str(error)
     except ContractError as error:
         reason = f"The run's spec can't be read: {error}"
     ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
     return {}, reason
+
+
+def _stores() -> dict[str, str]:
+    """Whether checkpoints are stored. The keys come later, to the process that uploads."""
+    return {STORES: "1"} if vault.has_artifact_store() else {}
 
 
 def _key(run: Run) -> dict[str, str]:

@@ -12,11 +12,12 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
+from controlplane.accounts import vault
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
-from runs import corpora, deletions, hints
+from runs import artifacts, corpora, deletions, hints
 from runs.host_api import claiming, ended_tokens, ingest, reaping, syncing, uploads
 from runs.host_api.syncing import SyncBody
 from runs.jobs import archives
@@ -24,6 +25,7 @@ from runs.models import Attempt
 from runs.served import conversation
 from runs.states import ACTIVE
 from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, from_dict, to_dict
+from workers.contract.artifacts import Storing
 from workers.contract.jobs import ARCHIVE
 
 SYNC_LIMIT = 16 * 2**20
@@ -49,6 +51,13 @@ class SamplesBody(msgspec.Struct):
 class DeletedBody(msgspec.Struct):
     path: str
     problem: str = ""
+
+
+class StoredBody(msgspec.Struct):
+    path: str
+    state: Storing
+    problem: str = ""
+    manifest: str = ""
 
 
 class NotLaunchedBody(msgspec.Struct):
@@ -208,6 +217,41 @@ def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     if not deletions.answered(attempt, body.path, body.problem[:1000]):
         return error_json(409, "Nobody has asked for this deletion.", where="path")
     return JsonResponse({"ok": True})
+
+
+@for_attempt("POST", answers_late=True)
+def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """The artifact store with its keys, for the processes that upload, fetch and delete checkpoints."""
+    body_of(request, SMALL_LIMIT)
+    if attempt.claimed_at is None:
+        return error_json(409, "The attempt was not claimed.", where="attempt")
+    if refusal := _refused_late(attempt):
+        return refusal
+    try:
+        answer = JsonResponse(to_dict(artifacts.store_for(attempt)))
+    except vault.NotGiven as error:
+        return error_json(409, str(error), where="store")
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+@for_attempt("POST", answers_late=True)
+def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """What became of one of the attempt's checkpoints in the store."""
+    body = decode(body_of(request, SMALL_LIMIT), StoredBody)
+    if refusal := _refused_late(attempt):
+        return refusal
+    if not artifacts.told(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
+        return error_json(409, "The attempt has no such checkpoint.", where="path")
+    return JsonResponse({"ok": True})
+
+
+def _refused_late(attempt: Attempt) -> HttpResponseBase | None:
+    """Long after the end, only for a deletion that somebody has asked for."""
+    problem, where = ended_tokens.problem(attempt)
+    if not problem or deletions.is_asked(attempt):
+        return None
+    return error_json(403, problem, where=where)
 
 
 @for_attempt("POST")

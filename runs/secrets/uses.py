@@ -14,6 +14,7 @@ from runs.models import Attempt, Run
 from runs.spec import spec_of
 from runs.states import FINAL, RunStatus
 from workers.contract import ContractError, RewardSpec, from_dict
+from workers.contract.artifacts import STORE
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class SecretView:
         lines = ["Its key is deleted. Runs that start from now on don't get it."]
         if self.row.name == HUB_TOKEN:
             return [*lines, "Models that only this token's account can see can no longer be fetched."]
+        if self.row.name == STORE:
+            return [*lines, "New checkpoints stay on their hosts, and no run resumes from those in the store."]
         if self.configs:
             lines.append(f"{_listed([c.name for c in self.configs])} can't be launched with until they name another.")
         if waiting := [each.run.name for each in self.attempts if each.status == RunStatus.QUEUED]:

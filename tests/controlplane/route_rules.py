@@ -235,6 +235,8 @@ RULES = {
     "api_logs": HOST,
     "api_reaped": HOST,
     "api_deleted": HOST,
+    "api_store": HOST,
+    "api_stored": HOST,
     "api_archive": HOST,
     "api_not_launched": HOST,
     "api_host_announce": HOST,

@@ -48,6 +48,9 @@ class FakeControl:
         self.reaped: list[dict[str, Any]] = []
         self.not_launched: list[dict[str, Any]] = []
         self.deleted: list[dict[str, Any]] = []
+        self.store_answer: dict[str, Any] | None = None
+        """The artifact store. None: a control plane without stores."""
+        self.stored: list[dict[str, Any]] = []
         self.announced: list[dict[str, Any]] = []
         self.inspections: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
@@ -175,6 +178,15 @@ class FakeControl:
 
     def _deleted(self, data: dict[str, Any]) -> tuple[int, Any]:
         self.deleted.append(data)
+        return 200, {"ok": True}
+
+    def _store(self, data: dict[str, Any]) -> tuple[int, Any]:
+        if self.store_answer is None:
+            return 404, {"error": {"what": "no such page", "where": "path", "fix": ""}}
+        return 200, self.store_answer
+
+    def _stored(self, data: dict[str, Any]) -> tuple[int, Any]:
+        self.stored.append(data)
         return 200, {"ok": True}
 
     def _announce(self, data: dict[str, Any]) -> tuple[int, Any]:

@@ -6,6 +6,7 @@ FAKE_TRAINER=name:value,name,...
   crash:CODE after the steps · silent_exit (0 without a last line) · no_steps · refuse (exit 3) · bad_reward (exit 7) ·
   sigkill (kills itself) · ignore_term · renamed (a grandchild in a session of its own, renamed, that ignores SIGTERM) ·
   storm (a grandchild that forks again and again) · oom · torn · garbage · samples:N · noise:BYTES to the log ·
+  saves (a checkpoint after each step, which replaces the one before) ·
   at_once:N (steps before the first pause) · no_save (STOP is ignored) · fill (writes until the disk is full) ·
   connect:PORT (a request a step to a server; exits 1 when it fails) · generate:PORT (a completion a step,
   awaited without a time-out) · gate (trains until FOLDER/gate.trainer exists, and ends well) ·
@@ -21,6 +22,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -115,6 +117,8 @@ def waits(option: str, gate: str) -> bool:
 
 def one_step(step: int) -> None:
     write("train", at=step, loss=1.0 / step, reward=step / 10)
+    if "saves" in OPTIONS:
+        save(step)
     if step == 2:
         write("metrics_left_out", at=step, names="kl")
     if "garbage" in OPTIONS and step == 2:
@@ -166,14 +170,20 @@ def finish(step: int, stopped: bool) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
     if "silent_exit" in OPTIONS:
         return 0
-    checkpoint = FOLDER / "checkpoints" / f"checkpoint-{step}"
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "model.safetensors").write_bytes(b"0" * 1000)
-    write("checkpoint", at=step, step=step, path=f"checkpoints/checkpoint-{step}", bytes=1000, kept=[step])
+    if "saves" not in OPTIONS:
+        save(step)
     write("trained", at=step, how="stopped" if stopped else "completed")
     if "torn" in OPTIONS:
         append("metrics.jsonl", '{"t":1,"kind":"train","st')
     return 0
+
+
+def save(step: int) -> None:
+    folder = FOLDER / "checkpoints"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / f"checkpoint-{step}").mkdir(parents=True)
+    (folder / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"0" * 1000)
+    write("checkpoint", at=step, step=step, path=f"checkpoints/checkpoint-{step}", bytes=1000, kept=[step])
 
 
 def spawn(action) -> None:

@@ -137,6 +137,8 @@ class HostSettings:
     """Steps that end within this time of each other are no hang, however short they are as a rule."""
     drain_deadline_s: float = 86_400.0
     """How long, after the end, the supervisor tries to deliver unconfirmed data. The rest is left to the reaper."""
+    store_deadline_s: float = 3600.0
+    """How long, after the end, checkpoints are still uploaded to the artifact store."""
     refused_deadline_s: float = 60.0
     """How long, after the end, a control plane that doesn't know the attempt is retried."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workers.contract import AttemptSpec, ClaimAnswer, EndReason, EventKind, Phase, StopMode, SyncAnswer, servers_of
+from workers.contract.artifacts import STORES
 from workers.host.settings import HostSettings
 from workers.supervisor import claim, ends
 from workers.supervisor.child import Children
@@ -22,6 +23,7 @@ from workers.supervisor.reporting import Inbox, Reporting
 from workers.supervisor.servers import Servers
 from workers.supervisor.starting import Preparing, ServersStarting
 from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step, Work
+from workers.supervisor.storage import Storage
 from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
 from workers.supervisor.witnesses import figures_of_agents
@@ -62,12 +64,13 @@ class ClaimedAttempt:
             inbox=inbox,
             on_answer=self._on_answer,
         )
-        self._shared = self._share(folder, spec, settings, answer, read_gpus)
+        control = make_control()
+        self._shared = self._share(folder, spec, settings, answer, read_gpus, control.token)
         self._pair = Pair(self._shared)
         self._ending = Ending(self._shared)
         self._draining = Draining(self._shared)
         self._works: dict[Step, Work] = {
-            Step.PREPARING: Preparing(self._shared, make_control()),
+            Step.PREPARING: Preparing(self._shared, control, stores=STORES in answer.secrets),
             Step.FETCHING: Fetching(self._shared),
             Step.SERVERS_STARTING: ServersStarting(self._shared),
             Step.TRAINING: Training(self._shared, self._pair),
@@ -96,6 +99,8 @@ class ClaimedAttempt:
             self._scan()
         if trouble := self.report.outbox.trouble or shared.trainer.trouble:
             self.finish(ends.of_disk(trouble), now)
+        if shared.trainer.progress.saved and self.step in (Step.TRAINING, Step.SAVING):
+            shared.storage.tick(now)
         self._go(self._works[self.step].tick(now), now)
 
     @property
@@ -191,6 +196,7 @@ class ClaimedAttempt:
         settings: HostSettings,
         answer: ClaimAnswer,
         read_gpus: Callable[[], list[GpuReading]],
+        token: str,
     ) -> Shared:
         children = Children(folder)
         pace = StepPace(after=spec.run.hang.after, least_s=settings.hang_least_s, first_s=settings.stall_s)
@@ -203,7 +209,7 @@ class ClaimedAttempt:
             folder=folder,
             spec=spec,
             settings=settings,
-            secrets=answer.secrets,
+            secrets={name: value for name, value in answer.secrets.items() if name != STORES},
             children=children,
             report=self.report,
             trainer=trainer,
@@ -216,6 +222,7 @@ class ClaimedAttempt:
             limits=limits,
             servers=Servers(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),
             judge=Judge(folder),
+            storage=Storage(folder, settings, children, token=token if STORES in answer.secrets else ""),
             read_gpus=read_gpus,
         )
 

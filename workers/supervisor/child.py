@@ -21,6 +21,7 @@ from workers.supervisor.procfs import Identity, Process
 
 TRAINER = "trainer"
 DOWNLOAD = "download"
+STORING = "storing"
 """Roles of children other than contract.SERVER_ROLES; a role is also its log's name."""
 
 
@@ -48,19 +49,23 @@ class Children:
         self.exits: dict[str, ChildExit] = {}
         """In the order in which they were seen."""
 
-    def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Start a child in its own session, with its output in its log. Return its pid."""
+    def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str], *, told: bytes = b"") -> int:
+        """Start a child in its own session, with its output in its log. Return its pid. `told`: a few bytes for its
+        standard input, which no list of processes shows."""
         self.record(self.descendants())  # the GPUs' baselines, before anything can use them
         with open(self._folder.log(role), "ab") as log:
             child = subprocess.Popen(
                 argv,
                 env=dict(environment),
                 cwd=self._folder.path,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if told else subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if child.stdin is not None:
+            with child.stdin, suppress(BrokenPipeError):
+                child.stdin.write(told)
         self._started[child.pid] = (role, child)
         self._groups.add(child.pid)
         self.record(self.descendants())

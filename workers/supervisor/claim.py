@@ -29,7 +29,8 @@ from workers.contract.commands import environment_problem, is_local
 from workers.contract.episodes import CorpusSpec
 from workers.host.settings import HostSettings
 from workers.models import inspection
-from workers.supervisor import checkpoints, ends, procfs
+from workers.supervisor import checkpoints, ends, procfs, restoring
+from workers.supervisor.artifactstore import StoreError
 from workers.supervisor.checkpoints import CheckpointError
 from workers.supervisor.control import Control, Unreachable
 from workers.supervisor.datasetcache import DatasetCache
@@ -93,10 +94,12 @@ class Preparation:
         control: Control,
         folder: AttemptFolder,
         read_gpus: Callable[[], list[GpuReading]],
+        *,
+        stores: bool,
     ) -> None:
         gpus, server = spec.placement.every_gpu, spec.run.hardware.vllm_server
         attached = server.attached if server and server.weight_sync == WeightSync.NCCL else ()
-        self._dataset = BackgroundCall("dataset", lambda: prepare(spec, settings, control, folder))
+        self._dataset = BackgroundCall("dataset", lambda: prepare(spec, settings, control, folder, stores=stores))
         self._baselines = BackgroundCall("baselines", lambda: gpu_baselines(gpus, settings, read_gpus, attached))
 
     def done(self) -> bool:
@@ -112,8 +115,13 @@ class Preparation:
         return self._baselines.value()
 
 
-def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
+def prepare(
+    spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder, *, stores: bool = False
+) -> None:
+    """`stores`: a checkpoint that isn't on this host may be in the artifact store."""
     check_paths(spec, settings)
+    if stores:
+        _restore(spec, settings, control)
     if spec.resume_from:
         checkpoints.check(Path(spec.resume_from), spec.run)
     elif spec.run.start_from:
@@ -123,6 +131,15 @@ def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder:
     if spec.run.episodes:
         for corpus in spec.run.episodes.corpora:
             fetch_corpus(spec, corpus, settings, control, folder)
+
+
+def _restore(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
+    try:
+        restoring.restore_missing(spec, settings, control)
+    except restoring.Spoilt as error:
+        raise CheckpointError(str(error)) from error
+    except StoreError as error:
+        raise NotPrepared(f"The run needs a checkpoint that is not on this host. {error}") from error
 
 
 def _check_start(folder: Path, spec: AttemptSpec) -> None:

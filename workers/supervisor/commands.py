@@ -7,6 +7,7 @@ can reach model or reward code.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -173,6 +174,15 @@ def download_environment(
     token = secrets.get(HUB_TOKEN) or host_token
     safe = {} if settings.fetch_command else _SAFE_PATH
     return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
+
+
+def storing_argv(folder: Path, *, finish: bool) -> list[str]:
+    """This interpreter, like the supervisor's own."""
+    return [sys.executable, "-m", "workers.supervisor.storing", str(folder), *(["--finish"] if finish else [])]
+
+
+def storing_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
+    return {**supervisor_environment(settings, source), **_SAFE_PATH}
 
 
 def _offline(spec: AttemptSpec) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import httpx
 
 from workers.contract import ClaimAnswer, ContractError, SyncAnswer, from_dict
+from workers.contract.artifacts import StoreAnswer, Storing
 from workers.contract.joining import JOIN, REVOKED
 from workers.host.settings import HostSettings
 
@@ -65,6 +66,7 @@ class Control:
         self._url = url.rstrip("/")
         self._url_file = url_file
         self._alive = alive
+        self.token = token
         # No proxies from the environment: requests to the control plane go nowhere else.
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -146,6 +148,15 @@ class Control:
     def send_deleted(self, attempt_id: str, *, path: str, problem: str) -> None:
         """`path`: of a checkpoint. `problem`: why it isn't deleted, or ""."""
         self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
+
+    def ask_store(self, attempt_id: str) -> StoreAnswer:
+        """The artifact store with its keys."""
+        return _parsed(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {}, compress=False))
+
+    def send_stored(self, attempt_id: str, *, path: str, state: Storing, problem: str = "", manifest: str = "") -> None:
+        """What became of a checkpoint in the store. `manifest`: the SHA-256 of a stored one's."""
+        body = {"path": path, "state": state, "problem": problem, "manifest": manifest}
+        self._post(f"/api/attempts/{attempt_id}/stored", body, compress=False)
 
     def join(self, body: dict[str, Any]) -> dict[str, Any]:
         """Exchange a code for this host's credentials; the only request without a token."""

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from workers.contract import EventKind, Phase, Receipt, to_dict
-from workers.supervisor.child import ChildExit
+from workers.supervisor.child import STORING, ChildExit
 from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
 from workers.supervisor.ends import End
 from workers.supervisor.loops import BackgroundCall
@@ -83,7 +83,7 @@ class Ending(Work):
         data = {
             "reason": end.reason,
             "detail": end.detail,
-            "exit_codes": {role: exit_.code for role, exit_ in shared.children.exits.items()},
+            "exit_codes": {role: exit_.code for role, exit_ in shared.children.exits.items() if role != STORING},
             "receipt": to_dict(receipt),
         }
         shared.report.append(EventKind.ENDED, data, step=shared.trainer.progress.step)
@@ -97,28 +97,39 @@ class Draining(Work):
         self._drain_s = shared.settings.drain_deadline_s
         self._deadline = float("inf")
         self._tidied: BackgroundCall[None] | None = None
+        self._storing_until = float("inf")
 
     def begin(self, now: float) -> Outcome:
         self._tidied = BackgroundCall("tidying", self._shared.folder.remove_unfinished)
         self._deadline = now + self._drain_s
         self._shared.report.close()
         self._shared.children.record([])
+        self._storing_until = now + self._shared.settings.store_deadline_s
+        if self._shared.trainer.progress.saved:
+            self._shared.storage.finish()
         return None
 
     def hurry(self, now: float) -> None:
         if self._drain_s != SIGTERM_DRAIN_S:
             self._drain_s = SIGTERM_DRAIN_S
             self._deadline = min(self._deadline, now + SIGTERM_DRAIN_S)
+            self._storing_until = min(self._storing_until, self._deadline)
 
     def tick(self, now: float) -> Outcome:
-        if self._shared.report.handed_over() and (self._tidied is None or self._tidied.done):
+        storage = self._shared.storage
+        if now >= self._storing_until:
+            storage.give_up()
+        if self._shared.report.handed_over() and (self._tidied is None or self._tidied.done) and storage.done:
             return Step.DONE
         if now >= self._deadline:
+            storage.give_up()
             log.error("the control plane did not confirm everything in time; the reaper finds the rest in the outbox")
             return Step.DONE
         return None
 
 
 def tell_exit(shared: Shared, exit_: ChildExit) -> None:
+    if exit_.role == STORING:
+        return  # it reports for itself, also after the last line
     data = {"role": exit_.role, "pid": exit_.pid, "exit_code": exit_.code, "signal": exit_.signal}
     shared.report.append(EventKind.PROCESS_EXITED, data)

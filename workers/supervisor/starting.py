@@ -18,9 +18,11 @@ DRIVER_PATIENCE = 4
 class Preparing(Work):
     """Fetches dataset and baselines in threads."""
 
-    def __init__(self, shared: Shared, control: Control) -> None:
+    def __init__(self, shared: Shared, control: Control, *, stores: bool) -> None:
+        """`stores`: there is an artifact store."""
         self._shared = shared
         self._control = control
+        self._stores = stores
         self._preparation: claim.Preparation | None = None
         self._deadline = float("inf")
 
@@ -32,7 +34,7 @@ class Preparing(Work):
             return End(EndReason.SPEC_REFUSED, problem)
         shared.report.phase(Phase.PREPARING, "fetching the dataset")
         self._preparation = claim.Preparation(
-            shared.spec, shared.settings, self._control, shared.folder, shared.read_gpus
+            shared.spec, shared.settings, self._control, shared.folder, shared.read_gpus, stores=self._stores
         )
         shared.report.sample_system(shared.spec.placement.every_gpu, shared.read_gpus, shared.figures.of_system)
         return None

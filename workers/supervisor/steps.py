@@ -20,6 +20,7 @@ from workers.supervisor.gpus import GpuReading
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.reporting import Reporting
 from workers.supervisor.servers import Servers
+from workers.supervisor.storage import Storage
 from workers.supervisor.watching import HostFigures, TrainerWatch
 
 
@@ -72,6 +73,7 @@ class Shared:
     servers: Servers
     judge: Judge
     limits: LimitWatch
+    storage: Storage
     read_gpus: Callable[[], list[GpuReading]]
 
     def server_end(self) -> End | None:

@@ -20,12 +20,15 @@ class TrainerProgress:
     """It left its training loop."""
     stopped: bool = False
     """It did so before its last step because STOP was there."""
+    saved: bool = False
+    """It has saved a checkpoint."""
     is_job: bool = False
     """What has ended is a job: its steps are parts of its work."""
 
     def note(self, line: Line) -> None:
         if line.step is not None:
             self.step = line.step
+        self.saved = self.saved or line.kind == EventKind.CHECKPOINT
         if line.kind == EventKind.TRAINED:
             self.ended = True
             how = (line.data() or {}).get("how")

@@ -1,0 +1,126 @@
+"""Checkpoints in the artifact store, for the control plane: who gets the keys, what is told, where runs resume."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.accounts.models import Secret
+from controlplane.accounts.secret_forms import SecretForm
+from controlplane.hardware.models import Host
+from controlplane.http.tokens import attempt_token
+from runs import checkpoints
+from runs.host_api import ingest
+from runs.models import Attempt, Run
+from runs.scheduling import launching
+from runs.states import RunStatus
+from tests.controlplane.people import viewer
+from tests.runs.builders import a_host, a_run, a_user, an_attempt, event
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
+
+ADDRESS = "https://s3.example.com/grpo/team?region=eu-central-1"
+PATH = "checkpoints/checkpoint-10"
+
+
+def a_store(address: str = ADDRESS, key: str = "ID:SECRET") -> Secret:
+    form = SecretForm({"name": "ARTIFACT_STORE", "kind": "store", "address": address, "key": key})
+    assert form.is_valid(), form.errors
+    return form.save_by(a_user("ann"))
+
+
+@pytest.fixture
+def saved() -> Attempt:
+    """Claimed, with two checkpoints."""
+    attempt = an_attempt(RunStatus.STARTING, run=a_run(host=a_host()))
+    Attempt.objects.filter(pk=attempt.pk).update(host=attempt.run.host, claimed_at=timezone.now())
+    Run.objects.update(host=None)
+    lines = [event(n, "checkpoint", step=n * 10, path=f"checkpoints/checkpoint-{n * 10}") for n in (1, 2)]
+    ingest.accept(attempt, lines)
+    return Attempt.objects.select_related("run").get(pk=attempt.pk)
+
+
+def post(attempt: Attempt, what: str, **body: Any) -> Any:
+    headers = {"Authorization": f"Bearer {attempt_token(attempt.pk)}"}
+    url = f"/api/attempts/{attempt.pk}/{what}"
+    return Client().post(url, json.dumps(body), content_type="application/json", headers=headers)
+
+
+def tell(attempt: Attempt, state: str, path: str = PATH, **more: str) -> int:
+    return int(post(attempt, "stored", path=path, state=state, **more).status_code)
+
+
+def test_the_uploading_process_gets_the_keys_with_its_attempts_token(saved: Attempt) -> None:
+    assert post(saved, "store").json() == {"store": None, "manifest": ""}
+    a_store()
+    store = post(saved, "store").json()["store"]
+    assert store == {
+        "endpoint": "https://s3.example.com",
+        "bucket": "grpo",
+        "prefix": "team",
+        "region": "eu-central-1",
+        "key": "ID",
+        "secret": "SECRET",
+    }
+    assert "SECRET" not in str(Secret.objects.values())
+
+
+def test_nobody_gets_the_keys_before_the_claim(saved: Attempt) -> None:
+    a_store()
+    Attempt.objects.update(claimed_at=None)
+    assert post(saved, "store").status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("address", "key", "words"),
+    [
+        ("https://s3.example.com", "ID:SECRET", "must name a bucket"),
+        ("https://s3.example.com/grpo?acl=public", "ID:SECRET", "region alone"),
+        (ADDRESS, "SECRET", "ID:SECRET"),
+    ],
+)
+def test_a_store_that_cannot_be_is_refused_in_words(address: str, key: str, words: str) -> None:
+    form = SecretForm({"name": "ARTIFACT_STORE", "kind": "store", "address": address, "key": key})
+    assert words in str(form.errors)
+
+
+def test_what_is_told_twice_is_one_event_and_the_page_shows_it(saved: Attempt) -> None:
+    assert [tell(saved, state) for state in ("uploading", "uploading", "stored", "stored")] == [200] * 4
+    assert saved.run.events.filter(kind__startswith="checkpoint_").count() == 2
+    assert "any host may resume from it" in viewer().get(f"/runs/{saved.run_id}/checkpoints/").content.decode()
+    assert tell(saved, "stored", path="checkpoints/checkpoint-99") == 409
+    assert tell(saved, "nonsense") == 400
+
+
+def test_a_failure_is_told_on_the_page_until_it_is_stored(saved: Attempt) -> None:
+    for state in ("uploading", "failed", "uploading", "failed"):
+        tell(saved, state, **({"problem": "The store is full."} if state == "failed" else {}))
+    assert saved.run.events.filter(kind="checkpoint_not_stored").count() == 1
+    assert "The store is full." in viewer().get(f"/runs/{saved.run_id}/checkpoints/").content.decode()
+    tell(saved, "stored", manifest="a" * 64)
+    assert "The store is full." not in viewer().get(f"/runs/{saved.run_id}/checkpoints/").content.decode()
+
+
+def resumed(saved: Attempt) -> Attempt:
+    Attempt.objects.filter(pk=saved.pk).update(status=RunStatus.FAILED, reason="host_lost")
+    return launching.resume(saved.run, saved.run.owner)
+
+
+def test_a_lost_hosts_run_resumes_anywhere_from_its_newest_stored_checkpoint(saved: Attempt) -> None:
+    tell(saved, "stored", manifest="a" * 64)
+    Host.objects.update(announced_at=None)
+    second = resumed(saved)
+    assert (second.host, second.resume_step) == (None, 10)
+    Attempt.objects.filter(pk=second.pk).update(claimed_at=timezone.now())
+    assert post(second, "store").json()["manifest"] == "a" * 64
+
+
+def test_while_its_host_answers_a_run_resumes_there_from_its_last_checkpoint(saved: Attempt) -> None:
+    tell(saved, "stored", manifest="a" * 64)
+    second = resumed(saved)
+    assert (str(second.host), second.resume_step) == ("box", 20)
+    assert [each.stored for each in checkpoints.of_run(saved.run)] == [False, True]

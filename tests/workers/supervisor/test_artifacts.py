@@ -1,0 +1,178 @@
+"""Checkpoints in an S3-compatible store (moto's server): uploads, restores on another host, and what goes wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.datasets import parquet
+from tests.fakes.fake_control import TOKEN, FakeControl
+from tests.fakes.object_store import BUCKET, ObjectStore, object_store
+from tests.workers.supervisor.attempts import RUN, Attempt, attempt, build_settings, build_spec, wait_until
+from tests.workers.supervisor.test_checkpoints import archive, tensors
+from workers.contract import AttemptSpec, StopMode, to_dict
+from workers.contract.artifacts import STORES, Store
+from workers.host import deleting
+from workers.host.settings import HostSettings
+from workers.supervisor import checkpoints
+from workers.supervisor.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
+from workers.supervisor.checkpoints import CheckpointError
+from workers.supervisor.claim import NotPrepared, prepare
+from workers.supervisor.control import Control
+from workers.supervisor.folder import AttemptFolder
+
+pytestmark = pytest.mark.processes
+
+PATH = "checkpoints/checkpoint-4"
+NAME = f"{RUN}/1/{PATH}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectStore]:
+    with object_store() as made:
+        yield made
+
+
+@pytest.fixture
+def bucket(server: ObjectStore) -> ObjectStore:
+    """The same server, emptied."""
+    for name in server.names():
+        server.client.delete_object(Bucket=BUCKET, Key=f"team/{name}")
+    return server
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """On the host that saved it."""
+    folder = tmp_path / "first" / NAME
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text('{"global_step": 4}')
+    tensors(folder / "model.safetensors")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "more/state.pt"):
+        archive(folder / name)
+    return folder
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def other_host(tmp_path: Path) -> Iterator[tuple[FakeControl, HostSettings, AttemptSpec]]:
+    """A second attempt, on a host that has nothing."""
+    control = FakeControl(parquet()).start()
+    settings = build_settings(tmp_path / "second", control)
+    spec = build_spec(control, attempt_id=f"{RUN}-2", number=2, resume_from=str(settings.runs_dir / NAME))
+    AttemptFolder.of(settings.runs_dir, RUN, 2).create()
+    yield control, settings, replace(spec, run=replace(spec.run, model=replace(spec.run.model, path="some/model")))
+    control.close()
+
+
+def prepared(host: tuple[FakeControl, HostSettings, AttemptSpec], store: Store, manifest: str) -> Path:
+    control, settings, spec = host
+    control.store_answer = {"store": to_dict(store), "manifest": manifest}
+    with closing(Control.of(settings, TOKEN)) as client:
+        prepare(spec, settings, client, AttemptFolder.of(settings.runs_dir, RUN, 2), stores=True)
+    return settings.runs_dir / NAME
+
+
+def test_another_host_gets_the_very_files_and_may_resume(
+    bucket: ObjectStore, saved: Path, other_host: tuple[FakeControl, HostSettings, AttemptSpec]
+) -> None:
+    manifest = ArtifactStore(bucket.store).upload(saved, NAME)
+    restored = prepared(other_host, bucket.store, manifest)
+    assert content(restored) == content(saved)
+    checkpoints.check(restored, other_host[2].run)
+
+
+def test_a_file_with_a_wrong_hash_is_named_and_never_used(
+    bucket: ObjectStore, saved: Path, other_host: tuple[FakeControl, HostSettings, AttemptSpec]
+) -> None:
+    manifest = ArtifactStore(bucket.store).upload(saved, NAME)
+    bucket.client.put_object(Bucket=BUCKET, Key=f"team/{NAME}/optimizer.pt", Body=b"something else")
+    with pytest.raises(CheckpointError, match=r"optimizer.pt in the store has another hash"):
+        prepared(other_host, bucket.store, manifest)
+    assert not (other_host[1].runs_dir / NAME).exists()
+
+
+def test_another_manifest_than_the_stored_one_is_refused(bucket: ObjectStore, saved: Path, tmp_path: Path) -> None:
+    store = ArtifactStore(bucket.store)
+    manifest = store.upload(saved, NAME)
+    bucket.client.put_object(Bucket=BUCKET, Key=f"team/{NAME}/{MANIFEST}", Body=b'{"files": []}')
+    with pytest.raises(Spoilt, match="another manifest"):
+        store.download(NAME, tmp_path / "target", manifest_sha256=manifest)
+
+
+def test_an_upload_and_a_download_go_on_where_they_were_cut_off(
+    bucket: ObjectStore, saved: Path, tmp_path: Path
+) -> None:
+    store = ArtifactStore(bucket.store)
+    store.upload(saved, NAME)
+    before = bucket.client.head_object(Bucket=BUCKET, Key=f"team/{NAME}/optimizer.pt")["LastModified"]
+    bucket.client.delete_object(Bucket=BUCKET, Key=f"team/{NAME}/scheduler.pt")
+    manifest = store.upload(saved, NAME)
+    assert bucket.client.head_object(Bucket=BUCKET, Key=f"team/{NAME}/optimizer.pt")["LastModified"] == before
+    target = tmp_path / "target"
+    shutil.copytree(saved / "more", tmp_path / "target.part" / "more")
+    store.download(NAME, target, manifest_sha256=manifest)
+    assert content(target) == content(saved)
+
+
+def test_what_the_store_refuses_is_told_in_words(bucket: ObjectStore, saved: Path) -> None:
+    with pytest.raises(StoreError, match="does not have the bucket"):
+        ArtifactStore(replace(bucket.store, bucket="elsewhere")).upload(saved, NAME)
+    with pytest.raises(StoreError, match="can't be reached"):
+        ArtifactStore(replace(bucket.store, endpoint="http://127.0.0.1:9")).upload(saved, NAME)
+
+
+def test_a_restore_without_the_store_ends_before_anything_is_started(
+    saved: Path, bucket: ObjectStore, other_host: tuple[FakeControl, HostSettings, AttemptSpec]
+) -> None:
+    with pytest.raises(NotPrepared, match=r"not on this host.*can't be reached"):
+        prepared(other_host, replace(bucket.store, endpoint="http://127.0.0.1:9"), "0" * 64)
+
+
+def states(made: Attempt) -> list[tuple[str, str]]:
+    return [(each["path"].rpartition("-")[2], each["state"]) for each in made.control.stored]
+
+
+def test_a_run_uploads_while_it_trains_and_after_its_end(bucket: ObjectStore, tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:3,saves") as made:
+        made.control.secrets = {STORES: "1"}
+        made.control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
+        made.launch()
+        assert made.wait_for_end()["reason"] == "completed"
+        made.wait_until_gone()
+        assert states(made)[-1][1] in ("stored", "removed")
+        last = max(int(step) for step, state in states(made) if state == "stored")
+        assert f"{RUN}/1/checkpoints/checkpoint-{last}/{MANIFEST}" in bucket.names()
+        assert STORES not in made.trainer_environment()
+
+
+def test_a_store_that_hangs_delays_neither_a_stop_nor_the_end(bucket: ObjectStore, tmp_path: Path) -> None:
+    with object_store() as hanging, attempt(tmp_path, trainer="forever,saves", store_deadline_s=0.0) as made:
+        hanging.hang()
+        made.control.secrets = {STORES: "1"}
+        made.control.store_answer = {"store": to_dict(hanging.store), "manifest": ""}
+        made.launch()
+        wait_until(lambda: ("uploading") in {state for _, state in states(made)}, made.why)
+        made.ask_to_stop(StopMode.NOW)
+        assert made.wait_for_end()["receipt"]["free"]
+        made.wait_until_gone()
+
+
+def test_a_deletion_takes_the_copy_too(bucket: ObjectStore, saved: Path, tmp_path: Path) -> None:
+    ArtifactStore(bucket.store).upload(saved, NAME)
+    control = FakeControl().start()
+    control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
+    try:
+        assert deleting.delete_and_tell(NAME, TOKEN, build_settings(tmp_path / "first", control))
+    finally:
+        control.close()
+    assert not bucket.names()
+    assert control.deleted == [{"path": PATH, "problem": ""}]

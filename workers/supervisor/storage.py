@@ -1,0 +1,62 @@
+"""The process that uploads an attempt's checkpoints, as the supervisor keeps it: during the training, and to its end
+after the run's."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from workers.host.settings import HostSettings
+from workers.supervisor import commands
+from workers.supervisor.child import STORING, Children
+from workers.supervisor.folder import AttemptFolder
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 30.0
+"""After its own failure."""
+
+
+class Storage:
+    """Main thread only; nothing here waits. `token`: the attempt's; "": there is no store."""
+
+    def __init__(self, folder: AttemptFolder, settings: HostSettings, children: Children, *, token: str) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._children = children
+        self._token = token
+        self._next_at = float("-inf")
+        self._gave_up = False
+
+    @property
+    def running(self) -> bool:
+        return STORING in self._children.running()
+
+    @property
+    def done(self) -> bool:
+        return not self.running
+
+    def tick(self, now: float) -> None:
+        """While the trainer runs."""
+        if self._token and not self.running and now >= self._next_at:
+            self._next_at = now + AGAIN_S
+            self._start(finish=False)
+
+    def finish(self) -> None:
+        """After the end, whose teardown has ended the process with all others: upload what is left."""
+        if self._token:
+            self._start(finish=True)
+
+    def give_up(self) -> None:
+        if self.running and not self._gave_up:
+            self._gave_up = True
+            log.warning("not all checkpoints were uploaded in time")
+            self._children.kill_started()
+
+    def _start(self, *, finish: bool) -> None:
+        argv = commands.storing_argv(self._folder.path, finish=finish)
+        environment = commands.storing_environment(self._settings, os.environ)
+        try:
+            self._children.start(STORING, argv, environment, told=self._token.encode())
+        except OSError:
+            log.exception("the uploads could not be started")

@@ -1,0 +1,151 @@
+"""python -m workers.supervisor.storing FOLDER: upload an attempt's checkpoints, in a process of its own.
+
+A slow store delays neither the supervisor's ticks nor a stop. The attempt's token comes on standard input; the store's
+keys come from the control plane and stay in this process's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from workers.contract import EventKind, FileName
+from workers.contract.artifacts import StoreAnswer, Storing
+from workers.host.settings import HostSettings
+from workers.supervisor import procfs
+from workers.supervisor.artifactstore import ArtifactStore, FolderChanged, StoreError
+from workers.supervisor.control import Control, Refused, Unreachable
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.loops import Backoff
+from workers.supervisor.tail import Tail
+from workers.supervisor.trainerlines import trainer_line
+
+log = logging.getLogger("workers.supervisor.storing")
+
+LOOK_S = 1.0
+LONGEST_PAUSE_S = 60.0
+LAST_TRIES = 3
+"""Of a checkpoint, once the run has ended."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.supervisor.storing", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--finish", action="store_true", help="the run has ended: end when all is stored")
+    options = parser.parse_args(argv)
+    procfs.become_undumpable()
+    token = sys.stdin.read().strip()
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    folder = AttemptFolder(options.folder)
+    uploader = Uploader(folder, Control.of(HostSettings.from_env(), token, follow=True))
+    parent = os.getppid()
+    while True:
+        pause = uploader.tick()
+        if options.finish and uploader.finished:
+            return 0
+        if os.getppid() != parent:
+            return 0  # the supervisor is gone: a reaper ends the attempt
+        time.sleep(pause)
+
+
+class Uploader:
+    """Follows the trainer's lines: the newest checkpoint first; those that the trainer has removed leave the store."""
+
+    def __init__(self, folder: AttemptFolder, control: Control) -> None:
+        self._folder = folder
+        self._control = control
+        spec = folder.read_spec()
+        self._attempt = spec.attempt_id
+        self._name = f"{spec.run.run_id}/{spec.number}"
+        self._lines = Tail(folder / FileName.METRICS, trainer_line)
+        self._backoff = Backoff(LONGEST_PAUSE_S)
+        self._waiting: dict[int, str] = {}
+        """Step -> path, of those that are to be uploaded."""
+        self._stored: dict[int, str] = {}
+        self._tried = set[int]()
+        """Those of which the store may hold something."""
+        self._going: dict[int, str] = {}
+        """Those that are to leave the store."""
+
+    @property
+    def finished(self) -> bool:
+        return not (self._waiting or self._going) or self._backoff.failures >= LAST_TRIES
+
+    def tick(self) -> float:
+        """Do one piece of work; return the seconds until the next."""
+        self._read()
+        if not (self._waiting or self._going):
+            return LOOK_S
+        step = max(self._waiting, default=None)
+        try:
+            store = self._ask()
+            if self._going:
+                self._remove(store, *next(iter(self._going.items())))
+            elif step is not None:
+                self._upload(store, step)
+        except StoreError as error:
+            log.warning("%s", error)
+            if step is not None and not self._going:
+                self._say(self._waiting[step], Storing.FAILED, problem=str(error))
+            return self._backoff.failed()
+        except Unreachable as error:
+            log.warning("%s", error)
+            return self._backoff.failed()
+        self._backoff.succeeded()
+        return 0.0
+
+    def _read(self) -> None:
+        for line in self._lines.read():
+            data = line.data() or {}
+            if line.kind != EventKind.CHECKPOINT:
+                continue
+            self._waiting[data["step"]] = data["path"]
+            kept = data.get("kept")
+            known = {*self._waiting, *self._stored}
+            for step in known.difference(kept if isinstance(kept, list) else known):
+                path = self._waiting.pop(step, "") or self._stored.pop(step, "")
+                if step in self._tried:
+                    self._going[step] = path
+
+    def _ask(self) -> ArtifactStore:
+        try:
+            answer: StoreAnswer = self._control.ask_store(self._attempt)
+        except Refused as error:
+            raise StoreError(f"The control plane doesn't give the store's keys: {error.text}") from error
+        if answer.store is None:
+            raise StoreError("There is no store any more: an admin has removed it under Settings, Secrets.")
+        return ArtifactStore(answer.store)
+
+    def _upload(self, store: ArtifactStore, step: int) -> None:
+        path = self._waiting[step]
+        self._tried.add(step)
+        self._say(path, Storing.UPLOADING)
+        try:
+            manifest = store.upload(self._folder / path, f"{self._name}/{path}")
+        except FolderChanged as error:
+            log.info("%s is no longer there: %s", path, error)
+            self._waiting.pop(step)
+            self._going[step] = path  # what was uploaded of it
+            return
+        self._say(path, Storing.STORED, manifest=manifest)
+        self._stored[step] = self._waiting.pop(step)
+
+    def _remove(self, store: ArtifactStore, step: int, path: str) -> None:
+        store.remove(f"{self._name}/{path}")
+        self._say(path, Storing.REMOVED)
+        self._going.pop(step)
+
+    def _say(self, path: str, state: Storing, *, problem: str = "", manifest: str = "") -> None:
+        try:
+            self._control.send_stored(self._attempt, path=path, state=state, problem=problem, manifest=manifest)
+        except Refused as error:
+            log.warning("the control plane does not take %s of %s: %s", state, path, error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
