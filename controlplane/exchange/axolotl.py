@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.exchange import trl
+from controlplane.exchange import reporting, trl
 from controlplane.exchange.keys import UNSET, Format, Leave, Rule, Take, flag, names, number, same, text, typed, whole
 from controlplane.exchange.reading import Kind, Reading, Verdict, WrongValue
 from workers.contract import Rollout
@@ -64,7 +64,7 @@ TABLE: dict[str, Rule] = {
     "lora_r": Take("lora.r", whole, same),
     "lora_alpha": Take("lora.alpha", whole, same),
     "lora_dropout": Take("lora.dropout", number, same),
-    "lora_target_modules": Take("lora.target_modules", trl.targets, list),
+    "lora_target_modules": Take("lora.target_modules", names, list),
     "lora_target_linear": Take("lora.target_modules", all_linear),
     "load_in_4bit": Take("_4bit", flag),
     "load_in_8bit": Take("_8bit", flag),
@@ -148,7 +148,7 @@ def _wandb(reading: Reading) -> None:
 
 def finish(reading: Reading) -> None:
     _wandb(reading)
-    trl.report(reading)
+    reporting.finish(reading)
     _engine(reading)
     _adapter(reading)
     for helping, implementation in {"_flash": "flash_attention_2", "_sdpa": "sdpa"}.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.exchange import reporting
 from controlplane.exchange.keys import (
     UNSET,
     Format,
@@ -21,7 +22,7 @@ from controlplane.exchange.keys import (
     whole,
 )
 from controlplane.exchange.reading import Kind, Reading, Verdict, WrongValue
-from workers.contract import Optimizer, Rollout, Strategy, WeightSync, sinks
+from workers.contract import Optimizer, Rollout, Strategy, WeightSync
 from workers.contract.training_rules import OWNED
 
 CHOOSE_DATA = "Choose the dataset under Data: its rows and its mapping are kept there."
@@ -104,10 +105,6 @@ def attention(raw: Any) -> str:
     return {"flash_attn": "flash_attention_2", "kernels-community/flash-attn2": "flash_attention_2"}.get(raw, text(raw))
 
 
-def targets(raw: Any) -> tuple[str, ...]:
-    return names(raw)
-
-
 def scale(raw: Any) -> str:
     return {"true": "group", "false": "none"}.get(str(raw).lower(), str(raw))
 
@@ -123,31 +120,16 @@ def saving(raw: Any) -> str:
     return word
 
 
-def reports(raw: Any) -> tuple[str, ...]:
-    """The kinds of sinks; transformers has more of them than we do."""
-    words = () if raw in ("none", "all", []) else names(raw)
-    if wrong := [word for word in words if word not in sinks.TITLES]:
-        raise WrongValue(f"Figures are sent to {', '.join(sinks.TITLES)}, not to {wrong[0]}")
-    return words
-
-
-SINKS: dict[str, Rule] = {
-    "report_to": Take("_report_to", reports),
-    "wandb_project": Take("sinks.project", text),
-    "project": Take("sinks.project", text),
-    "run_name": Take("sinks.name", text),
-}
-
 TABLE: dict[str, Rule] = {
     "model_name_or_path": Take("model.path", text, same),
     "model_revision": Take("model.revision", text, same),
     "attn_implementation": Take("attn_implementation", attention, same),
-    **SINKS,
+    **reporting.TABLE,
     "use_peft": Take("_use_peft", flag),
     "lora_r": Take("lora.r", whole, same),
     "lora_alpha": Take("lora.alpha", whole, same),
     "lora_dropout": Take("lora.dropout", number, same),
-    "lora_target_modules": Take("lora.target_modules", targets, list),
+    "lora_target_modules": Take("lora.target_modules", names, list),
     "load_in_4bit": Take("_4bit", flag),
     "load_in_8bit": Take("_8bit", flag),
     "bf16": Take("grpo.bf16", precision, same),
@@ -258,22 +240,9 @@ COMMAND: dict[str, Rule] = {
 }
 
 
-def report(reading: Reading) -> None:
-    """A sink for each that a config reports to."""
-    source = reading.sources.get("_report_to", "report_to")
-    for kind in reading.pop("_report_to") or ():
-        reading.put(f"sinks.{kind}", True, source)
-    if not any(f"sinks.{kind}" in reading.values for kind in sinks.TITLES):
-        reading.pop("sinks.project")
-        reading.pop("sinks.name")
-    if reading.values.get("sinks.mlflow"):
-        text = "MLflow needs an endpoint with its server's address: choose it under Also send to."
-        reading.note(Verdict.LEFT_OUT, source, text, path="sinks.mlflow_secret")
-
-
 def finish(reading: Reading) -> None:
     """Turn the helping values into the spec's: rollout, LoRA, quantization, optimizer, strategy."""
-    report(reading)
+    reporting.finish(reading)
     _rollout(reading)
     _lora(reading)
     _optim(reading)
