@@ -28,6 +28,7 @@ from workers.contract import (
     to_dict,
 )
 from workers.contract.episodes import EpisodeSpec
+from workers.contract.sinks import SinkSpec
 
 AGGREGATION = "multi_objective_aggregation"
 
@@ -51,6 +52,7 @@ class LaunchRequest:
     """Another reward config for the evaluations of the held-out rows; without these it has no effect."""
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
     hang: HangSpec = field(default_factory=HangSpec)
+    sinks: tuple[SinkSpec, ...] = ()
     keep_best: str = ""
     start_from: str = ""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
@@ -98,6 +100,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         eval_rewards=eval_rewards,
         recovery=request.recovery,
         hang=request.hang,
+        sinks=request.sinks,
         keep_best=request.keep_best,
         start_from=request.start_from,
         limits=request.limits,

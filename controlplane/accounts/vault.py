@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret
 from controlplane.http import addresses
-from workers.contract import ContractError, RewardSpec, RunSpec, jobs
+from workers.contract import ContractError, RewardSpec, RunSpec, jobs, sinks
 from workers.contract.artifacts import STORE, Store, store_of
 from workers.contract.commands import hub_models
 from workers.contract.episodes import PartSpec
@@ -61,6 +61,9 @@ def for_run(spec: RunSpec) -> dict[str, str]:
         return {HUB_TOKEN: token}
     names = [] if spec.kind in jobs.KINDS else names_in(spec.every_entry)  # a job scores nothing
     variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
+    for name in {sink.secret for sink in spec.sinks if sink.secret}:
+        variables[sinks.SECRET_PREFIX + name] = _as_variable(*_open(name))
+        names.append(name)
     if _fetches_from_hub(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(stored)
         names.append(HUB_TOKEN)

@@ -98,7 +98,13 @@ ENVIRONMENTS = Environment(
 ATROPOS = Environment(
     "Atropos", ROOT / ".venv-atropos", ROOT / "requirements-atropos.lock", ("atroposlib", "uvicorn", "openai")
 )
-ON_DEMAND = {"lm-eval": LM_EVAL, "environments": ENVIRONMENTS, "atropos": ATROPOS}
+SINKS = Environment(
+    "the programs that figures are also sent to",
+    ROOT / ".venv-sinks",
+    ROOT / "requirements-sinks.lock",
+    ("tensorboard", "wandb", "trackio", "mlflow"),
+)
+ON_DEMAND = {"lm-eval": LM_EVAL, "environments": ENVIRONMENTS, "atropos": ATROPOS, "sinks": SINKS}
 """By the group in pyproject.toml: built when something first needs them."""
 
 

@@ -1,5 +1,5 @@
 """`python -m controlplane.bootstrap.on_demand NAME` builds an environment that only some installations need, unless it
-exists: lm-eval, environments or atropos."""
+exists: lm-eval, environments, atropos or sinks."""
 
 from __future__ import annotations
 

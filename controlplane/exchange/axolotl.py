@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.exchange import trl
+from controlplane.exchange import reporting, trl
 from controlplane.exchange.keys import UNSET, Format, Leave, Rule, Take, flag, names, number, same, text, typed, whole
 from controlplane.exchange.reading import Kind, Reading, Verdict, WrongValue
 from workers.contract import Rollout
@@ -64,7 +64,7 @@ TABLE: dict[str, Rule] = {
     "lora_r": Take("lora.r", whole, same),
     "lora_alpha": Take("lora.alpha", whole, same),
     "lora_dropout": Take("lora.dropout", number, same),
-    "lora_target_modules": Take("lora.target_modules", trl.targets, list),
+    "lora_target_modules": Take("lora.target_modules", names, list),
     "lora_target_linear": Take("lora.target_modules", all_linear),
     "load_in_4bit": Take("_4bit", flag),
     "load_in_8bit": Take("_8bit", flag),
@@ -119,9 +119,11 @@ TABLE: dict[str, Rule] = {
         Leave(MODEL),
     ),
     **dict.fromkeys(
-        ("wandb_project", "wandb_entity", "wandb_name", "wandb_watch", "wandb_log_model", "wandb_run_id"),
+        ("wandb_entity", "wandb_watch", "wandb_log_model", "wandb_run_id"),
         Leave(trl.OURS),
     ),
+    "wandb_project": Take("_wandb_project", text),
+    "wandb_name": Take("sinks.name", text),
     "trust_remote_code": trl.TABLE["trust_remote_code"],
 }
 
@@ -136,7 +138,17 @@ def otherwise(key: str, fields: Mapping[str, str]) -> Rule | None:
     return trl.grpo_rule(name, fields)
 
 
+def _wandb(reading: Reading) -> None:
+    """Naming a project is how Axolotl is told to use W&B."""
+    source = reading.sources.get("_wandb_project", "wandb_project")
+    if project := reading.pop("_wandb_project"):
+        reading.put("sinks.wandb", True, source)
+        reading.put("sinks.project", project, source)
+
+
 def finish(reading: Reading) -> None:
+    _wandb(reading)
+    reporting.finish(reading)
     _engine(reading)
     _adapter(reading)
     for helping, implementation in {"_flash": "flash_attention_2", "_sdpa": "sdpa"}.items():

@@ -22,9 +22,11 @@ from workers.contract import (
     RunSpec,
     ServerSpec,
     from_dict,
+    sinks,
     to_dict,
 )
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
+from workers.contract.sinks import SinkSpec
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
 OF_A_JOB = ("check_groups", "job")
@@ -69,6 +71,8 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _take(reading, RecoverySpec, _mapping(reading, value, key), key)
         elif key == "hang":
             _take(reading, HangSpec, _mapping(reading, value, key), key)
+        elif key == "sinks":
+            _sinks(reading, value)
         elif key == "episodes":
             _episodes(reading, _mapping(reading, value, key))
         elif key == "limits":
@@ -136,6 +140,31 @@ def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
             reading.put("episodes.parts", [to_dict(part) for part in read], "episodes.parts")
     except ContractError as error:
         reading.note(Verdict.WRONG, "episodes.parts", f"{str(error).capitalize()[:300]}.", path="episodes.parts")
+
+
+def _sinks(reading: Reading, value: Any) -> None:
+    """As the form has them: one project and one name for all. A `#!` line of an export has them so too."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            known = name in ("project", "name") or name.removesuffix("_secret") in sinks.TITLES
+            if known and isinstance(one, bool if name in sinks.TITLES else str) and one:
+                reading.put(f"sinks.{name}", one, "sinks")
+            else:
+                reading.note(Verdict.UNKNOWN, f"sinks.{name}", f"The value was {short(one)}.")
+        return
+    try:
+        chosen = [from_dict(SinkSpec, one, at="sinks") for one in (value if isinstance(value, list) else [])]
+    except ContractError as error:
+        reading.note(Verdict.WRONG, "sinks", f"{str(error).capitalize()[:300]}.", path="sinks.project")
+        return
+    for sink in chosen:
+        if text := sinks.problem(sink):
+            reading.note(Verdict.WRONG, "sinks", text, path="sinks.project")
+            continue
+        reading.put(f"sinks.{sink.kind}", True, "sinks")
+        for name, text in ((f"{sink.kind}_secret", sink.secret), ("project", sink.project), ("name", sink.name)):
+            if text:
+                reading.put(f"sinks.{name}", text, "sinks")
 
 
 def _limits(reading: Reading, tree: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from workers.contract import (
     to_json,
 )
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec, PartSpec
+from workers.contract.sinks import SinkSpec
 
 LIMITS = LimitsSpec(2.5, 10**9, 40.0, NoBetterSpec("eval_reward", 50, least_gain=0.01), BeyondSpec("kl", 0.5, 5))
 EPISODES = EpisodeSpec(
@@ -70,6 +71,9 @@ def hold(specs: Iterable[RunSpec] | None = None) -> bool:
     return not any(losses(spec) for spec in (shipped_specs() if specs is None else specs))
 
 
+SINKS = (SinkSpec("wandb", "sums", "mine", "wb"), SinkSpec("tensorboard", "sums", "mine"))
+
+
 def shipped_specs() -> Iterator[RunSpec]:
     for profile in SHIPPED:
         for grpo, attention in SETTINGS:
@@ -90,6 +94,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 start_from="r1/1/checkpoints/checkpoint-2" if attention else "",
                 keep_best="eval_reward" if attention else "",
                 hang=HangSpec(20.0, stop=True) if attention else HangSpec(),
+                sinks=SINKS if attention else (),
                 limits=LIMITS if attention else LimitsSpec(),
                 episodes=EPISODES if attention else None,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.exchange import reporting
 from controlplane.exchange.keys import (
     UNSET,
     Format,
@@ -104,10 +105,6 @@ def attention(raw: Any) -> str:
     return {"flash_attn": "flash_attention_2", "kernels-community/flash-attn2": "flash_attention_2"}.get(raw, text(raw))
 
 
-def targets(raw: Any) -> tuple[str, ...]:
-    return names(raw)
-
-
 def scale(raw: Any) -> str:
     return {"true": "group", "false": "none"}.get(str(raw).lower(), str(raw))
 
@@ -127,11 +124,12 @@ TABLE: dict[str, Rule] = {
     "model_name_or_path": Take("model.path", text, same),
     "model_revision": Take("model.revision", text, same),
     "attn_implementation": Take("attn_implementation", attention, same),
+    **reporting.TABLE,
     "use_peft": Take("_use_peft", flag),
     "lora_r": Take("lora.r", whole, same),
     "lora_alpha": Take("lora.alpha", whole, same),
     "lora_dropout": Take("lora.dropout", number, same),
-    "lora_target_modules": Take("lora.target_modules", targets, list),
+    "lora_target_modules": Take("lora.target_modules", names, list),
     "load_in_4bit": Take("_4bit", flag),
     "load_in_8bit": Take("_8bit", flag),
     "bf16": Take("grpo.bf16", precision, same),
@@ -231,7 +229,6 @@ COMMAND: dict[str, Rule] = {
     "weight_bridge_mode": Leave("How weights reach vLLM is a setting of the hardware profile."),
     "vllm_restart_interval": Leave("vLLM gets each version of the weights without a restart."),
     "atropos_url": Take("episodes.gateway.kind", atropos),
-    "wandb_project": Leave(OURS),
     **dict.fromkeys(
         (
             *("machine_rank", "main_process_port", "main_process_ip", "rdzv_backend", "rdzv_endpoint", "module"),
@@ -245,6 +242,7 @@ COMMAND: dict[str, Rule] = {
 
 def finish(reading: Reading) -> None:
     """Turn the helping values into the spec's: rollout, LoRA, quantization, optimizer, strategy."""
+    reporting.finish(reading)
     _rollout(reading)
     _lora(reading)
     _optim(reading)

@@ -47,6 +47,7 @@ def start(
         recovery=RecoverySpec(),
         hang=HangSpec(),
         limits=LimitsSpec(),
+        sinks=(),
         keep_best="",
     )
     if not checkpoint.is_adapter:

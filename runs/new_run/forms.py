@@ -22,6 +22,7 @@ from runs.new_run import advanced_fields, starting
 from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
 from runs.new_run.recovery_fields import RECOVERY_FIELDS, RecoveryFields
+from runs.new_run.sink_fields import SINK_FIELDS, SinkFields
 from runs.new_run.starting import StartChoices
 from runs.new_run.training_fields import (
     ATTENTIONS,
@@ -58,7 +59,7 @@ def model_name(text: str) -> str:
     return model
 
 
-class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, forms.Form):
+class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.Form):
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     name = forms.CharField(
         label="Name of the run",
@@ -210,6 +211,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, forms.Form):
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         self.check_limits(values)
+        self.check_sinks(values)
         # Unused fields are hidden and may hold anything.
         for name in self.unused:
             self.errors.pop(name, None)
@@ -284,6 +286,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, forms.Form):
             start_from=str(self.row("start_from") or ""),
             limits=self.limits,
             hang=self.hang,
+            sinks=self.sinks,
             priority=self.queue_priority,
             environment_version=self.row("environment"),
             episodes=self.episodes(),
@@ -350,6 +353,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, forms.Form):
             FieldSection.LORA: ("use_lora", *LORA_FIELDS),
             FieldSection.CHECKPOINTS: RECOVERY_FIELDS,
             FieldSection.LIMITS: LIMIT_FIELDS,
+            FieldSection.SINKS: SINK_FIELDS,
         }
         groups = [group for group in FieldSection if group != FieldSection.MAIN]
         return [self._fold(str(group), self.group(group, *extra.get(group, ()))) for group in groups]

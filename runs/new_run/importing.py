@@ -22,6 +22,7 @@ from runs.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
 from runs.new_run.importing_environment import FIELDS as EPISODES
 from runs.new_run.importing_environment import differing_limits, left_out, named, needs
 from runs.new_run.limit_fields import LIMIT_FIELDS
+from runs.new_run.sink_fields import KINDS, SECRETS, SINK_FIELDS
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING
 from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
 
@@ -50,6 +51,10 @@ FORM_FIELDS = {
     "limits.beyond.above": "bound_above",
     "limits.beyond.bound": "bound_value",
     "limits.beyond.steps": "bound_steps",
+    **{f"sinks.{kind}": name for kind, name in KINDS.items()},
+    **{f"sinks.{kind}_secret": name for kind, name in SECRETS.items()},
+    "sinks.project": "send_project",
+    "sinks.name": "send_name",
     **EPISODES,
 }
 """Paths of the spec -> fields of the form; GRPOConfig's arguments have their own names."""
@@ -168,7 +173,11 @@ def _left_to_trl(imported: Imported) -> None:
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
     imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": ""}
     imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
-    imported.values |= {"hang_after": str(HangSpec().after), "hang_stop": "", **dict.fromkeys(LIMIT_FIELDS, "")}
+    imported.values |= {
+        "hang_after": str(HangSpec().after),
+        "hang_stop": "",
+        **dict.fromkeys((*LIMIT_FIELDS, *SINK_FIELDS), ""),
+    }
     imported.values |= {name: sent(value) for name, value in left_out().items()}
 
 

@@ -14,6 +14,7 @@ from django import forms
 
 from runs.new_run.episode_fields import EPISODE_FIELDS
 from runs.new_run.limit_fields import LIMIT_FIELDS
+from runs.new_run.sink_fields import SINK_FIELDS
 from workers.contract.training_rules import CHOICES
 
 
@@ -29,6 +30,7 @@ class FieldSection(StrEnum):
     EVALUATION = "Evaluation"
     CHECKPOINTS = "Checkpoints and resume"
     LIMITS = "Limits and early stop"
+    SINKS = "Also send to"
 
 
 @dataclass(frozen=True)
@@ -305,6 +307,7 @@ FORM_NAMES = frozenset(
         "hang_after",
         "hang_stop",
         *LIMIT_FIELDS,
+        *SINK_FIELDS,
         *EPISODE_FIELDS,
     }
 )

@@ -45,6 +45,7 @@ CHECKS: tuple[Check, ...] = (
     hosts.check,
     hosts.check_sandbox,
     packages.check,
+    packages.check_sinks,
     machine.check,
     memory.check,
     servers.check_parallelism,

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from runs.gateway.permissions import REFUSED
-from runs.preflight.draft import Draft, HostFacts
+from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, note, stop, warn
-from runs.preflight.hosts import fitting_hosts
+from runs.preflight.packages import not_installed
 from workers.contract.episodes import EpisodeSpec, PartSpec
 from workers.contract.gateway import ATROPOS, ATROPOSLIB
 from workers.environments import LIBRARY, EntryKind
@@ -81,28 +81,7 @@ def _packages(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
         name: part.name for part in spec.parts if (name := str(getattr(LIBRARY.get(part.function), "package", "")))
     }
     for package, part in wanted.items():
-        yield from _not_installed(draft, package, part, group="environments")
-
-
-def _not_installed(draft: Draft, package: str, what: str, *, group: str) -> Iterator[Finding]:
-    """A host that has not told what it has is not accused."""
-    lacking = [
-        host for host in fitting_hosts(draft) if (known := _known_packages(host)) is not None and package not in known
-    ]
-    if not lacking:
-        return
-    names = ", ".join(host.name for host in lacking)
-    yield note(
-        "host",
-        f"{what} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
-        f"The run installs it there first, which takes minutes and the network. To do it before: `python3 -m "
-        f"controlplane.bootstrap.on_demand {group}` on the host.",
-    )
-
-
-def _known_packages(host: HostFacts) -> dict[str, str] | None:
-    found = host.inventory.get("packages")
-    return found if isinstance(found, dict) else None
+        yield from not_installed(draft, package, part, group="environments")
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -242,7 +221,7 @@ def _gateway(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
 
 
 def _atropos(draft: Draft, max_token_len: int) -> Iterator[Finding]:
-    yield from _not_installed(draft, ATROPOSLIB, "The Atropos API", group="atropos")
+    yield from not_installed(draft, ATROPOSLIB, "The Atropos API", group="atropos")
     group = draft.value("num_generations")
     cause = f"Start the Atropos environments with group_size = {group}: groups of another size are refused."
     yield note("num_generations", cause, "They bring their own prompts and scores; the dataset’s prompts aren’t used.")

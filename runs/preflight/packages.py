@@ -9,7 +9,7 @@ from controlplane.bootstrap.torch import GPU_TORCH_2_11, SETS
 from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.finding import Finding, note, stop, warn
 from runs.preflight.hosts import fitting_hosts
-from workers.contract import ZERO, HardwareSpec, Optimizer, Quantization, Rollout
+from workers.contract import ZERO, HardwareSpec, Optimizer, Quantization, Rollout, sinks
 
 TRL_TAKES_VLLM = ((0, 22), (0, 31))
 """The first and last minor versions of vLLM that TRL 1.16 supports; for others it only warns."""
@@ -34,6 +34,32 @@ def check(draft: Draft) -> Iterator[Finding]:
     if draft.hardware.rollout != Rollout.TRANSFORMERS:
         for host in hosts:
             yield from _pair(host)
+
+
+def check_sinks(draft: Draft) -> Iterator[Finding]:
+    for sink in draft.sinks:
+        yield from not_installed(draft, sinks.DISTRIBUTIONS[sink.kind], sinks.TITLES[sink.kind], group=sinks.GROUP)
+
+
+def not_installed(draft: Draft, package: str, what: str, *, group: str) -> Iterator[Finding]:
+    """A host that has not told what it has is not accused."""
+    lacking = [
+        host for host in fitting_hosts(draft) if (known := _known_packages(host)) is not None and package not in known
+    ]
+    if not lacking:
+        return
+    names = ", ".join(host.name for host in lacking)
+    yield note(
+        "host",
+        f"{what} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
+        f"The run installs it there first, which takes minutes and the network. To do it before: `python3 -m "
+        f"controlplane.bootstrap.on_demand {group}` on the host.",
+    )
+
+
+def _known_packages(host: HostFacts) -> dict[str, str] | None:
+    found = host.inventory.get("packages")
+    return found if isinstance(found, dict) else None
 
 
 def _missing(host: HostFacts, hardware: HardwareSpec) -> list[tuple[str, str]]:

@@ -78,10 +78,10 @@ def _attempts() -> dict[str, list[Attempt]]:
     attempts: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.exclude(status__in=FINAL).select_related("run"):
         try:
-            entries = spec_of(attempt.run).every_entry
+            spec = spec_of(attempt.run)
         except ContractError:
             continue
-        for name in vault.names_in(entries):
+        for name in {*vault.names_in(spec.every_entry), *(sink.secret for sink in spec.sinks)}:
             attempts[name].append(attempt)
     return attempts
 

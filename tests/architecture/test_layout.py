@@ -22,6 +22,7 @@ FILES = {
     "requirements.lock",
     "requirements-test.lock",
     "requirements-atropos.lock",
+    "requirements-sinks.lock",
     "requirements-environments.lock",
     "requirements-gpu.lock",
     "requirements-lm-eval.lock",

@@ -39,6 +39,7 @@ class FileName:
     ARCHIVE = "archive.ready"  # trainer: the model was found whole, and its archive may be sent
     ARCHIVE_SENT = "archive.json"  # supervisor: {"size", "sha256" once all is sent, "refused": why it ends}
     VERSIONS = "versions.json"  # trainer, in each checkpoint: {package: version} of the stack that wrote it
+    SINKS = "sinks"  # workers.sinks: a folder with state.json, and of each sink its cursor and what it keeps
     LOGS = "logs"
 
 
@@ -48,7 +49,7 @@ MOST_GPUS = 64
 SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
 """Role and log name of each vLLM server of an attempt, in order."""
 STACKS = "stacks"
-LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer", STACKS)
+LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer", "sinks", STACKS)
 """logs/<name>.log; a run has only those of its own processes, and stacks if it has hung."""
 LOG_LEFT_OUT = "; the host has the whole file]"
 """The end of a line in the stored log that says that a part of the host's file is missing."""

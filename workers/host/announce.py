@@ -20,12 +20,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workers.contract import gateway, packages
+from workers.contract import gateway, packages, sinks
 from workers.contract.joining import VERSION
 from workers.contract.tied import end_with
 from workers.host.inventory import Inventory
 from workers.host.settings import HostSettings
-from workers.supervisor.commands import SOURCE_ROOT, atropos_python, packages_python, trainer_tool_environment
+from workers.supervisor.commands import (
+    SOURCE_ROOT,
+    atropos_python,
+    packages_python,
+    sinks_python,
+    trainer_tool_environment,
+)
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.loops import Loop
 
@@ -107,6 +113,7 @@ class TrainerProbe:
         for python, names in (
             (packages_python(self._settings), packages.ALL),
             (atropos_python(self._settings), (gateway.ATROPOSLIB,)),
+            (sinks_python(self._settings), tuple(sinks.DISTRIBUTIONS.values())),
         ):
             found = self._ask([python, "-c", _ASK_VERSIONS, *names], timeout_s=60) or {}
             self.packages |= {name: str(found[name]) for name in names if name in found}

@@ -59,6 +59,11 @@ class HostSettings:
     """The interpreter with lm-eval; "": .venv-lm-eval beside the source, built at the first benchmark."""
     atropos_python: str = ""
     """The interpreter with atroposlib; "": .venv-atropos beside the source, built at the first run that needs it."""
+    sinks_python: str = ""
+    """The interpreter with TensorBoard, wandb, trackio and MLflow; "": .venv-sinks beside the source, built at the
+    first run that sends its figures there."""
+    sinks_command: tuple[str, ...] = ()
+    """Argument list in place of `python -m workers.sinks` (tests)."""
     lm_eval_tasks: Path | None = None
     """A folder with more tasks as lm-eval's YAML files."""
 
@@ -122,6 +127,8 @@ class HostSettings:
     gpu_free_margin_mib: int = 300
     gpu_busy_mib: int = 1024
     """A leased GPU with more memory in use before the start is busy with something else."""
+    sinks_end_s: float = 5.0
+    """How long, after the trainer's end, the sinks may send what is left before they are ended too."""
     settle_s: float = 1.0
     """How long, after a trainer's failure, to wait for a vLLM server to turn out to be the cause."""
     attached_watch_s: float = 2.0

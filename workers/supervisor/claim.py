@@ -24,6 +24,7 @@ from workers.contract import (
     jobs,
     models_of,
     servers_of,
+    sinks,
 )
 from workers.contract.commands import environment_problem, is_local
 from workers.contract.episodes import CorpusSpec
@@ -156,6 +157,9 @@ def spec_problem(spec: AttemptSpec) -> str:
         problem = environment_problem(name, value) if isinstance(value, str) else f"{name} must be a text."
         if problem:
             return f"hardware.environment: {problem}"
+    for sink in spec.run.sinks:
+        if text := sinks.problem(sink):
+            return text
     server = spec.run.hardware.server
     wrong = [address for address in server.attached if not is_address(address)] if server else []
     if wrong:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, gateway, jobs, packages
+from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, gateway, jobs, packages, sinks
 from workers.contract.commands import Programs
 from workers.host.settings import HostSettings, variable
 
@@ -100,7 +100,9 @@ def trainer_environment(
 ) -> dict[str, str]:
     if jobs.pushes(spec.run.kind):
         return _pushing_environment(settings, source, secrets)
-    reward_secrets = {name: value for name, value in secrets.items() if name != HUB_TOKEN}
+    reward_secrets = {
+        name: value for name, value in secrets.items() if name != HUB_TOKEN and not name.startswith(sinks.SECRET_PREFIX)
+    }
     safe = {} if settings.trainer_command else _SAFE_PATH
     if spec.run.kind == jobs.BENCHMARK:
         more = _benchmarking(settings)
@@ -133,6 +135,22 @@ def _atropos(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
     of_run = spec.run.episodes.gateway if spec.run.episodes else None
     asked = of_run is not None and of_run.kind == gateway.ATROPOS and settings.atropos_python
     return {gateway.PYTHON: settings.atropos_python} if asked else {}
+
+
+def sinks_python(settings: HostSettings) -> str:
+    return settings.sinks_python or str(SOURCE_ROOT / sinks.ENVIRONMENT / "bin" / "python")
+
+
+def sinks_environment(
+    spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
+) -> dict[str, str]:
+    """Of what sends the figures elsewhere: no GPU, and no secret but the sinks' own. A person's login on this host is
+    nobody else's, so what W&B would find of one is out of its sight."""
+    own = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
+    named = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
+    link = {sinks.LINK: f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"}
+    quiet = {"NETRC": os.devnull, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    return {**_base(settings, source), **commands.devices(()), **quiet, **named, **link, **own, **_SAFE_PATH}
 
 
 def _pushing_environment(

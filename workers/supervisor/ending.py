@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from workers.contract import EventKind, Phase, Receipt, to_dict
-from workers.supervisor.child import STORING, ChildExit
+from workers.contract import EventKind, Phase, Receipt, sinks, to_dict
+from workers.supervisor.child import STORING, TRAINER, ChildExit
 from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
 from workers.supervisor.ends import End
 from workers.supervisor.loops import BackgroundCall
@@ -30,6 +30,7 @@ class Ending(Work):
         self._diagnosis: BackgroundCall[dict[str, Any] | None] | None = None
         self._receipt: Receipt | None = None
         self._waits_until = 0.0
+        self._sinks_until = 0.0
 
     def because(self, end: End, now: float) -> None:
         """Record the reason in the outbox before the first signal."""
@@ -38,7 +39,15 @@ class Ending(Work):
         log.info("ending: %s %s", end.reason, end.detail)
         shared.report.phase(Phase.STOPPING, " ".join(part for part in (end.reason, end.detail) if part), end.reason)
         shared.servers.close()
-        self._teardown = Teardown(
+        sending = TRAINER in shared.children.exits and sinks.ROLE in shared.children.running()
+        self._sinks_until = now + shared.settings.sinks_end_s if sending else now
+
+    def _begin_teardown(self, now: float) -> Teardown | None:
+        """Once the sinks have sent the trainer's last lines, if it has ended by itself; in any case soon."""
+        shared = self._shared
+        if now < self._sinks_until and sinks.ROLE in shared.children.running():
+            return None
+        return Teardown(
             shared.children.descendants,
             shared.settings,
             now=now,
@@ -51,7 +60,10 @@ class Ending(Work):
         )
 
     def tick(self, now: float) -> Outcome:
-        if self._teardown is None or self._end is None:
+        if self._end is None:
+            return None
+        self._teardown = self._teardown or self._begin_teardown(now)
+        if self._teardown is None:
             return None
         was_verifying = self._teardown.verifying
         self._receipt = self._receipt or self._teardown.tick(now)

@@ -9,6 +9,7 @@ from workers.supervisor import commands
 from workers.supervisor.child import TRAINER, ChildExit
 from workers.supervisor.ends import End
 from workers.supervisor.hangs import HangWatch
+from workers.supervisor.sinks import Sinks
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
 
@@ -47,6 +48,7 @@ class Training(Work):
         self._shared = shared
         self._pair = pair
         self._hangs = HangWatch(shared)
+        self._sinks = Sinks(shared)
         self._is_job = shared.spec.run.kind in jobs.KINDS  # it has no steps that could fail to end
 
     def begin(self, now: float) -> Outcome:
@@ -55,6 +57,7 @@ class Training(Work):
         shared.report.phase(Phase.TRAINER_STARTING)
         argv = commands.trainer_argv(shared.settings, shared.folder.path)
         environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
+        self._sinks.begin(now)
         return shared.start(TRAINER, argv, environment)
 
     def on_exits(self, now: float) -> Outcome:
@@ -67,6 +70,7 @@ class Training(Work):
 
     def tick(self, now: float) -> Outcome:
         shared = self._shared
+        self._sinks.tick(now)
         lost = self._pair.lost(after_s=shared.settings.attached_silence_s)
         if lost is not None:
             return lost

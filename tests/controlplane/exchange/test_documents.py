@@ -212,8 +212,9 @@ def test_a_trl_config_becomes_a_run_with_vllm_inside():
         "hardware.optimizer": Optimizer.ADAMW_8BIT,
         "lora": True,
         "lora.r": 32,
+        "sinks.wandb": True,
     }
-    assert set(notes(reading, Verdict.LEFT_OUT)) == {"max_prompt_length", "report_to"}
+    assert set(notes(reading, Verdict.LEFT_OUT)) == {"max_prompt_length"}
 
 
 SCRIPT = """

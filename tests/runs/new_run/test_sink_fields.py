@@ -1,0 +1,55 @@
+"""Where a run's figures are also sent, on the New run page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.test import Client
+
+from controlplane.accounts import vault
+from runs.models import Run
+from runs.new_run.forms import LaunchForm
+from runs.new_run.prefill import as_sent
+from runs.spec import spec_of
+from tests.controlplane.accounts.secret_rows import KEY, an_endpoint
+from tests.controlplane.people import operator
+from tests.runs.new_run.launching_page import SCHEMA, a_ready_host, sent
+from workers.contract.sinks import SECRET_PREFIX, SinkSpec
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def client() -> Client:
+    a_ready_host()
+    return operator()
+
+
+def test_sinks_are_frozen_and_cloned_and_their_key_comes_with_the_claim(client):
+    an_endpoint("WB")
+    chosen = {"send_wandb": "on", "send_tensorboard": "on", "send_wandb_secret": "WB", "send_project": "sums"}
+    answer = client.post("/runs/new/", sent(**chosen))
+    assert answer.status_code == 302, dict(answer.context["form"].errors)
+    run = Run.objects.get()
+    asked = (SinkSpec("tensorboard", "sums"), SinkSpec("wandb", "sums", secret="WB"))
+    assert spec_of(run).sinks == asked
+    form = LaunchForm(as_sent(client.get(f"/runs/{run.pk}/clone/").context["form"]), schema=SCHEMA)
+    form.is_valid()
+    assert form.sinks == asked
+    assert json.loads(vault.for_run(spec_of(run))[f"{SECRET_PREFIX}WB"])["key"] == KEY
+    assert "<code>wandb</code>" in client.get(f"/runs/{run.pk}/spec/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "words"),
+    [
+        ({"send_mlflow": "on"}, "send_mlflow_secret", "needs an endpoint"),
+        ({"send_wandb": "on", "send_wandb_secret": "NONE"}, "send_wandb_secret", "There is no endpoint NONE"),
+    ],
+)
+def test_a_sink_without_its_endpoint_is_refused_beside_its_field(client, typed, field, words):
+    answer = client.post("/runs/new/", sent(**typed))
+    assert answer.status_code == 422
+    assert words in " ".join(answer.context["form"].errors[field])
+    assert not Run.objects.exists()

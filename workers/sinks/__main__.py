@@ -1,0 +1,54 @@
+"""python -m workers.sinks FOLDER: send the figures of an attempt's outbox to the sinks in its spec.json, until the
+attempt ends and everything is sent.
+
+Started by the supervisor beside the trainer, and by hand after the end for what could not be sent. It builds the
+environment with the sinks' packages if this host has none, and goes on in that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import workers
+from workers.contract import sinks
+from workers.sinks.library import LIBRARY
+from workers.sinks.program import run
+
+SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
+NICENESS = 10
+"""The trainer goes first."""
+_INSIDE = "GRPO_SINKS_INSIDE"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.sinks", description=__doc__)
+    parser.add_argument("folder", type=Path, help="an attempt's folder with spec.json")
+    folder = parser.parse_args(argv).folder.resolve()
+    if os.environ.get(_INSIDE) == "1":
+        return run(folder, LIBRARY)
+    os.nice(NICENESS)
+    python = os.environ.get(sinks.PYTHON) or _ours()
+    if shutil.which(python) is None:
+        print(f"There is no interpreter {python} with the sinks' packages on this host.", file=sys.stderr)
+        return 3
+    os.environ[_INSIDE] = "1"
+    os.execv(python, [python, "-m", "workers.sinks", str(folder)])  # noqa: S606
+
+
+def _ours() -> str:
+    """The interpreter of our own environment, which is built at its first use."""
+    python = SOURCE_ROOT / sinks.ENVIRONMENT / "bin" / "python"
+    if not python.exists():
+        # Environments made by uv have no pip: the machine's own Python may have one.
+        machines = getattr(sys, "_base_executable", sys.executable)
+        subprocess.run([machines, "-m", "controlplane.bootstrap.on_demand", sinks.GROUP], cwd=SOURCE_ROOT)
+    return str(python)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

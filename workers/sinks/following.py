@@ -1,0 +1,90 @@
+"""One sink's way through the outbox: read, write, keep the cursor; what fails is tried again, with longer pauses."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from workers.contract import METRIC_KINDS, Line
+from workers.sinks.outbox import Cursor, is_end, read_after
+from workers.sinks.sink import About, Row, Sink, row_of
+
+POLL_S = 0.5
+LONGEST_PAUSE_S = 60.0
+LAST_TRIES = 3
+"""After the attempt's end, for a sink that refuses."""
+LONGEST_PROBLEM = 300
+
+
+class Follower:
+    def __init__(
+        self, outbox: Path, cursor: Path, make: Callable[[], Sink], about: About, *, poll_s: float = POLL_S
+    ) -> None:
+        self._outbox, self._cursor_file = outbox, cursor
+        self._make, self._about = make, about
+        self._poll_s = poll_s
+        self._cursor = Cursor.read(cursor)
+        self._sink: Sink | None = None
+        self._ended = False
+        self._wake = threading.Event()
+        self.finished = threading.Event()
+        self.problem = ""
+        """Why the last try failed, for people."""
+
+    def run(self) -> None:
+        """In a thread of its own."""
+        failures = 0
+        while not self.finished.is_set():
+            try:
+                wait, failures = self.tick(), 0
+                self.problem = ""
+            except Exception as error:
+                failures += 1
+                self.problem = _in_words(error, self._about.key)
+                print(self.problem, traceback.format_exc().replace(self._about.key or "\0", "…"), flush=True)
+                self._sink = None
+                self._ended = self._ended or self._sees_the_end()
+                if self._ended and failures >= LAST_TRIES:
+                    self.finished.set()
+                wait = min(LONGEST_PAUSE_S, self._poll_s * 2.0 ** min(failures, 12))
+            self._wake.wait(wait)
+
+    def tick(self) -> float:
+        """Send the next lines; the seconds until more are worth a look. Raises whatever the sink does."""
+        if self._sink is None:
+            sink = self._make()
+            sink.open(self._about, self._cursor.kept)
+            self._sink = sink
+        lines, offset = read_after(self._outbox, self._cursor.offset)
+        rows = [row for line in lines if (row := self._row(line)) is not None]
+        kept = self._sink.write(rows) if rows else self._cursor.kept
+        if lines:
+            self._cursor = Cursor(lines[-1].seq, offset, kept)
+            self._cursor.write(self._cursor_file)
+            self._ended = self._ended or any(map(is_end, lines))
+            return 0.0
+        if self._ended or self._sees_the_end():
+            self._sink.close()
+            self.finished.set()
+        return self._poll_s
+
+    def _row(self, line: Line) -> Row | None:
+        return row_of(line) if line.kind in METRIC_KINDS and line.seq > self._cursor.seq else None
+
+    def _sees_the_end(self) -> bool:
+        """A process that was started again may have begun behind the line that says so, or can't get there."""
+        offset = 0
+        while True:
+            lines, after = read_after(self._outbox, offset)
+            if any(map(is_end, lines)):
+                return True
+            if after == offset:
+                return False
+            offset = after
+
+
+def _in_words(error: Exception, key: str) -> str:
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return (text.replace(key, "…") if key else text)[:LONGEST_PROBLEM]

@@ -1,0 +1,62 @@
+"""MLflow: a tracking server over HTTP. It keeps a metric's value once for a time and a step, so batches may repeat."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from workers.sinks.sink import About, Row, Sink
+
+BATCH = 1_000
+"""Metrics that one request may have."""
+PARAMETERS = 100
+LONGEST_PARAMETER = 500
+ATTEMPT = "grpo.attempt"
+"""The tag by which the run of an attempt is found again."""
+_REFUSED = re.compile(r"[^\w\-. :/]")
+
+
+class MlflowSink(Sink):
+    def open(self, about: About, kept: dict[str, Any]) -> None:
+        os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "20", "0"
+        if about.key:
+            os.environ["MLFLOW_TRACKING_TOKEN"] = about.key
+        from mlflow.entities import Param
+        from mlflow.tracking import MlflowClient
+
+        self._client = MlflowClient(tracking_uri=about.address)
+        experiment = self._client.get_experiment_by_name(about.project)
+        at = experiment.experiment_id if experiment else self._client.create_experiment(about.project)
+        found = self._client.search_runs([at], f"tags.`{ATTEMPT}` = '{about.attempt_id}'", max_results=1)
+        if found:
+            self._run = found[0].info.run_id
+            return
+        tags = {ATTEMPT: about.attempt_id, "mlflow.note.content": about.link}
+        self._run = self._client.create_run(at, run_name=about.name, tags=tags).info.run_id
+        pairs = [Param(_name(key), value[:LONGEST_PARAMETER]) for key, value in _flat(about.config)]
+        self._client.log_batch(self._run, params=pairs[:PARAMETERS])
+
+    def write(self, rows: Sequence[Row]) -> dict[str, Any]:
+        from mlflow.entities import Metric
+
+        metrics = [Metric(_name(n), v, int(row.t * 1000), row.step) for row in rows for n, v in row.values.items()]
+        for start in range(0, len(metrics), BATCH):
+            self._client.log_batch(self._run, metrics=metrics[start : start + BATCH])
+        return {}
+
+    def close(self) -> None:
+        self._client.set_terminated(self._run)
+
+
+def _name(name: str) -> str:
+    return _REFUSED.sub("_", name)
+
+
+def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", str(value)

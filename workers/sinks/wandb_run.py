@@ -1,0 +1,53 @@
+"""Weights & Biases: its own process keeps a log on the disk and sends from there. Without a key the files stay in the
+attempt's folder, for `wandb sync`. An attempt is a run there, in the group of our run; a step is counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from workers.sinks.sink import About, Row, Sink
+
+INIT_S = 60
+
+
+class WandbSink(Sink):
+    def open(self, about: About, kept: dict[str, Any]) -> None:
+        import wandb
+
+        more = {"base_url": about.address} if about.address else {}
+        settings = wandb.Settings(
+            api_key=about.key or None,
+            console="off",
+            disable_code=True,
+            disable_git=True,
+            init_timeout=INIT_S,
+            save_code=False,
+            silent=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+            **more,
+        )
+        self._run = wandb.init(
+            project=about.project,
+            name=about.name,
+            id=about.attempt_id,
+            group=about.run_id,
+            dir=str(about.folder),
+            config={**about.config, "run_page": about.link},
+            notes=about.link,
+            mode="online" if about.key else "offline",
+            resume="allow" if about.key else None,
+            reinit="create_new",
+            settings=settings,
+        )
+        self._step = int(kept.get("step", 0))
+
+    def write(self, rows: Sequence[Row]) -> dict[str, Any]:
+        for row in rows:
+            self._step = max(self._step, row.step)
+            self._run.log(row.values, step=self._step)
+        return {"step": self._step}
+
+    def close(self) -> None:
+        self._run.finish()
