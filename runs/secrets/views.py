@@ -23,7 +23,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
     form = SecretForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         secret = form.save_by(person(request))
-        messages.success(request, f"{secret.name} is saved. Runs whose rewards name it get it when they start.")
+        messages.success(request, f"{secret.name} is saved. {_effect(secret)}")
         return redirect("secrets")
     context = {"shown": uses.shown(), "form": form}
     return render(request, "secrets/secrets.html", context, status=400 if form.errors else 200)
@@ -53,3 +53,9 @@ def delete(request: HttpRequest, secret_id: int) -> HttpResponse:
     secret.delete()
     messages.success(request, f"{secret.name} is deleted.")
     return redirect("secrets")
+
+
+def _effect(secret: Secret) -> str:
+    if secret.kind == Secret.Kind.STORE:
+        return "Runs that start from now on store their checkpoints there."
+    return "Runs whose rewards name it get it when they start."
