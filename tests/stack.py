@@ -152,10 +152,11 @@ class Stack:
         host_app: str = "",
         redis_url: str = "",
         web_workers: int = 1,
+        bind: str = "127.0.0.1",
     ) -> Stack:
         """`host_app`: another Celery application for the host's worker, that imports the real one. The trainer's
         interpreter is ours unless `environment` names another: the real one is asked about TRL, which takes seconds."""
-        listener = claims.listen("127.0.0.1", 0)
+        listener = claims.listen(bind, 0)
         installation = Installation(
             data=data,
             port=listener.getsockname()[1],
@@ -163,6 +164,7 @@ class Stack:
             embedded_redis=not redis_url,
             host_name="testhost",
             trainer_python=None,
+            bind=bind,
             web_workers=web_workers,
         )
         installation.make_folders()

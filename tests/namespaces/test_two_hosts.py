@@ -1,0 +1,195 @@
+"""A control plane and two hosts on a network of their own, with PostgreSQL and Redis: joined, cut off, restarted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from controlplane.serving.processes import Fleet
+from tests.controlplane.joining import shared_redis
+from tests.fakes.fake_gpus import Gpus
+from tests.faults import invariants
+from tests.faults.harness import CPU, FAKES, LAUNCH, PREPARE, SCALED, ARun, Product
+from tests.namespaces import network
+from tests.postgres import Postgres
+from tests.postgres import missing as no_postgres
+from tests.stack import ROOT, Stack, command_of
+from tests.workers.host.test_host_on_the_stack import a_model
+from tests.workers.host.test_second_host import CODE, SEEN
+
+pytestmark = pytest.mark.processes
+
+REVOKE = """
+from controlplane.accounts.models import User
+from controlplane.hardware.models import Host
+from runs.hosts import actions
+result = actions.revoke(Host.objects.get(name=host), User.objects.get(username="admin"))
+"""
+
+
+@dataclass
+class Machine:
+    """A host that has joined by a code."""
+
+    name: str
+    folder: Path
+    net: network.Network
+    joining: list[str]
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model = a_model(self.folder / "models" / "small")
+        self.start(*self.joining)
+
+    def start(self, *joining: str) -> None:
+        trainer = command_of(FAKES / "fake_trainer.py", FAKE_TRAINER="pause:0.05", FAKE_TRAINER_LIFETIME="300")
+        own = {"GRPO_TRAINER_PYTHON": sys.executable, "GRPO_TRAINER_COMMAND": trainer, "GRPO_REFUSED_DEADLINE_S": "1"}
+        scaled = {name: value for name, value in SCALED.items() if name.startswith("GRPO_")}
+        argv = [*self.net.at(self.name), sys.executable, "-m", "workers.host.join", *joining, "--data"]
+        with (self.folder / "join.log").open("ab") as log:
+            environment = {name: value for name, value in os.environ.items() if name != "CONTROLPLANE_DATA"}
+            self.process = subprocess.Popen(
+                [*argv, str(self.folder)], cwd=ROOT, env={**environment, **scaled, **own}, stdout=log, stderr=log
+            )
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+class RunThere(ARun):
+    """A run on one of them."""
+
+    machine: Machine
+
+    @property
+    def folder(self) -> Path:
+        return self.machine.folder / "runs" / self.run / str(self.number)
+
+
+@dataclass
+class Site:
+    product: Product
+    net: network.Network
+    machines: dict[str, Machine]
+    postgres: Postgres
+    redis: Fleet
+
+    def launch(self, host: str) -> RunThere:
+        """It trains until its gate is opened."""
+        names = {"hardware": CPU, "name": f"on {host} #trainer=gate", "model": str(self.machines[host].model)}
+        code = LAUNCH.replace('"testhost"', f'"{host}"')
+        run = self.product.stack.django(code, **names, steps=5, resumes=0, user="operator", just_heard=False)
+        made = RunThere(self.product, run)
+        made.machine = self.machines[host]
+        self.product.runs.append(made)
+        made.until_step(3)
+        return made
+
+    def restart(self, part: str) -> None:
+        if part == "postgres":
+            self.postgres.stop()
+            self.postgres.start()
+        elif part == "redis":
+            program = self.redis.programs()["redis"]
+            self.redis.stop(["redis"])
+            self.redis.start(program)
+            self.redis.wait_ready(["redis"])
+        elif part in self.machines:
+            self.machines[part].stop()
+            self.machines[part].start()
+        else:
+            self.product.kill(part)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    if reason := network.missing() or no_postgres():
+        pytest.skip(reason)
+    folder = Path(tempfile.mkdtemp(prefix="gt-"))
+    with network.of("one", "two") as net:
+        postgres, stack, machines = Postgres.create(), None, {}
+        fleet = Fleet(report=print)
+        try:
+            stack = _control_plane(folder, postgres, fleet)
+            product = Product(stack, Gpus.make(folder / "gpus", 0), folder)
+            stack.django(PREPARE)
+            for name in ("one", "two"):
+                (folder / name).mkdir()
+                code = stack.django(CODE)
+                machines[name] = Machine(name, folder / name, net, [stack.url, code, "--name", name, "--plaintext"])
+            product.until(
+                lambda: {"one", "two"} <= set(stack.django(SEEN)),
+                lambda: "\n".join((folder / name / "join.log").read_text() for name in machines),
+            )
+            yield Site(product, net, machines, postgres, fleet)
+            product.end_all()
+        finally:
+            for machine in machines.values():
+                machine.stop()
+            if stack is not None:
+                stack.stop()
+            fleet.stop()
+            postgres.remove()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _control_plane(folder: Path, postgres: Postgres, fleet: Fleet) -> Stack:
+    redis, url = shared_redis.program(folder)
+    everywhere = ["0.0.0.0" if word == "127.0.0.1" else word for word in redis.argv]
+    fleet.first_backoff_s, fleet.steady_after_s = 0.2, 0.0
+    fleet.start(replace(redis, argv=everywhere))
+    fleet.wait_ready(["redis"])
+    settings = {
+        **SCALED,
+        "CONTROLPLANE_DATABASE_URL": postgres.url("controlplane"),
+        "CONTROLPLANE_HOST_REDIS_URL": f"redis://{network.CONTROL}:{url.rpartition(':')[2]}",
+        "CONTROLPLANE_PLAINTEXT": "allow",
+    }
+    stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), settings, redis_url=url, bind=network.CONTROL)
+    stack.fleet.first_backoff_s, stack.fleet.steady_after_s = 0.2, 0.0
+    return stack
+
+
+def test_a_host_that_is_cut_off_trains_on_and_reports_afterwards(site: Site) -> None:
+    cut, other = site.launch("one"), site.launch("two")
+    site.net.cut("one")
+    cut.until(lambda seen: seen["out_of_reach"])
+    assert cut.look()["status"] == "running"
+    other.open_gate("trainer")
+    invariants.check(other, status="succeeded", reason="completed")
+    cut.open_gate("trainer")  # it ends while nobody hears of it
+    site.product.until(lambda: any(line["kind"] == "ended" for line in cut.outbox()), cut.why)
+    site.net.heal("one")
+    invariants.check(cut, status="succeeded", reason="completed")
+
+
+def test_runs_outlive_a_restart_of_each_part(site: Site) -> None:
+    runs = [site.launch("one"), site.launch("two")]
+    for part in ("web", "control", "postgres", "redis", "one"):
+        site.restart(part)
+        for run in runs:
+            run.until_step(run.look()["step"] + 2)
+    for run in runs:
+        run.open_gate("trainer")
+        invariants.check(run, status="succeeded", reason="completed")
+
+
+def test_a_host_that_is_cut_off_for_good_is_revoked_and_does_no_more(site: Site) -> None:
+    lost, other = site.launch("two"), site.launch("one")
+    site.net.cut("two")
+    lost.until(lambda seen: seen["out_of_reach"])
+    assert site.product.stack.django(REVOKE, host="two") == [1, ""]
+    assert lost.look()["reason"] == "host_lost"
+    other.open_gate("trainer")
+    invariants.check(other, status="succeeded", reason="completed")
+    site.net.heal("two")  # were it ever to come back
+    invariants.check(lost, status="failed", reason="host_lost", leases="quarantined", complete=False)
