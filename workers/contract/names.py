@@ -181,6 +181,7 @@ class EndReason(StrEnum):
     EARLY_STOPPED = "early_stopped"
     PREEMPTED = "preempted"
     HOST_SHUTDOWN = "host_shutdown"
+    HOST_PREEMPTED = "host_preempted"
     CANCELLED = "cancelled"
     TRAINER_EXITED = "trainer_exited"
     NO_STEPS = "no_steps"

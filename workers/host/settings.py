@@ -18,6 +18,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from workers.contract import EndReason
+
 
 class SettingsError(ValueError):
     """The environment is invalid for a host; the message names the variable."""
@@ -31,6 +33,14 @@ class AtStop(StrEnum):
     END = "end"
     SAVE = "save"
     """As `end`, after a checkpoint."""
+
+
+class StopReason(StrEnum):
+    """Why the host's program is told to stop, for the runs that end with it."""
+
+    HOST_SHUTDOWN = EndReason.HOST_SHUTDOWN
+    HOST_PREEMPTED = EndReason.HOST_PREEMPTED
+    """A cluster takes the machine back: another job needs it, or its time is up."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ class HostSettings:
 
     at_stop: AtStop = AtStop.LEAVE
     """`end` or `save` in a container, whose processes all end with it."""
+    stop_reason: StopReason = StopReason.HOST_SHUTDOWN
 
     model_roots: tuple[Path, ...] = ()
     """Folders that may contain local models; the data folder's models/ is always included if it exists."""
@@ -225,7 +236,7 @@ def _embedded_layout(source: Mapping[str, str]) -> dict[str, Any]:
 
 def _decode(hint: Any, text: str, name: str) -> Any:
     try:
-        if hint in (float, int, str, AtStop):
+        if hint in (float, int, str, AtStop, StopReason):
             return hint(text)
         if hint == tuple[str, ...]:
             return tuple(str(part) for part in json.loads(text))

@@ -15,8 +15,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from workers.contract import EndReason, FileName
-from workers.host.settings import AtStop, HostSettings, SettingsError
+from workers.contract import FileName
+from workers.host.settings import AtStop, HostSettings, SettingsError, StopReason
 from workers.supervisor import procfs
 from workers.supervisor.ending import SIGTERM_DRAIN_S
 from workers.supervisor.folder import AttemptFolder
@@ -37,7 +37,7 @@ def end_runs(settings: HostSettings, *, save: bool) -> int:
     deadline = time.monotonic() + longest_s(settings, save=save)
     while left := dict(supervisors(settings)) or _just_started(settings):
         for identity, folder in left.items():
-            if identity not in told and _tell(identity, folder, save=save):
+            if identity not in told and _tell(identity, folder, settings.stop_reason, save=save):
                 told.add(identity)
         if time.monotonic() > deadline:
             log.error("still not ended: %s", ", ".join(str(folder.path) for folder in left.values()))
@@ -72,9 +72,9 @@ def supervisors(settings: HostSettings) -> Iterator[tuple[Identity, AttemptFolde
             yield identity, folder
 
 
-def _tell(identity: Identity, folder: AttemptFolder, *, save: bool) -> bool:
+def _tell(identity: Identity, folder: AttemptFolder, reason: StopReason, *, save: bool) -> bool:
     try:
-        folder.write(FileName.HOST_STOP, json.dumps({"reason": EndReason.HOST_SHUTDOWN, "save": save}))
+        folder.write(FileName.HOST_STOP, json.dumps({"reason": reason, "save": save}))
     except OSError:
         log.exception("%s can't be written to: its run ends without saving", folder.path)
     try:

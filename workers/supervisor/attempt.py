@@ -30,7 +30,7 @@ from workers.supervisor.witnesses import figures_of_agents
 
 _KEPT_WITHOUT_A_FOLDER = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
-    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.DISK_FULL}
+    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED, EndReason.DISK_FULL}
 )
 """Reasons that stand if the folder is gone. Any other end is then a consequence of losing the folder."""
 

@@ -19,7 +19,7 @@ MOST = 5
 """Causes."""
 UNDIAGNOSED = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
-    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.FOLDER_LOST}
+    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED, EndReason.FOLDER_LOST}
 )
 
 

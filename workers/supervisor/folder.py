@@ -143,9 +143,10 @@ class AttemptFolder:
     def host_stop(self) -> HostStop:
         """What the host's program has left here before SIGTERM; without it somebody else has sent the signal."""
         left = self.read_json(FileName.HOST_STOP) or {}
-        if left.get("reason") != EndReason.HOST_SHUTDOWN:
-            return HostStop(EndReason.PREEMPTED, saves=False)
-        return HostStop(EndReason.HOST_SHUTDOWN, saves=left.get("save") is True)
+        for reason in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):
+            if left.get("reason") == reason:
+                return HostStop(reason, saves=left.get("save") is True)
+        return HostStop(EndReason.PREEMPTED, saves=False)
 
 
 class HostStop(NamedTuple):

@@ -16,7 +16,7 @@ import pytest
 from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
 from workers.contract import StopMode
 from workers.host import shutdown
-from workers.host.settings import AtStop
+from workers.host.settings import AtStop, StopReason
 from workers.supervisor.commands import SOURCE_ROOT
 
 pytestmark = pytest.mark.processes
@@ -81,9 +81,11 @@ sys.exit(service.run(member, Path(sys.argv[2]), report=print))
 
 
 @contextmanager
-def host_program(made: Attempt, at_stop: AtStop) -> Iterator[subprocess.Popen[bytes]]:
+def host_program(
+    made: Attempt, at_stop: AtStop, reason: StopReason = StopReason.HOST_SHUTDOWN
+) -> Iterator[subprocess.Popen[bytes]]:
     """The host's program as a container starts it; its worker waits for a Redis."""
-    environment = {**os.environ, **made.settings.as_env(), "GRPO_AT_STOP": at_stop}
+    environment = {**os.environ, **made.settings.as_env(), "GRPO_AT_STOP": at_stop, "GRPO_STOP_REASON": reason}
     argv = [sys.executable, "-c", SERVE, made.settings.control_url, made.settings.runs_dir.parent / "host"]
     program = subprocess.Popen(argv, env=environment, cwd=SOURCE_ROOT)
     try:
@@ -103,6 +105,18 @@ def test_a_stopped_container_ends_its_runs_before_it_ends_itself(tmp_path: Path)
         assert made.control.ended is not None
         assert made.control.ended["reason"] == "host_shutdown"
         assert not made.lock_is_held()
+
+
+def test_on_a_machine_that_a_cluster_takes_back_runs_save_and_end_as_preempted(tmp_path: Path) -> None:
+    preempted = StopReason.HOST_PREEMPTED
+    with attempt(tmp_path, trainer="forever") as made, host_program(made, AtStop.SAVE, preempted) as program:
+        made.launch()
+        made.wait_for_step(2)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(60) == 0
+        assert made.control.ended is not None
+        assert made.control.ended["reason"] == "host_preempted"
+        assert made.control.of_kind("checkpoint")
 
 
 def test_on_a_bare_host_runs_outlive_the_program(tmp_path: Path) -> None:
