@@ -176,7 +176,7 @@ def test_the_packages_of_others_are_announced_with_their_versions(
 ) -> None:
     python = an_interpreter(tmp_path, versions={"trl": "1.16.0", "textarena": "0.7.4"}, schema={"trl": "1.16.0"})
     for other, known in ((python, {"textarena": "0.7.4"}), ("/nowhere/python", {})):
-        held = replace(settings, environments_python=other)
+        held = replace(settings, environments_python=other, sinks_python="/nowhere/python")
         probe = probe_of(held, python)
         probe.tick(0.0)
         made = Announcer(held, probe, Inventory(held, read_gpus=list), client)
