@@ -20,6 +20,7 @@ from tests.controlplane.joining import shared_redis
 from tests.stack import ROOT, Stack, command_of
 from tests.workers.host.test_host_on_the_stack import LOOK, SUBMIT, a_model
 from tests.workers.supervisor.attempts import wait_until
+from workers.supervisor.folder import AttemptFolder, Lock
 
 pytestmark = pytest.mark.processes
 
@@ -97,6 +98,7 @@ def test_a_second_host_joins_runs_is_revoked_and_can_do_nothing_more(stack: Stac
         assert stack.django(LOOK, run=run)["reason"] == "host_lost"
         wait_until(lambda: '"ended"' in (folder / "outbox.jsonl").read_text())  # its processes are gone
         assert refused(stack, second, run) == [403, 403, "no connection to Redis"]
+        wait_until(lambda: not Lock(AttemptFolder.of(folder.parents[1], run, int(folder.name))).is_held())
     finally:
         said = second.stop()
     assert "The credentials of second were revoked." in said
