@@ -46,7 +46,9 @@ def _database() -> str:
         log.warning("not ready: the database doesn't answer", exc_info=error)  # said once per outage (http/outage.py)
         return "The database can't be reached. Start it, or correct CONTROLPLANE_DATABASE_URL."
     if missing:
-        return f"The database lacks {missing} migrations of this version. Run `manage.py serve prepare`."
+        return (
+            f"The database is older than this version (migrations missing: {missing}). Run `manage.py serve prepare`."
+        )
     return ""
 
 
