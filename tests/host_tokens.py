@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.joining.credentials import hashed
+from controlplane.http.tokens import hashed
 from controlplane.joining.models import HostCredential
 
 

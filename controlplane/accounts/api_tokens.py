@@ -5,7 +5,6 @@ Only the SHA-256 is stored. What was made, revoked and changed with a token is k
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from copy import copy
 from datetime import timedelta
@@ -15,6 +14,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane.accounts.models import ApiScope, ApiToken, ApiTokenAct, Role, User
+from controlplane.http.tokens import hashed
 
 PREFIX = "grpo_"
 LONGEST_NAME = 80
@@ -101,8 +101,3 @@ def note(token: ApiToken, what: str, *, status: int, address: str) -> None:
     acts = ApiTokenAct.objects.filter(token=token).order_by("-pk")
     if (oldest := acts.values_list("pk", flat=True)[KEPT_ACTS : KEPT_ACTS + 1].first()) is not None:
         acts.filter(Q(pk__lte=oldest), ~Q(what="made")).delete()
-
-
-def hashed(text: str) -> str:
-    # 256 random bits: nothing to guess, so nothing to slow down.
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

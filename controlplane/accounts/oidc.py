@@ -1,4 +1,4 @@
-"""Sign-in by OpenID Connect: to the provider and back. Its groups decide the role, anew at each sign-in.
+"""Sign-in by OpenID Connect: to the provider and back. The groups it names decide the role at each sign-in.
 
 An account of the provider is never joined with a local one of the same name or address: whoever controls a name there
 would own the account here.

@@ -1,5 +1,5 @@
 """Tokens of attempts and keys of runs: HMACs with the server's key, so nothing is stored, and a resend has the same
-one. Hosts' tokens are in `controlplane.joining`."""
+one. Random tokens, of people's programs and of hosts, are stored `hashed`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def gateway_key(run_id: str) -> str:
 
 def attempt_token_fits(attempt_id: str, presented: str) -> bool:
     return _equal(attempt_token(attempt_id), presented)
+
+
+def hashed(secret: str) -> str:
+    """How a random secret is stored. With 256 random bits there is nothing to guess, so nothing to slow down."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _sign(text: str) -> str:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from controlplane.joining.credentials import hashed
+from controlplane.http.tokens import hashed
 from controlplane.joining.models import JoinCode
 
 VALID_FOR = timedelta(hours=1)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from controlplane.accounts.models import User
+from controlplane.http.tokens import hashed
 from controlplane.joining.models import HostCredential
 
 NOTED_EVERY = timedelta(minutes=1)
@@ -89,15 +89,10 @@ def note_use(credential: HostCredential, *, version: str, skew_s: float | None, 
     steady = said[0] == known[0] and said[2] == known[2] and _close(said[1], known[1])
     if steady and credential.last_used_at and timedelta(0) <= now - credential.last_used_at < NOTED_EVERY:
         return
-    HostCredential.objects.filter(Q(pk=credential.pk)).update(
+    HostCredential.objects.filter(pk=credential.pk).update(
         last_used_at=now, version=said[0], clock_skew_s=said[1], refusal=said[2]
     )
 
 
 def _close(skew: float | None, before: float | None) -> bool:
     return skew == before if skew is None or before is None else abs(skew - before) < 5
-
-
-def hashed(secret: str) -> str:
-    # 256 random bits: a plain hash is enough, as there is nothing to guess or to slow down.
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
@@ -10,6 +11,7 @@ from ninja import Field, File, Form, Router, Status
 from ninja.files import UploadedFile
 
 from controlplane import safe_yaml
+from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
 from controlplane.datasets import archiving, importing, looking, upload
 from controlplane.datasets import queries as dataset_queries
@@ -20,12 +22,10 @@ from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.environments import config_yaml as environment_yaml
 from controlplane.environments import permissions as environment_permissions
 from controlplane.environments import queries as environment_queries
-from controlplane.environments.models import Environment
 from controlplane.hardware.profiles import profile_of
 from controlplane.hardware.queries import profiles_for
 from controlplane.rewards import code_check, config_yaml
 from controlplane.rewards import queries as reward_queries
-from controlplane.rewards.models import RewardConfig
 from runs.api import paging, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
@@ -202,21 +202,13 @@ def reward_yaml(request: HttpRequest, config_id: Id, number: Id) -> HttpResponse
 def new_reward(request: HttpRequest, payload: Document) -> Any:
     """From YAML. Custom code needs the admin role and passes the same checks as in the editor."""
     user = person(request)
-    try:
-        editor = config_yaml.read(payload.document.encode(errors="replace"))
-    except safe_yaml.YamlRefused as error:
-        raise Problem(422, str(error), where="document") from None
+    editor = _read(config_yaml.read, payload)
     refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.components], user)
     for place, reason in refused.items():
         editor.components[place].refuse(reason)
     if problem := _wrong(editor):
         raise Problem(403 if refused else 422, problem, where="document")
-    try:
-        with transaction.atomic():
-            saved, _ = editor.save(user)
-    except IntegrityError:
-        raise _taken(RewardConfig.__name__) from None
-    return Status(201, {"item": shapes.reward_version(saved)})
+    return Status(201, {"item": shapes.reward_version(_saved(editor, user, "reward config"))})
 
 
 @router.get("environments", auth=READ, response=Listed, url_name="v1_environments", summary="List environments")
@@ -241,20 +233,12 @@ def environment(request: HttpRequest, environment_id: Id, cursor: Cursor = "", l
 def new_environment(request: HttpRequest, payload: Document) -> Any:
     """From YAML. Custom tools need the admin role."""
     user = person(request)
-    try:
-        editor = environment_yaml.read(payload.document.encode(errors="replace"))
-    except safe_yaml.YamlRefused as error:
-        raise Problem(422, str(error), where="document") from None
+    editor = _read(environment_yaml.read, payload)
     if problem := _wrong(editor):
         raise Problem(422, problem, where="document")
     if not all(environment_permissions.may_use(user, form.spec()) for form in editor.parts):
         raise Problem(403, environment_permissions.REFUSED, where="document")
-    try:
-        with transaction.atomic():
-            saved, _ = editor.save(user)
-    except IntegrityError:
-        raise _taken(Environment.__name__) from None
-    return Status(201, {"item": shapes.environment_version(saved)})
+    return Status(201, {"item": shapes.environment_version(_saved(editor, user, "environment"))})
 
 
 @router.get("profiles", auth=READ, response=Listed, url_name="v1_profiles", summary="List hardware profiles")
@@ -289,6 +273,14 @@ def _profile(row: Any) -> dict[str, Any]:
     return answer
 
 
+def _read(read: Callable[[bytes], Any], payload: Document) -> Any:
+    """The editor that the YAML fills, of rewards or of an environment."""
+    try:
+        return read(payload.document.encode(errors="replace"))
+    except safe_yaml.YamlRefused as error:
+        raise Problem(422, str(error), where="document") from None
+
+
 def _wrong(editor: Any) -> str:
     """An editor's first mistake, of rewards or of an environment; "": none."""
     if editor.problem:
@@ -296,6 +288,11 @@ def _wrong(editor: Any) -> str:
     return next((f"{what}: {errors}" if what else str(errors) for _, what, errors in editor.wrong), "")
 
 
-def _taken(what: str) -> Problem:
-    words = {"RewardConfig": "reward config", "Environment": "environment"}[what]
-    return Problem(409, f"There is a {words} of this name already.", where="name", fix="Choose another name.")
+def _saved(editor: Any, user: User, what: str) -> Any:
+    try:
+        with transaction.atomic():
+            saved, _ = editor.save(user)
+    except IntegrityError:
+        taken = f"There is a {what} of this name already."
+        raise Problem(409, taken, where="name", fix="Choose another name.") from None
+    return saved
