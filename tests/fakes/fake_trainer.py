@@ -71,6 +71,8 @@ def before_training() -> int | None:
 def train() -> int:
     steps = int(OPTIONS.get("steps") or SPEC["run"]["grpo"].get("max_steps", 5))
     write("stage", stage="loading model")
+    while os.environ.get("GRPO_AWAIT_SERVERS") and not (FOLDER / "servers.ready").exists():
+        time.sleep(0.02)
     write("training", at=0, max_steps=steps, step=0)
     step = all_at_once(int(OPTIONS.get("at_once", "0")))
     stopped = False

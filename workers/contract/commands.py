@@ -30,6 +30,8 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank; other adapters need the next larger one."""
 RANKS, LAUNCHER_STORE, GROUP_STORE = "ranks", "launcher", "group"
 """The folder in an attempt's folder where its ranks meet, and the files of torchrun and of the process group."""
+AWAIT_SERVERS = "GRPO_AWAIT_SERVERS"
+"""Set where a trainer starts beside its servers: it waits for FileName.SERVERS_READY before it asks them anything."""
 ADAPTERS_HELD = 3
 """The current version, the previous one, and the one being loaded."""
 

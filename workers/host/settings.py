@@ -112,6 +112,8 @@ class HostSettings:
     dataset_deadline_s: float = 900.0
     download_silence_s: float = 900.0
     """A download without progress for this long hangs. It ends by itself much earlier if no bytes arrive."""
+    side_by_side: bool = True
+    """A trainer starts beside its vLLM servers, if they have other GPUs; False: once they are ready."""
     tick_s: float = 0.05
     tick_watched_s: float = 0.02
     tree_scan_s: float = 1.0
@@ -238,6 +240,8 @@ def _decode(hint: Any, text: str, name: str) -> Any:
     try:
         if hint in (float, int, str, AtStop, StopReason):
             return hint(text)
+        if hint is bool:
+            return json.loads(text.lower()) is True
         if hint == tuple[str, ...]:
             return tuple(str(part) for part in json.loads(text))
         if hint == tuple[Path, ...]:

@@ -40,12 +40,16 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     chat_arguments = arguments.chat_template_kwargs or {}
     served = gateway.prepare(spec, rows, folder, chat_arguments=chat_arguments)
     played = served or setup.prepare(spec, rows, tools, chat_arguments=chat_arguments)
-    metrics.event(EventKind.STAGE, {"stage": "loading model"})
+
+    def stage(text: str) -> None:
+        metrics.event(EventKind.STAGE, {"stage": text})
+
+    stage("loading model")
     of_evaluations = frozenset(reward.name for reward in spec.run.eval_rewards)
     failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=of_evaluations)
     activity = Activity(folder, rank())
     stop = StopCallback(folder, failures)
-    with serverclient.rollouts(spec, folder) as servers:
+    with serverclient.rollouts(spec, folder, stage) as servers:
         trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, played)
     if played is not None:
         setup.bound(played.rollouts, trainer)
@@ -59,7 +63,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     if evaluates:
         _evaluate(trainer, metrics)
     else:
-        metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
+        stage("starting the first step")
         try:
             trainer.train(resume_from_checkpoint=spec.resume_from)
         except StoppedWaitingError:
