@@ -72,7 +72,7 @@ ROOT_URLCONF = "controlplane.urls"
 ASGI_APPLICATION = "controlplane.asgi.application"
 AUTH_USER_MODEL = "accounts.User"
 LOGIN_URL = "sign_in"
-LOGIN_REDIRECT_URL = "runs"
+LOGIN_REDIRECT_URL = "home"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TEMPLATES = [

@@ -11,6 +11,7 @@ from runs.api import application as people_api
 from runs.compare import views as compare_views
 from runs.completions import views as completions_views
 from runs.evaluations import views as evaluation_views
+from runs.first_steps import views as first_steps_views
 from runs.gateway import views as gateway_views
 from runs.health import views as health_views
 from runs.host_api import views as host_api_views
@@ -45,6 +46,10 @@ urlpatterns = [
     # The list
     path("", run_list_views.home, name="home"),
     path("demo/", run_list_views.demo_run, name="demo_run"),
+    # First steps
+    path("start/", first_steps_views.start, name="start"),
+    path("start/<slug:slug>/", first_steps_views.recipe, name="recipe"),
+    path("start/<slug:slug>/prepare", first_steps_views.prepare, name="prepare_recipe"),
     path("runs/", run_list_views.runs, name="runs"),
     path("runs/stop", run_list_views.stop_several, name="stop_several"),
     path("runs/archive", run_list_views.archive_several, name="archive_several"),

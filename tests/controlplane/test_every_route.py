@@ -95,6 +95,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "target_id": target.pk,
         "delivery_id": queue_test(target).pk,
         "token": "nonsense",
+        "slug": "sums",
         "token_id": Program().token.pk,
         "user_id": make_user().pk,
         "run_id": attempt.run_id,

@@ -123,7 +123,7 @@ def test_their_account_gets_no_password_here(provider: fake_oidc.Provider) -> No
 
 
 def test_only_a_page_of_this_site_follows(provider: fake_oidc.Provider) -> None:
-    assert sign_in(wanted="https://evil.example/")["Location"] == "/runs/"
+    assert sign_in(wanted="https://evil.example/")["Location"] == "/"
 
 
 @pytest.mark.parametrize(

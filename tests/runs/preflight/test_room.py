@@ -42,7 +42,8 @@ def test_the_smallest_of_the_hosts_decides() -> None:
     draft, small = a_draft("7b", 400), a_draft("7b", 44)
     both = largest(replace(draft, hosts=(*draft.hosts, replace(small.hosts[0], name="small"))))
     alone = largest(small)
-    assert both and alone
+    assert both is not None
+    assert alone is not None
     assert both.batch == alone.batch
     assert both.batch.per_device_train_batch_size < 32
 
