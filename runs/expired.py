@@ -1,4 +1,4 @@
-"""What has expired and is asked for no more: sessions, join codes, API tokens, keys of launches. Deleted once an hour."""
+"""What has expired and is asked for no more: sessions, join codes, API tokens, launch keys. Deleted once an hour."""
 
 from __future__ import annotations
 

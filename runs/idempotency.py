@@ -50,9 +50,9 @@ def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Ru
 
 
 def forget(now: datetime) -> None:
-    """Forget keys of long ago. One row at a time: a statement for many would wait for writers of lines, who lock several
-    runs in an order of their own."""
-    for model in (Run, ProfileTrial):
-        rows = model._default_manager.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER)
-        for pk in list(rows.order_by("created_at").values_list("pk", flat=True)[:A_ROUND]):
-            model._default_manager.filter(pk=pk).update(launch_key=None)
+    """Forget keys of long ago. One row at a time: a statement for many would wait for writers of lines, who lock
+    several runs in an order of their own."""
+    for rows in (Run.objects.all(), ProfileTrial.objects.all()):
+        old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
+        for row in old.only("pk")[:A_ROUND]:
+            rows.filter(pk=row.pk).update(launch_key=None)

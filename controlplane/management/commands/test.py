@@ -21,7 +21,7 @@ OPTIONAL = ("deepspeed", "ninja", "bitsandbytes")
 
 
 class Command(BaseCommand):
-    help = "Run the tests. Arguments go to pytest: manage.py test tests/runs -k ingest; --postgres: on a private PostgreSQL"
+    help = "Run the tests (--postgres: not on SQLite). Arguments go to pytest: manage.py test tests/runs -k ingest"
     requires_system_checks: list[str] = []
 
     def run_from_argv(self, argv: list[str]) -> None:
