@@ -52,6 +52,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     beat_schedule={
         "tick": {"task": "runs.tick", "schedule": Every(settings.TICK_S), "options": {"expires": settings.TICK_S}},
+        "expired": {"task": "runs.expired", "schedule": Every(3600.0), "options": {"expires": 3600}},
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
         "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},
         "joining": {"task": "joining.tend", "schedule": Every(15.0), "options": {"expires": 15}},

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from django.db import IntegrityError, models, transaction
 
 from controlplane.accounts.models import User
-from runs.models import Run
+from runs.models import ProfileTrial, Run
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
 
+FORGOTTEN_AFTER = timedelta(days=7)
+"""Nobody repeats a request after so long; the same key is then a new one."""
+A_ROUND = 1000
 M = TypeVar("M", bound=models.Model)
 
 
@@ -43,3 +47,12 @@ def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Ru
         return run
 
     return once(Run.objects.all(), key, make)
+
+
+def forget(now: datetime) -> None:
+    """Forget keys of long ago. One row at a time: a statement for many would wait for writers of lines, who lock
+    several runs in an order of their own."""
+    for rows in (Run.objects.all(), ProfileTrial.objects.all()):
+        old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
+        for row in old.only("pk")[:A_ROUND]:
+            rows.filter(pk=row.pk).update(launch_key=None)

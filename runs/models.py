@@ -71,8 +71,10 @@ class Run(models.Model):
         ordering = ("-created_at",)
         indexes = [
             models.Index(fields=["-created_at"], name="run_newest"),
-            # Covers the default list, so that counting and sorting skip the wide rows.
-            models.Index(fields=["archived_at", "-created_at", "kind"], name="run_listed"),
+            # Covers the list, so that counting, filters by status and sorting skip the wide rows.
+            models.Index(fields=["archived_at", "-created_at", "kind", "id"], name="run_listed"),
+            # For the set of all tags: the list of each run's, without its row.
+            models.Index(fields=["tags"], name="run_tags"),
         ]
 
     def __str__(self) -> str:
@@ -170,7 +172,8 @@ class Attempt(models.Model):
 
     class Meta:
         ordering = ("run", "number")
-        indexes = [models.Index(fields=["status"], name="attempt_status")]
+        # Covers what the list of runs asks: which runs have an attempt with this status, and which of them is later.
+        indexes = [models.Index(fields=["status", "run", "number"], name="attempt_status")]
         constraints = [
             models.UniqueConstraint(fields=["run", "number"], name="attempt_number"),
             models.UniqueConstraint(
@@ -393,6 +396,8 @@ class Lease(models.Model):
     released_by = models.CharField(max_length=150, blank=True)
 
     class Meta:
+        # The constraint's own index has a condition, which SQLite doesn't find in a query with parameters.
+        indexes = [models.Index(fields=["state", "resource"], name="lease_state")]
         constraints = [
             models.UniqueConstraint(
                 fields=["host", "resource"], condition=Q(state__in=["held", "quarantined"]), name="one_lease_a_resource"

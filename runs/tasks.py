@@ -6,6 +6,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.celery import app
+from runs import expired
 from runs import tick as runs_tick
 from runs.monitoring import measured
 from runs.monitoring.readiness import TICKED
@@ -18,6 +19,11 @@ def tick() -> None:
         runs_tick.tick(timezone.now())
     measured.flush()
     (settings.DATA_DIR / TICKED).touch()
+
+
+@app.task(name="runs.expired")  # type: ignore[untyped-decorator]
+def forget_expired() -> None:
+    expired.forget_all(timezone.now())
 
 
 @app.task(name="runs.dispatch")  # type: ignore[untyped-decorator]

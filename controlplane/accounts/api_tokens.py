@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -23,6 +23,8 @@ DAYS = (7, 30, 90, 365)
 MOST_PER_USER = 50
 KEPT_ACTS = 1000
 """Of each token, the newest."""
+FORGOTTEN_AFTER = timedelta(days=90)
+"""Until then an expired or revoked token stays, with what was done with it."""
 USED_EVERY = timedelta(minutes=1)
 """`used_at` is written at most this often: reading is no reason to write."""
 SCOPES: dict[str, tuple[str, ...]] = {
@@ -91,6 +93,12 @@ def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
         ApiToken.objects.filter(pk__in=[row.pk for row in rows]).update(revoked_at=now)
         ApiTokenAct.objects.bulk_create(ApiTokenAct(token=row, at=now, by=by, what="revoked") for row in rows)
     return len(rows)
+
+
+def forget(now: datetime) -> None:
+    """Delete tokens that have long been of no use, with what was done with them."""
+    before = now - FORGOTTEN_AFTER
+    ApiToken.objects.filter(Q(expires_at__lt=before) | Q(revoked_at__lt=before)).delete()
 
 
 def note(token: ApiToken, what: str, *, status: int, address: str) -> None:

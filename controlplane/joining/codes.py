@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.utils import timezone
 
@@ -18,7 +18,6 @@ FORGOTTEN_AFTER = timedelta(days=7)
 def make(host_name: str, *, by: User | None, valid_for: timedelta = VALID_FOR) -> tuple[JoinCode, str]:
     """A code for a host of this name, or of any if it is "". The code itself is only in the return value."""
     now = timezone.now()
-    JoinCode.objects.filter(expires_at__lt=now - FORGOTTEN_AFTER).delete()
     code = secrets.token_hex(20)  # none begins with a dash, which would be an option of the command
     row = JoinCode.objects.create(
         code_sha256=hashed(code), host_name=host_name, created_by=by, expires_at=now + valid_for
@@ -45,6 +44,11 @@ def use_up(row: JoinCode, host_name: str) -> bool:
     """One conditional UPDATE decides between two machines. False: the other one was first."""
     unused = JoinCode.objects.filter(pk=row.pk, used_at=None, expires_at__gt=timezone.now())
     return bool(unused.update(used_at=timezone.now(), used_by=host_name))
+
+
+def forget(now: datetime) -> None:
+    """Delete codes, used or not, long after they could be used; until then pages say what became of them."""
+    JoinCode.objects.filter(expires_at__lt=now - FORGOTTEN_AFTER).delete()
 
 
 def command(url: str, code: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 from django.conf import settings
 from django.db import models
 
-from controlplane.versioned.reading import readable
+from controlplane.versioned.reading import in_order, readable
 from workers.environments import Entry
 from workers.rewards import Reward
 
@@ -78,8 +78,9 @@ class Version(models.Model):
 
     @property
     def specs(self) -> list[Any]:
-        """The parts that the contract can read."""
-        return readable(getattr(self, self.kind.parts), self.kind.spec)
+        """The parts that the contract can read, each with its parameters in the library's order: PostgreSQL's JSON has
+        none."""
+        return [in_order(self.kind, spec) for spec in readable(getattr(self, self.kind.parts), self.kind.spec)]
 
     @classmethod
     def items(cls) -> type[Item]:

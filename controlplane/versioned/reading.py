@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workers.contract import ContractError, from_dict, to_dict
@@ -38,6 +38,13 @@ def readable(parts: Iterable[Any], spec: type[SpecT]) -> list[SpecT]:
         except ContractError:
             continue
     return specs
+
+
+def in_order(kind: Kind, spec: SpecT) -> SpecT:
+    """The part with its parameters as its entry lists them, unknown ones last."""
+    stored, entry = spec.params, kind.library.get(spec.function)  # type: ignore[attr-defined]  # every kind's parts
+    names = [*(entry.defaults() if entry else {}), *sorted(stored)]
+    return replace(spec, params={name: stored[name] for name in dict.fromkeys(names) if name in stored})  # type: ignore[type-var]
 
 
 def full_params(kind: Kind, function: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from django.db.models import (
     BooleanField,
     Case,
+    Exists,
     F,
     FloatField,
     Func,
@@ -56,9 +57,8 @@ STATUSES = ["active", *RunStatus]
 LONGEST = 100
 
 _LATEST = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
-_STATUS = Subquery(_LATEST.values("status")[:1])
 _HOST = Subquery(_LATEST.values("host__name")[:1])
-"""A run's status and host are its latest attempt's. As an alias, so that an unused one costs nothing."""
+"""A run's host is its latest attempt's. As an alias, so that an unused one costs nothing."""
 _WAY = ["running", "stopping", "starting", "queued", "failed", "stopped", "succeeded"]
 """Active runs first, then ended ones that need attention."""
 
@@ -172,7 +172,7 @@ class RunListQuery:
 
     def matching(self, runs: QuerySet[Run]) -> QuerySet[Run]:
         runs = runs.filter(KINDS[self.kind][1], ARCHIVED[self.archived][1])
-        runs = runs.alias(latest_status=_STATUS, latest_host=_HOST)
+        runs = runs.alias(latest_host=_HOST)
         for word in self.q.split():
             runs = runs.filter(Q(name__icontains=word) | Q(pk__startswith=word) | Q(owner__username__icontains=word))
         if self.tag:
@@ -183,11 +183,7 @@ class RunListQuery:
             runs = runs.filter(health__verdict__in=HEALTH_ASKED[self.health][1])
         if self.host:
             runs = runs.filter(latest_host=self.host)
-        if self.status == "active" or self.status in ACTIVE:
-            # A run's active attempt is its latest, so the few there are needn't be looked for in every run.
-            statuses = ACTIVE if self.status == "active" else [self.status]
-            return runs.filter(pk__in=Attempt.objects.filter(status__in=statuses).order_by().values("run_id"))
-        return runs.filter(latest_status=self.status) if self.status else runs
+        return runs.filter(pk__in=_with_status(self.status)) if self.status else runs
 
     def ordered(self, runs: QuerySet[Run]) -> QuerySet[Run]:
         """Runs without the figure come last in both directions; equal ones are sorted newest first."""
@@ -196,6 +192,14 @@ class RunListQuery:
         nulls_last = None if column.flipped else True
         by = OrderBy(column.by, descending=down != column.flipped, nulls_last=nulls_last)
         return runs.order_by(by, "-created_at", "pk")
+
+
+def _with_status(status: str) -> QuerySet[Attempt, Any]:
+    """The runs whose latest attempt has it, without a look at every run."""
+    found = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
+    if status != "active" and status not in ACTIVE:  # an active attempt is its run's latest
+        found = found.exclude(Exists(Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))))
+    return found.order_by().values("run_id")
 
 
 _DEFAULTS = {f.name: f.default for f in fields(RunListQuery)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,21 +90,35 @@ def plans() -> Iterator[Plans]:
     def explain(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
         word = sql.lstrip("( ").split(" ", 1)[0].upper()
         if word in ("SELECT", "UPDATE", "DELETE"):
-            with connection.connection.cursor() as cursor:  # the driver's own, which nothing wraps
-                one = params[0] if many else params
-                cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", one)
-                plan = cursor.fetchone()[0]
+            read_whole = _read_whole_on_postgresql if connection.vendor == "postgresql" else _read_whole_on_sqlite
+            found.read_whole += [
+                (table, sql) for table in read_whole(sql, params[0] if many else params) if table in BIG
+            ]
             found.asked += 1
-            plan = json.loads(plan) if isinstance(plan, str) else plan
-            found.read_whole += [(table, sql) for table in _read_whole(plan[0]["Plan"]) if table in BIG]
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(explain):
         yield found
 
 
-def _read_whole(plan: dict[str, Any]) -> Iterator[str]:
+def _read_whole_on_postgresql(sql: str, params: Any) -> Iterator[str]:
+    with connection.create_cursor() as cursor:  # the driver's own, which nothing wraps
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
+        plan = cursor.fetchone()[0]
+    yield from _of_plan((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
+
+
+def _of_plan(plan: dict[str, Any]) -> Iterator[str]:
     if plan["Node Type"] == "Seq Scan":
         yield plan["Relation Name"]
     for below in plan.get("Plans", ()):
-        yield from _read_whole(below)
+        yield from _of_plan(below)
+
+
+def _read_whole_on_sqlite(sql: str, params: Any) -> Iterator[str]:
+    """Plans name tables as the query does: by their aliases."""
+    tables = {alias or table: table for table, alias in re.findall(r'"(runs_\w+)"(?: "?([UVW]\d+)"?)?', sql)}
+    for _, _, _, step in connection.create_cursor().execute(f"EXPLAIN QUERY PLAN {sql}", params).fetchall():
+        found = re.fullmatch(r"SCAN (\w+)( USING INDEX .*)?", step)
+        if found and found[1] in tables and not (found[2] and "LIMIT" in sql):
+            yield tables[found[1]]

@@ -1,4 +1,7 @@
-"""The flows of runs, of people and of hosts on PostgreSQL: tests of other rooms, run once more on a private server."""
+"""Some of the tests of other rooms, run once more on a private PostgreSQL: another third in each gate run.
+
+`manage.py test --postgres` runs all of them there.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,12 @@ FLOWS = [
     "tests/runs/scheduling/test_launching.py",
     "tests/runs/test_tick.py",
     "tests/runs/scheduling/test_stopping.py",
+    "tests/controlplane/joining/test_joining.py",
+    "tests/runs/api/test_runs.py",
+    "tests/runs/test_artifacts.py",
+    "tests/controlplane/environments/test_versions.py",
+    "tests/runs/test_expired.py",
+    "tests/runs/run_list/test_list.py",
 ]
 
 
@@ -29,6 +38,6 @@ def test_the_flows_hold_on_postgresql() -> None:
     if reason := missing():
         pytest.skip(reason)
     assert [path for path in FLOWS if not (ROOT / path).exists()] == []
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *share(FLOWS, of=2, name="flows")]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *share(FLOWS, of=3, name="flows")]
     done = subprocess.run(argv, cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -28,13 +28,14 @@ def signed_in() -> Client:
 
 @pytest.fixture
 def away(signed_in: Client, tmp_path: Path) -> Iterator[None]:
-    """The file that this process opens for its database lies in a folder that is not there."""
+    """The file or the socket that this process opens for its database lies in a folder that is not there."""
     connection.close()
-    name = connection.settings_dict["NAME"]
-    connection.settings_dict["NAME"] = str(tmp_path / "gone" / "database")
+    setting = "NAME" if connection.vendor == "sqlite" else "HOST"
+    before = connection.settings_dict[setting]
+    connection.settings_dict[setting] = str(tmp_path / "gone" / "database")
     yield
     connection.close()
-    connection.settings_dict["NAME"] = name
+    connection.settings_dict[setting] = before
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +130,7 @@ def test_a_statement_that_is_wrong_is_no_outage(statement: str) -> None:
 
 
 @pytest.mark.usefixtures("away")
-def test_a_file_that_cannot_be_opened_is_one() -> None:
+def test_a_database_that_cannot_be_opened_is_one() -> None:
     with pytest.raises(OperationalError) as raised:
         connection.ensure_connection()
     assert outage.is_away(raised.value)

@@ -1,4 +1,4 @@
-"""`manage.py test [pytest arguments]`: all tests, in real processes where needed."""
+"""`manage.py test [--postgres] [pytest arguments]`: all tests, in real processes where needed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from controlplane.serving.embedded import BASE_DIR
 
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 
+POSTGRES = "--postgres"
+ON_POSTGRES = ("-p", "tests.on_postgres", "-m", "not (processes or browser or trainer or gpu)")
+"""Tests with processes of their own choose each its database."""
 OPTIONAL = ("deepspeed", "ninja", "bitsandbytes")
 
 
 class Command(BaseCommand):
-    help = "Run the tests. Arguments go to pytest: manage.py test tests/runs -k ingest"
+    help = "Run the tests (--postgres: not on SQLite). Arguments go to pytest: manage.py test tests/runs -k ingest"
     requires_system_checks: list[str] = []
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -35,7 +38,9 @@ class Command(BaseCommand):
         arguments: list[str] = options["arguments"]
         self._say_what_is_missing()
         # A separate process: pytest must set up the environment before Django's settings are read.
-        chosen = arguments or ["--durations=10", "-ra"]
+        chosen = [each for each in arguments if each != POSTGRES] or ["--durations=10", "-ra"]
+        if POSTGRES in arguments:
+            chosen = [*ON_POSTGRES, *chosen]
         completed = subprocess.run([sys.executable, "-m", "pytest", *chosen], cwd=BASE_DIR, env=dict(os.environ))
         sys.exit(completed.returncode)
 

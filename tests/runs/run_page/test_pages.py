@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.db import connections
 from django.test import AsyncClient, Client
 from django.urls import reverse
 from django.utils import timezone
@@ -206,6 +207,7 @@ async def test_the_web_sends_a_downloaded_log_as_it_is_taken(settings: Settings)
     answer = await client.get(f"/runs/{attempt.run_id}/logs/trainer?download")
     assert answer.is_async
     assert [len(block) async for block in answer.streaming_content] == [2**20, 2**20, 3_000_000 - 2**21]
+    await sync_to_async(connections.close_all)()  # of the one thread for Django's sync code, which outlives the test
 
 
 def test_only_known_logs_can_be_asked_for() -> None:
