@@ -9,6 +9,8 @@ from controlplane.accounts import vault
 from runs import checkpoints, hints
 from runs.checkpoints import NOT_STORED, STORED, UNSTORED, UPLOADING
 from runs.models import Attempt, RunEvent
+from runs.spec import spec_of
+from workers.contract import ContractError, models_of
 from workers.contract.artifacts import StoreAnswer, Storing
 
 KINDS = {
@@ -19,11 +21,13 @@ KINDS = {
 }
 
 
-def store_for(attempt: Attempt) -> StoreAnswer:
-    """The store with its keys, which are written down nowhere else. Raises vault.NotGiven."""
+def store_for(attempt: Attempt, folder: str = "") -> StoreAnswer:
+    """The store with its keys, which are written down nowhere else, and the manifest of a checkpoint that the attempt
+    needs: what it resumes or starts from, or a model of its spec. Raises vault.NotGiven."""
     store = vault.artifact_store(run=attempt.run_id)
-    folder = attempt.resume_from or attempt.run.spec.get("start_from") or ""
-    wanted = checkpoints.by_folder(folder) if folder else None
+    start = attempt.resume_from or attempt.run.spec.get("start_from") or ""
+    needed = {checkpoints.folder_in(each) for each in (start, *(_model_paths(attempt) if folder else ()))}
+    wanted = checkpoints.by_folder(folder or start) if not folder or folder in needed else None
     return StoreAnswer(store, wanted.manifest if wanted else "")
 
 
@@ -40,6 +44,13 @@ def told(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest:
         if not again and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
             _note(attempt, KINDS[state], {"path": path, **data})
     return True
+
+
+def _model_paths(attempt: Attempt) -> list[str]:
+    try:
+        return [model.path for model in models_of(spec_of(attempt.run))]
+    except ContractError:
+        return []
 
 
 def _note(attempt: Attempt, kind: str, data: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from controlplane.hardware.models import Host
 from runs.models import Run, RunEvent
 from runs.states import EndReason
 from workers.contract import EventKind
@@ -85,7 +86,10 @@ class Checkpoint:
     @property
     def path(self) -> str:
         """On its host; "": the host has not said where its RUNS_DIR is."""
-        host = self.event.attempt.host
+        return self.path_on(self.event.attempt.host)
+
+    def path_on(self, host: Host | None) -> str:
+        """Where it is, or where it comes to lie from the artifact store; "" as above."""
         runs_dir = host.inventory.get("runs_dir") if host else ""
         return f"{runs_dir}/{self.folder}" if runs_dir else ""
 
@@ -133,9 +137,14 @@ def find(run: Run, event_id: str) -> Checkpoint | None:
 
 def by_folder(folder: str) -> Checkpoint | None:
     """`folder`: on the host, or relative to its RUNS_DIR."""
-    folder = "/".join(folder.rstrip("/").split("/")[-FOLDER_PARTS:])
+    folder = folder_in(folder)
     run = Run.objects.filter(pk=folder.partition("/")[0]).first()
     return next((each for each in of_run(run) if each.folder == folder), None) if run else None
+
+
+def folder_in(path: str) -> str:
+    """Of a path on a host: what would be a checkpoint's folder relative to RUNS_DIR."""
+    return "/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:])
 
 
 def trains_on(run: Run, step: int) -> bool:

@@ -53,6 +53,11 @@ class DeletedBody(msgspec.Struct):
     problem: str = ""
 
 
+class StoreBody(msgspec.Struct):
+    folder: str = ""
+    """Of a checkpoint that the attempt needs. Earlier supervisors leave it out: they mean what they start from."""
+
+
 class StoredBody(msgspec.Struct):
     path: str
     state: Storing
@@ -222,13 +227,13 @@ def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 @for_attempt("POST", answers_late=True)
 def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """The artifact store with its keys, for the processes that upload, fetch and delete checkpoints."""
-    body_of(request, SMALL_LIMIT)
+    body = decode(body_of(request, SMALL_LIMIT), StoreBody)
     if attempt.claimed_at is None:
         return error_json(409, "The attempt was not claimed.", where="attempt")
     if refusal := _refused_late(attempt):
         return refusal
     try:
-        answer = JsonResponse(to_dict(artifacts.store_for(attempt)))
+        answer = JsonResponse(to_dict(artifacts.store_for(attempt, body.folder)))
     except vault.NotGiven as error:
         return error_json(409, str(error), where="store")
     answer.headers["Cache-Control"] = "no-store"

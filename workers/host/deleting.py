@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from pathlib import Path
 
-from workers.contract.artifacts import Storing
+from workers.artifactstore import ArtifactStore, StoreError
+from workers.contract.artifacts import CHECKPOINT_FOLDER, Storing
 from workers.host.settings import HostSettings
-from workers.supervisor.artifactstore import ArtifactStore, StoreError
 from workers.supervisor.control import Control, Refused
-
-_FOLDER = re.compile(
-    r"(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-9][0-9]{0,5})/(?P<path>checkpoints/checkpoint-[0-9]{1,9})"
-)
 
 
 class NotDeleted(Exception):
@@ -24,7 +19,7 @@ class NotDeleted(Exception):
 def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
     """Delete <run>/<attempt>/checkpoints/checkpoint-N and tell the control plane; True: it is gone. `token`: the
     attempt's. What is gone already is told again."""
-    named = _FOLDER.fullmatch(folder)
+    named = CHECKPOINT_FOLDER.fullmatch(folder)
     if named is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint")
     problem = ""

@@ -13,11 +13,11 @@ import sys
 import time
 from pathlib import Path
 
+from workers.artifactstore import ArtifactStore, FolderChanged, StoreError
 from workers.contract import EventKind, FileName
 from workers.contract.artifacts import StoreAnswer, Storing
 from workers.host.settings import HostSettings
 from workers.supervisor import procfs
-from workers.supervisor.artifactstore import ArtifactStore, FolderChanged, StoreError
 from workers.supervisor.control import Control, Refused, Unreachable
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.loops import Backoff

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.datasets import parquet
+from tests.fakes import refusing_store
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.object_store import BUCKET, ObjectStore, object_store
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.test_checkpoints import archive, tensors
+from workers.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
 from workers.contract import AttemptSpec, StopMode, to_dict
 from workers.contract.artifacts import STORES, Store
 from workers.host import deleting
 from workers.host.settings import HostSettings
 from workers.supervisor import checkpoints
-from workers.supervisor.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
 from workers.supervisor.checkpoints import CheckpointError
 from workers.supervisor.claim import NotPrepared, prepare
 from workers.supervisor.control import Control
@@ -123,11 +124,41 @@ def test_an_upload_and_a_download_go_on_where_they_were_cut_off(
     assert content(target) == content(saved)
 
 
-def test_what_the_store_refuses_is_told_in_words(bucket: ObjectStore, saved: Path) -> None:
-    with pytest.raises(StoreError, match="does not have the bucket"):
-        ArtifactStore(replace(bucket.store, bucket="elsewhere")).upload(saved, NAME)
+def test_a_store_out_of_reach_is_told_in_words(bucket: ObjectStore, saved: Path) -> None:
     with pytest.raises(StoreError, match="can't be reached"):
         ArtifactStore(replace(bucket.store, endpoint="http://127.0.0.1:9")).upload(saved, NAME)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (refusing_store.FULL, "is full: There is not enough"),
+        (refusing_store.OVER_QUOTA, "is full: The quota"),
+        (refusing_store.WRONG_KEY, "refuses the keys: The access key"),
+        (refusing_store.WRONG_SECRET, "refuses the keys: The signature"),
+        (refusing_store.NO_BUCKET, "does not have the bucket"),
+    ],
+)
+def test_what_a_store_can_say_is_told_in_words(saved: Path, how: tuple[int, str, str], words: str) -> None:
+    with refusing_store.refusing_store(how) as store, pytest.raises(StoreError, match=words):
+        ArtifactStore(store).upload(saved, NAME)
+
+
+def test_a_store_that_hangs_is_told_in_words(saved: Path) -> None:
+    with object_store() as hanging:
+        hanging.hang()
+        with pytest.raises(StoreError, match="did not answer in time"):
+            ArtifactStore(hanging.store, read_s=0.2).upload(saved, NAME)
+
+
+def test_a_checkpoint_that_is_the_model_is_fetched_as_well(
+    bucket: ObjectStore, saved: Path, other_host: tuple[FakeControl, HostSettings, AttemptSpec]
+) -> None:
+    manifest = ArtifactStore(bucket.store).upload(saved, NAME)
+    control, settings, spec = other_host
+    model = replace(spec.run.model, path=str(settings.runs_dir / NAME))
+    spec = replace(spec, resume_from=None, run=replace(spec.run, model=model))
+    assert content(prepared((control, settings, spec), bucket.store, manifest)) == content(saved)
 
 
 def test_a_restore_without_the_store_ends_before_anything_is_started(
