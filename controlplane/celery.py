@@ -54,6 +54,7 @@ app.conf.update(
         "tick": {"task": "runs.tick", "schedule": Every(settings.TICK_S), "options": {"expires": settings.TICK_S}},
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
         "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},
+        "artifacts": {"task": "artifacts.tend", "schedule": Every(30.0), "options": {"expires": 30}},
         "joining": {"task": "joining.tend", "schedule": Every(15.0), "options": {"expires": 15}},
         "alerts": {
             "task": "alerting.deliver",
@@ -63,7 +64,14 @@ app.conf.update(
     },
 )
 app.autodiscover_tasks(
-    ["runs", "controlplane.datasets", "controlplane.references", "controlplane.joining", "runs.alerts"]
+    [
+        "runs",
+        "controlplane.datasets",
+        "controlplane.references",
+        "controlplane.joining",
+        "runs.alerts",
+        "runs.artifacts",
+    ]
 )
 
 

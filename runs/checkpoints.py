@@ -23,7 +23,7 @@ UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_not_stored",
     "checkpoint_unstored",
 )
-"""Kinds of RunEvent, written by runs.artifacts; data: {"path", "manifest" or "problem"}. The last one counts."""
+"""Kinds of RunEvent, written by runs.artifacts.copies; data: {"path", "manifest" or "problem"}. The last one counts."""
 
 FOLDER_PARTS = 4
 """run/attempt/checkpoints/checkpoint-N"""
@@ -47,6 +47,11 @@ class Checkpoint:
     def stored(self) -> bool:
         """Whether any host may take it."""
         return self.storage is not None and self.storage.kind == STORED
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the store may hold something of it."""
+        return self.storage is not None and self.storage.kind != UNSTORED
 
     @property
     def manifest(self) -> str:

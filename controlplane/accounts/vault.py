@@ -95,6 +95,11 @@ def has_artifact_store() -> bool:
     return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).exists()
 
 
+def artifact_store_address() -> str:
+    """Without its keys; "": there is none."""
+    return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).values_list("address", flat=True).first() or ""
+
+
 def artifact_store(*, run: str) -> Store | None:
     """The store for checkpoints with its keys, or None if no admin has named one. Raises NotGiven."""
     secret = Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).first()

@@ -17,7 +17,8 @@ from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
-from runs import artifacts, corpora, deletions, hints
+from runs import corpora, deletions, hints
+from runs.artifacts import copies
 from runs.host_api import claiming, ended_tokens, ingest, reaping, syncing, uploads
 from runs.host_api.syncing import SyncBody
 from runs.jobs import archives
@@ -233,7 +234,7 @@ def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     if refusal := _refused_late(attempt):
         return refusal
     try:
-        answer = JsonResponse(to_dict(artifacts.store_for(attempt, body.folder)))
+        answer = JsonResponse(to_dict(copies.store_for(attempt, body.folder)))
     except vault.NotGiven as error:
         return error_json(409, str(error), where="store")
     answer.headers["Cache-Control"] = "no-store"
@@ -246,15 +247,15 @@ def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SMALL_LIMIT), StoredBody)
     if refusal := _refused_late(attempt):
         return refusal
-    if not artifacts.told(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
+    if not copies.told(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
         return error_json(409, "The attempt has no such checkpoint.", where="path")
     return JsonResponse({"ok": True})
 
 
 def _refused_late(attempt: Attempt) -> HttpResponseBase | None:
-    """Long after the end, only for a deletion that somebody has asked for."""
+    """Long after the end, only for what upkeep has asked for, or a deletion by a host of an earlier version."""
     problem, where = ended_tokens.problem(attempt)
-    if not problem or deletions.is_asked(attempt):
+    if not problem or copies.is_expected(attempt) or deletions.is_asked(attempt):
         return None
     return error_json(403, problem, where=where)
 

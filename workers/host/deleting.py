@@ -6,10 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-from workers.artifactstore import ArtifactStore, StoreError
-from workers.contract.artifacts import CHECKPOINT_FOLDER, Storing
+from workers.contract.artifacts import CHECKPOINT_FOLDER
 from workers.host.settings import HostSettings
-from workers.supervisor.control import Control, Refused
+from workers.supervisor.control import Control
 
 
 class NotDeleted(Exception):
@@ -29,26 +28,10 @@ def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
         problem = str(error)
     control = Control.of(settings, token)
     try:
-        problem = problem or _remove_copy(folder, f"{named['run']}-{named['attempt']}", named["path"], control)
         control.send_deleted(f"{named['run']}-{named['attempt']}", path=named["path"], problem=problem)
     finally:
         control.close()
     return not problem
-
-
-def _remove_copy(folder: str, attempt_id: str, path: str, control: Control) -> str:
-    """Remove its copy from the artifact store; return why it is still there, or ""."""
-    try:
-        store = control.ask_store(attempt_id).store
-        if store is not None:
-            ArtifactStore(store).remove(folder)
-            control.send_stored(attempt_id, path=path, state=Storing.REMOVED)
-    except StoreError as error:
-        return f"Its files on the host are gone, but not its copy in the artifact store. {error}"
-    except Refused as error:
-        if error.status != 404:  # a control plane without stores
-            return f"Its files on the host are gone, but not its copy in the artifact store. {error.text}"
-    return ""
 
 
 def delete(folder: str, runs_dir: Path) -> None:

@@ -19,7 +19,7 @@ from tests.workers.supervisor.test_checkpoints import archive, tensors
 from workers.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
 from workers.contract import AttemptSpec, StopMode, to_dict
 from workers.contract.artifacts import STORES, Store
-from workers.host import deleting
+from workers.host import storing
 from workers.host.settings import HostSettings
 from workers.supervisor import checkpoints
 from workers.supervisor.checkpoints import CheckpointError
@@ -191,19 +191,24 @@ def test_a_store_that_hangs_delays_neither_a_stop_nor_the_end(bucket: ObjectStor
         made.control.secrets = {STORES: "1"}
         made.control.store_answer = {"store": to_dict(hanging.store), "manifest": ""}
         made.launch()
-        wait_until(lambda: ("uploading") in {state for _, state in states(made)}, made.why)
+        wait_until(lambda: "uploading" in {state for _, state in states(made)}, made.why)
         made.ask_to_stop(StopMode.NOW)
         assert made.wait_for_end()["receipt"]["free"]
         made.wait_until_gone()
 
 
-def test_a_deletion_takes_the_copy_too(bucket: ObjectStore, saved: Path, tmp_path: Path) -> None:
-    ArtifactStore(bucket.store).upload(saved, NAME)
-    control = FakeControl().start()
-    control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
-    try:
-        assert deleting.delete_and_tell(NAME, TOKEN, build_settings(tmp_path / "first", control))
-    finally:
-        control.close()
-    assert not bucket.names()
-    assert control.deleted == [{"path": PATH, "problem": ""}]
+def test_what_was_not_uploaded_in_time_is_uploaded_when_it_is_asked_for(bucket: ObjectStore, tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:3,saves") as made:
+        made.launch()
+        assert made.wait_for_end()["reason"] == "completed"
+        made.wait_until_gone()
+        made.control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
+        folder = sorted((made.folder.path / "checkpoints").iterdir())[-1]
+        name = folder.relative_to(made.settings.runs_dir).as_posix()
+        assert storing.store_and_tell(name, TOKEN, made.settings)
+        wait_until(lambda: "stored" in {state for _, state in states(made)}, made.why)
+        made.wait_until_gone()
+        assert {each["path"] for each in made.control.stored} == {f"checkpoints/{folder.name}"}
+        shutil.rmtree(folder)
+        assert not storing.store_and_tell(name, TOKEN, made.settings)
+        assert "no longer on testhost" in made.control.stored[-1]["problem"]

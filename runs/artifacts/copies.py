@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts import vault
 from runs import checkpoints, hints
-from runs.checkpoints import NOT_STORED, STORED, UNSTORED, UPLOADING
-from runs.models import Attempt, RunEvent
+from runs.artifacts.models import StoredCopy
+from runs.checkpoints import NOT_STORED, STORED, UNSTORED, UPLOADING, Checkpoint
+from runs.models import Attempt, Run, RunEvent
 from runs.spec import spec_of
 from workers.contract import ContractError, models_of
 from workers.contract.artifacts import StoreAnswer, Storing
 
+AGAIN = timedelta(minutes=10)
+"""Until upkeep looks after a copy."""
 KINDS = {
     Storing.UPLOADING: UPLOADING,
     Storing.STORED: STORED,
@@ -43,7 +48,36 @@ def told(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest:
         again = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED  # until it is known why
         if not again and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
             _note(attempt, KINDS[state], {"path": path, **data})
+        _keep(attempt, path, state)
     return True
+
+
+def to_go(checkpoint: Checkpoint) -> None:
+    """Have upkeep remove what the store may hold of it."""
+    if checkpoint.in_store:
+        to_do = {"wanted": False, "next_at": timezone.now(), "tries": 0}
+        StoredCopy.objects.update_or_create(to_do, attempt=checkpoint.event.attempt, path=checkpoint.event.data["path"])
+
+
+def leftovers(run: Run) -> dict[tuple[str, str], StoredCopy]:
+    """What isn't wanted and is still in the store, by attempt and path."""
+    copies = StoredCopy.objects.filter(attempt__run=run, wanted=False)
+    return {(copy.attempt_id, copy.path): copy for copy in copies}
+
+
+def is_expected(attempt: Attempt) -> bool:
+    """Whether upkeep has asked the host for something about one of the attempt's checkpoints."""
+    return StoredCopy.objects.filter(attempt=attempt, tries__gt=0, next_at__isnull=False).exists()
+
+
+def _keep(attempt: Attempt, path: str, state: Storing) -> None:
+    """What upkeep works from: it looks at a copy once its attempt has ended."""
+    if state == Storing.REMOVED:
+        StoredCopy.objects.filter(attempt=attempt, path=path).delete()
+        return
+    copy, _ = StoredCopy.objects.get_or_create(attempt=attempt, path=path)
+    if copy.next_at is None:
+        StoredCopy.objects.filter(pk=copy.pk).update(next_at=timezone.now() + AGAIN)
 
 
 def _model_paths(attempt: Attempt) -> list[str]:
