@@ -53,6 +53,7 @@ app.conf.update(
     beat_schedule={
         "tick": {"task": "runs.tick", "schedule": Every(settings.TICK_S), "options": {"expires": settings.TICK_S}},
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
+        "datasets in the store": {"task": "datasets.store", "schedule": Every(30.0), "options": {"expires": 30}},
         "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},
         "artifacts": {"task": "artifacts.tend", "schedule": Every(30.0), "options": {"expires": 30}},
         "joining": {"task": "joining.tend", "schedule": Every(15.0), "options": {"expires": 15}},

@@ -1,4 +1,4 @@
-"""Checkpoints in an S3-compatible store: a manifest of files with their SHA-256, written last, makes one whole.
+"""An S3-compatible store. A checkpoint is whole by its manifest of files with their SHA-256, written last.
 
 An upload goes on file by file where an earlier one ended. A download is used only if all of it has the right hashes.
 """
@@ -48,6 +48,7 @@ class ArtifactStore:
     def __init__(self, store: Store, *, read_s: float = READ_S) -> None:
         import s3fs
 
+        self._bucket, self._prefix = store.bucket, store.prefix
         self._at = f"{store.bucket}/{store.prefix}" if store.prefix else store.bucket
         self._named = f"The store {store.endpoint}/{store.bucket}"
         when_required = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
@@ -98,11 +99,29 @@ class ArtifactStore:
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
 
+    def put(self, path: Path, name: str, *, size: int, sha256: str) -> None:
+        """Store one file, unless it is there."""
+        self._put(path, f"{self._at}/{name}", size, sha256)
+
+    def get(self, name: str, to: Path, *, sha256: str) -> None:
+        """Fetch one file; `to` exists only once it was compared."""
+        part = to.with_name(f"{to.name}.part")
+        self._get(f"{self._at}/{name}", part, sha256)
+        part.replace(to)
+
+    def remove_file(self, name: str) -> None:
+        """What isn't there is removed already."""
+        with self._told():
+            self._files.call_s3("delete_object", Bucket=self._bucket, Key=self._key(name))
+
     def remove(self, name: str) -> None:
         """What isn't there is removed already."""
         with self._told():
             if self._files.exists(f"{self._at}/{name}"):
                 self._files.rm(f"{self._at}/{name}", recursive=True)
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}/{name}" if self._prefix else name
 
     def _put(self, path: Path, to: str, size: int, sha256: str) -> None:
         with self._told():

@@ -5,9 +5,12 @@ from __future__ import annotations
 from django.utils import timezone
 
 from controlplane.celery import app
+from controlplane.datasets import worker
 from runs.artifacts import upkeep
 
 
 @app.task(name="artifacts.tend")  # type: ignore[untyped-decorator]  # Celery has no types
 def tend() -> None:
-    upkeep.tend(timezone.now())
+    with worker.slot() as free:  # a store that hangs must not keep the tick waiting
+        if free:
+            upkeep.tend(timezone.now())

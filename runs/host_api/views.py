@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.accounts import vault
+from controlplane.datasets import storing
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
@@ -29,6 +30,7 @@ from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, from
 from workers.contract.artifacts import Storing
 from workers.contract.jobs import ARCHIVE
 
+BEING_FETCHED = "Its file is being fetched from the artifact store."
 SYNC_LIMIT = 16 * 2**20
 SAMPLES_LIMIT = 64 * 2**20
 LOG_LIMIT = 8 * 2**20
@@ -134,6 +136,8 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     try:
         rows = version.rows_path.open("rb")
     except FileNotFoundError:
+        if storing.is_on_its_way(version):
+            return error_json(503, BEING_FETCHED, where=str(version))
         return error_json(404, "The dataset's file is gone.", where=str(version))
     return file_answer(request, rows, "application/vnd.apache.parquet")
 
@@ -147,6 +151,8 @@ def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseB
     try:
         documents = version.path.open("rb")
     except FileNotFoundError:
+        if storing.is_on_its_way(version):
+            return error_json(503, BEING_FETCHED, where=str(version))
         return error_json(404, "The corpus's file is gone.", where=str(version))
     return file_answer(request, documents, "application/vnd.apache.parquet")
 

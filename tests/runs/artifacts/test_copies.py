@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.accounts.models import Secret
 from controlplane.accounts.secret_forms import SecretForm
+from controlplane.datasets.models import StoredFolder
 from controlplane.hardware.models import Host
 from controlplane.http.tokens import attempt_token
 from runs import checkpoints
@@ -26,20 +27,15 @@ from runs.scheduling import launching
 from runs.served import starting as served
 from runs.states import RunStatus
 from runs.transitions import move
+from tests.controlplane.accounts.secret_rows import a_store
 from tests.controlplane.people import viewer
 from tests.runs.builders import a_host, a_run, a_user, an_attempt, event
 from workers.contract.jobs import ARCHIVE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
-ADDRESS = "https://s3.example.com/grpo/team?region=eu-central-1"
+ADDRESS = "https://s3.example.com/grpo/team"
 PATH = "checkpoints/checkpoint-10"
-
-
-def a_store(address: str = ADDRESS, key: str = "ID:SECRET") -> Secret:
-    form = SecretForm({"name": "ARTIFACT_STORE", "kind": "store", "address": address, "key": key})
-    assert form.is_valid(), form.errors
-    return form.save_by(a_user("ann"))
 
 
 @pytest.fixture
@@ -184,3 +180,15 @@ def test_a_new_run_may_start_with_it_on_any_host(orphan: Checkpoint) -> None:
     assert [field for field, _ in new_runs.problems(orphan, choices) if field == "host"] == []
     unstored = checkpoints.by_folder(f"{orphan.run.pk}/1/checkpoints/checkpoint-20")
     assert [field for field, _ in new_runs.problems(unstored, choices) if field == "host"] == ["host"]
+
+
+def test_a_host_waits_for_a_dataset_that_comes_from_the_store(saved: Attempt) -> None:
+    def answer() -> int:
+        headers = {"Authorization": f"Bearer {attempt_token(saved.pk)}"}
+        return Client().get(f"/api/attempts/{saved.pk}/dataset", headers=headers).status_code
+
+    name = f"datasets/{saved.run.dataset_version_id}"
+    StoredFolder.objects.create(name=name, store=a_store().address, stored_at=timezone.now())
+    assert answer() == 503
+    StoredFolder.objects.update(stored_at=None)
+    assert answer() == 404

@@ -17,9 +17,10 @@ from runs.host_api import ingest
 from runs.models import Attempt
 from runs.states import RunStatus
 from runs.transitions import move
+from tests.controlplane.accounts.secret_rows import a_store
 from tests.controlplane.people import operator, viewer
 from tests.fakes.object_store import BUCKET, ObjectStore, object_store
-from tests.runs.artifacts.test_copies import PATH, a_store, post, saved, tell
+from tests.runs.artifacts.test_copies import PATH, post, saved, tell
 from tests.runs.builders import a_user, event
 from tests.runs.conftest import Sent
 from workers.contract import Task

@@ -185,6 +185,22 @@ def test_a_run_uploads_while_it_trains_and_after_its_end(bucket: ObjectStore, tm
         assert STORES not in made.trainer_environment()
 
 
+def test_a_full_store_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
+    with (
+        refusing_store.refusing_store(refusing_store.FULL) as full,
+        attempt(tmp_path, trainer="forever,saves,pause:2", store_deadline_s=0.0) as made,
+    ):
+        made.control.secrets = {STORES: "1"}
+        made.control.store_answer = {"store": to_dict(full), "manifest": ""}
+        made.launch()
+        wait_until(lambda: any(each["state"] == "failed" for each in made.control.stored), made.why)
+        [problem, *_] = [each["problem"] for each in made.control.stored if each["problem"]]
+        assert "is full: There is not enough" in problem
+        made.wait_for_step(max(made.control.train_steps()) + 1)
+        made.ask_to_stop(StopMode.NOW)
+        assert made.wait_for_end()["reason"] == "stopped_by_user"
+
+
 def test_a_store_that_hangs_delays_neither_a_stop_nor_the_end(bucket: ObjectStore, tmp_path: Path) -> None:
     with object_store() as hanging, attempt(tmp_path, trainer="forever,saves", store_deadline_s=0.0) as made:
         hanging.hang()
