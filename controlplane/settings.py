@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "controlplane.hardware",
     "controlplane.joining",
     "runs.alerts",
+    "runs.artifacts",
     "runs.served",
     "runs",
 ]

@@ -266,7 +266,11 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     ),
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
     "deletion_asked": lambda data: f"Asked the host to delete {_checkpoint(data)}.",
-    "model_deleted": lambda data: f"The host deleted {_checkpoint(data)}.",
+    "model_deleted": lambda data: (
+        f"{_checkpoint(data)} was deleted; what is still on {data['left_on']}, which is gone, stays there."
+        if data.get("left_on")
+        else f"The host deleted {_checkpoint(data)}."
+    ),
     "model_not_deleted": lambda data: _with_detail(f"{_checkpoint(data)} was not deleted.", data.get("problem")),
     "checkpoint_uploading": lambda data: f"Uploading {_checkpoint(data)} to the artifact store.",
     "checkpoint_stored": lambda data: f"{_checkpoint(data)} is in the artifact store: any host may resume from it.",

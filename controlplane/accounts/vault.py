@@ -95,8 +95,13 @@ def has_artifact_store() -> bool:
     return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).exists()
 
 
-def artifact_store(*, run: str) -> Store | None:
-    """The store for checkpoints with its keys, or None if no admin has named one. Raises NotGiven."""
+def artifact_store_address() -> str:
+    """Without its keys; "": there is none."""
+    return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).values_list("address", flat=True).first() or ""
+
+
+def artifact_store(*, run: str = "") -> Store | None:
+    """The artifact store with its keys, or None if no admin has named one. Raises NotGiven."""
     secret = Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).first()
     if secret is None:
         return None
@@ -104,7 +109,8 @@ def artifact_store(*, run: str) -> Store | None:
         store = store_of(secret.address, _key(secret))
     except ContractError as error:
         raise NotGiven(f"The secret {STORE} can't be used: {error}") from error
-    note_use([STORE], run=run)
+    if run:
+        note_use([STORE], run=run)
     return store
 
 

@@ -32,6 +32,7 @@ from runs.new_run.training_fields import (
     TRAINING,
     FieldSection,
 )
+from runs.scheduling import homes
 from runs.spec import LaunchRequest
 from workers.contract import LoraSpec
 
@@ -228,7 +229,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
         if checkpoint is not None:
             if "start_from" in self.cleaned_data:
                 self.cleaned_data["start_from"] = checkpoint.folder
-            self.cleaned_data["host"] = self.row("host") or checkpoint.event.attempt.host
+            self.cleaned_data["host"] = self.row("host") or homes.host_for(checkpoint)
 
     def clean_model(self) -> str:
         return model_name(self.cleaned_data["model"])

@@ -57,5 +57,5 @@ def delete(request: HttpRequest, secret_id: int) -> HttpResponse:
 
 def _effect(secret: Secret) -> str:
     if secret.kind == Secret.Kind.STORE:
-        return "Runs that start from now on store their checkpoints there."
+        return "Runs that start from now on store their checkpoints there, and datasets are uploaded."
     return "Runs whose rewards name it get it when they start."

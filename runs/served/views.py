@@ -42,7 +42,7 @@ def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
 
 @operator_required
 def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
-    form = PlaceForm(model.host, request.POST)
+    form = PlaceForm(starting.host_for(model.checkpoint), request.POST)
     try:
         if not form.is_valid():
             raise ContractError("this host has no such place for it")
@@ -155,7 +155,7 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     return _about(request, model) | {
         "served": served,
         "mark": served.mark if served else "none",
-        "places": PlaceForm(model.host),
+        "places": PlaceForm(starting.host_for(model.checkpoint)),
     }
 
 
@@ -167,7 +167,7 @@ def _turn_of(model: SavedModel, turn_id: int) -> Turn:
 
 
 def _ask(request: HttpRequest, model: SavedModel, question: Question) -> None:
-    place = starting.place_again(model.checkpoint, model.host)
+    place = starting.place_again(model.checkpoint, starting.host_for(model.checkpoint))
     if not place:
         raise NotAsked("Load the model first: choose above where it runs.")
     run = starting.live_or_start(model.checkpoint, person(request), place=place)

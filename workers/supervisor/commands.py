@@ -194,9 +194,10 @@ def download_environment(
     return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
 
 
-def storing_argv(folder: Path, *, finish: bool) -> list[str]:
-    """This interpreter, like the supervisor's own."""
-    return [sys.executable, "-m", "workers.supervisor.storing", str(folder), *(["--finish"] if finish else [])]
+def storing_argv(folder: Path, *, finish: bool, only: str = "") -> list[str]:
+    """This interpreter, like the supervisor's own. `only`: the path of one checkpoint."""
+    options = [*(["--finish"] if finish else []), *(["--only", only] if only else [])]
+    return [sys.executable, "-m", "workers.supervisor.storing", str(folder), *options]
 
 
 def storing_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:

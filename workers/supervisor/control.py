@@ -149,9 +149,9 @@ class Control:
         """`path`: of a checkpoint. `problem`: why it isn't deleted, or ""."""
         self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
 
-    def ask_store(self, attempt_id: str) -> StoreAnswer:
-        """The artifact store with its keys."""
-        return _parsed(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {}, compress=False))
+    def ask_store(self, attempt_id: str, *, folder: str = "") -> StoreAnswer:
+        """The artifact store with its keys, and what it has of the checkpoint in `folder`."""
+        return _parsed(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {"folder": folder}, compress=False))
 
     def send_stored(self, attempt_id: str, *, path: str, state: Storing, problem: str = "", manifest: str = "") -> None:
         """What became of a checkpoint in the store. `manifest`: the SHA-256 of a stored one's."""
