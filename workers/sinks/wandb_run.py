@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from workers.sinks.sink import About, Row, Sink
+from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
 INIT_S = 60
 
@@ -49,5 +49,5 @@ class WandbSink(Sink):
             self._run.log(row.values, step=self._step)
         return {"step": self._step}
 
-    def close(self) -> None:
-        self._run.finish()
+    def close(self, reason: str) -> None:
+        self._run.finish(exit_code=0 if reason in (*DONE, *STOPPED) else 1)
