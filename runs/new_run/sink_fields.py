@@ -41,7 +41,7 @@ class SinkFields(forms.Form):
         label="Project",
         required=False,
         max_length=LONGEST_TEXT,
-        help_text="There; in MLflow the experiment. Empty: grpo.",
+        help_text="There; in MLflow the experiment, in W&B perhaps entity/project. Empty: grpo.",
     )
     send_name = forms.CharField(
         label="Name there", required=False, max_length=LONGEST_TEXT, help_text="Empty: the name of the run."

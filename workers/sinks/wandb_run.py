@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from workers.contract.sinks import parted
 from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
 INIT_S = 60
@@ -28,8 +29,10 @@ class WandbSink(Sink):
             x_disable_stats=True,
             **more,
         )
+        entity, project = parted(about.project)
         self._run = wandb.init(
-            project=about.project,
+            entity=entity or None,
+            project=project,
             name=about.name,
             id=about.attempt_id,
             group=about.run_id,
