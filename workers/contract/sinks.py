@@ -12,7 +12,7 @@ ENVIRONMENT = ".venv-sinks"
 GROUP = "sinks"
 PYTHON = "GRPO_SINKS_PYTHON"
 LINK = "GRPO_SINKS_LINK"
-"""The variable with the address of the run's page."""
+"""The variable with the address of the run's page, from the control plane if it knows its public address."""
 SECRET_PREFIX = "GRPO_SINK_SECRET_"  # noqa: S105  # of names
 """Before an endpoint's name: the variable with its {"address", "key"} as JSON, for the sinks' process alone."""
 ROLE = "sinks"
