@@ -60,6 +60,8 @@ class Follower:
             sink = self._make()
             sink.open(self._about, self._cursor.kept)
             self._sink = sink
+            if sink.resends:
+                self._cursor = Cursor()
         lines, offset = read_after(self._outbox, self._cursor.offset)
         rows = [row for line in lines if (row := self._row(line)) is not None]
         kept = self._sink.write(rows) if rows else self._cursor.kept

@@ -47,6 +47,9 @@ class About:
 class Sink(ABC):
     """Called by one thread, which may take its time: nothing else waits for it. Whatever it raises is tried again."""
 
+    resends = False
+    """Whether, once opened, it takes all rows from the first on, since only the other side knows what has arrived."""
+
     @abstractmethod
     def open(self, about: About, kept: dict[str, Any]) -> None:
         """`kept`: what the last `write` returned, perhaps in an earlier process; {} at the beginning. What was written

@@ -1,4 +1,5 @@
-"""Weights & Biases: its own process keeps a log on the disk and sends from there. Without a key the files stay in the
+"""Weights & Biases: its own process sends in the background, and forgets what it has not sent when it is killed; so a
+sink that is opened again asks the server for the next step, and sends from there. Without a key the files stay in the
 attempt's folder, for `wandb sync`. An attempt is a run there, in the group of our run; a step is counted once."""
 
 from __future__ import annotations
@@ -44,10 +45,14 @@ class WandbSink(Sink):
             reinit="create_new",
             settings=settings,
         )
-        self._step = int(kept.get("step", 0))
+        self.resends = bool(about.key)
+        self._first = self._run.step if self.resends else 0
+        self._step = self._first if self.resends else int(kept.get("step", 0))
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         for row in rows:
+            if row.step < self._first:
+                continue
             self._step = max(self._step, row.step)
             self._run.log(row.values, step=self._step)
         return {"step": self._step}

@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from tests.workers.sinks.outboxes import attempt_with, needs_sinks_python, python, send
+from tests.fakes import fake_wandb
+from tests.workers.sinks.outboxes import (
+    ENDPOINT,
+    PAGE,
+    attempt_with,
+    attempt_without_lines,
+    losses,
+    needs_sinks_python,
+    python,
+    send,
+    sending,
+    write_steps,
+)
+from tests.workers.supervisor.attempts import wait_until
+from workers.contract import EndReason
 
 pytestmark = [pytest.mark.processes, needs_sinks_python]
 READ_EVENTS = """
@@ -57,3 +71,20 @@ def test_wandb_without_a_key_leaves_a_file_to_sync(tmp_path: Path) -> None:
     files = list(tmp_path.glob("sinks/1-wandb/wandb/offline-run-*/run-r1-1.wandb"))
     assert len(files) == 1
     assert b"train/loss" in files[0].read_bytes()
+
+
+def test_wandb_sends_what_a_killed_process_had_not_sent_and_nothing_twice(tmp_path: Path) -> None:
+    attempt_without_lines(tmp_path, "wandb", secret=ENDPOINT, project="team/sums")
+    with fake_wandb.running() as server:
+        write_steps(tmp_path, range(1, 20))
+        sinks = sending(tmp_path, server.address, key="a" * 40)
+        wait_until(lambda: len(server.lines) >= 18, (tmp_path / "sinks.log").read_text, 120)
+        sinks.kill()
+        sinks.wait()
+        write_steps(tmp_path, range(20, 30), end=EndReason.TRAINER_EXITED)
+        assert sending(tmp_path, server.address, key="a" * 40).wait(120) == 0
+    assert server.history() == losses(range(1, 30))
+    run = server.runs["r1-1"]
+    assert (run["entity"], run["project"], run["displayName"], run["notes"]) == ("team", "sums", "a run", PAGE)
+    assert json.loads(run["config"])["grpo"]["value"] == {"max_steps": 3}
+    assert server.exit_code == 1
