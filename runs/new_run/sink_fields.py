@@ -54,7 +54,9 @@ class SinkFields(forms.Form):
     send_wandb_secret = _endpoint(
         "Endpoint for W&B", "Among the secrets, such as one with https://api.wandb.ai and an API key."
     )
-    send_mlflow_secret = _endpoint("Endpoint for MLflow", "Among the secrets, with the server's address.")
+    send_mlflow_secret = _endpoint(
+        "Endpoint for MLflow", "Among the secrets, with the server's address. Its key is a token, or name:password."
+    )
 
     def check_sinks(self, values: dict[str, Any]) -> None:
         """Add an error for each endpoint that is missing or can't be used."""

@@ -22,8 +22,7 @@ _REFUSED = re.compile(r"[^\w\-. :/]")
 class MlflowSink(Sink):
     def open(self, about: About, kept: dict[str, Any]) -> None:
         os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "20", "0"
-        if about.key:
-            os.environ["MLFLOW_TRACKING_TOKEN"] = about.key
+        os.environ.update(_credentials(about.key))
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
@@ -49,6 +48,14 @@ class MlflowSink(Sink):
     def close(self, reason: str) -> None:
         status = "FINISHED" if reason in DONE else "KILLED" if reason in STOPPED else "FAILED"
         self._client.set_terminated(self._run, status)
+
+
+def _credentials(key: str) -> dict[str, str]:
+    """A token, or NAME:PASSWORD, as MLflow's own accounts have."""
+    name, colon, password = key.partition(":")
+    if colon:
+        return {"MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": password}
+    return {"MLFLOW_TRACKING_TOKEN": key} if key else {}
 
 
 def _name(name: str) -> str:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,8 @@ from tests.workers.sinks.outboxes import (
 )
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract import EndReason
+from workers.contract.sinks import STATE
+from workers.sinks.program import UNSENT
 
 pytestmark = [pytest.mark.processes, needs_sinks_python]
 READ_EVENTS = """
@@ -71,6 +78,39 @@ def test_wandb_without_a_key_leaves_a_file_to_sync(tmp_path: Path) -> None:
     files = list(tmp_path.glob("sinks/1-wandb/wandb/offline-run-*/run-r1-1.wandb"))
     assert len(files) == 1
     assert b"train/loss" in files[0].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("key", "header"), [("t0ken", "Bearer t0ken"), ("anna:pass", f"Basic {b64encode(b'anna:pass').decode()}")]
+)
+def test_mlflow_is_asked_with_a_token_or_a_name_and_password(tmp_path: Path, key: str, header: str) -> None:
+    attempt_without_lines(tmp_path, "mlflow", secret=ENDPOINT)
+    write_steps(tmp_path, (1,), end=EndReason.COMPLETED)
+    with refusing() as (address, authorizations):
+        assert sending(tmp_path, address, key=key).wait(120) == UNSENT
+    assert set(authorizations) == {header}
+    assert "401" in (tmp_path / "sinks" / STATE).read_text()
+
+
+@contextmanager
+def refusing() -> Iterator[tuple[str, list[str]]]:
+    """A server that refuses everything, and what it was asked with."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Authorization"])
+            self.send_error(401)
+
+        do_POST = do_GET
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
 
 
 def test_wandb_sends_what_a_killed_process_had_not_sent_and_nothing_twice(tmp_path: Path) -> None:
