@@ -22,7 +22,8 @@ DEBUG = False
 PUBLIC_HOSTS = [h for h in os.environ.get("CONTROLPLANE_HOSTS", "").split(",") if h]
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *PUBLIC_HOSTS]
 PUBLIC_URL = os.environ.get("CONTROLPLANE_URL", "").rstrip("/")
-"""The address that people use, where the web runs alone behind a proxy: `manage.py link` prints links to it."""
+"""The address that people use, where the web runs alone behind a proxy: `manage.py link` prints links to it, and runs
+in W&B or MLflow link back to it."""
 
 INSTALLED_APPS = [
     "servestatic",

@@ -104,7 +104,7 @@ class Secret(models.Model):
     """A key that runs need and people must not see. Only `vault` decrypts secrets."""
 
     class Kind(models.TextChoices):
-        ENDPOINT = "endpoint", "Endpoint of a judge"
+        ENDPOINT = "endpoint", "Endpoint (judge, player, W&B, MLflow)"
         HUB = "hub", "Token of the model hub"
         STORE = "store", "Store for checkpoints (S3)"
 

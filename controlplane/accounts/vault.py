@@ -131,7 +131,7 @@ def _open(name: str) -> tuple[Secret, str]:
     if secret is None:
         raise NotGiven(
             f"There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
-            "An admin can add it under Settings, Secrets, or the reward config can name another."
+            "An admin can add it under Settings, Secrets, or another can be chosen where this one is named."
         )
     return secret, _key(secret)
 

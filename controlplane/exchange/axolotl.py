@@ -118,12 +118,7 @@ TABLE: dict[str, Rule] = {
         ),
         Leave(MODEL),
     ),
-    **dict.fromkeys(
-        ("wandb_entity", "wandb_watch", "wandb_log_model", "wandb_run_id"),
-        Leave(trl.OURS),
-    ),
-    "wandb_project": Take("_wandb_project", text),
-    "wandb_name": Take("sinks.name", text),
+    **reporting.KEYS,
     "trust_remote_code": trl.TABLE["trust_remote_code"],
 }
 
@@ -138,16 +133,7 @@ def otherwise(key: str, fields: Mapping[str, str]) -> Rule | None:
     return trl.grpo_rule(name, fields)
 
 
-def _wandb(reading: Reading) -> None:
-    """Naming a project is how Axolotl is told to use W&B."""
-    source = reading.sources.get("_wandb_project", "wandb_project")
-    if project := reading.pop("_wandb_project"):
-        reading.put("sinks.wandb", True, source)
-        reading.put("sinks.project", project, source)
-
-
 def finish(reading: Reading) -> None:
-    _wandb(reading)
     reporting.finish(reading)
     _engine(reading)
     _adapter(reading)
