@@ -22,7 +22,15 @@ from controlplane.accounts import api_tokens
 from controlplane.accounts.models import ApiToken
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, decode
-from runs.api import catalogue_routes, host_routes, model_routes, result_routes, run_routes
+from runs.api import (
+    catalogue_routes,
+    evaluation_routes,
+    host_routes,
+    model_routes,
+    result_routes,
+    run_routes,
+    serving_routes,
+)
 from runs.api.access import Problem
 
 VERSION = "1"
@@ -50,7 +58,15 @@ api = NinjaAPI(
     urls_namespace="v1",
     parser=StrictJson(),
 )
-routers = (run_routes.router, result_routes.router, catalogue_routes.router, model_routes.router, host_routes.router)
+routers = (
+    run_routes.router,
+    result_routes.router,
+    evaluation_routes.router,
+    catalogue_routes.router,
+    model_routes.router,
+    serving_routes.router,
+    host_routes.router,
+)
 for router in routers:
     api.add_router("", router)
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest
-from ninja import Router, Schema, Status
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts.roles import person
 from runs import checkpoints, deletions, queries
-from runs.api import paging, shapes
-from runs.api.access import OPERATE, READ, Problem
+from runs.api import form_values, paging, shapes
+from runs.api.access import ADMIN, OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer
 from runs.checkpoints import Checkpoint
-from runs.jobs import archiving, merging
+from runs.jobs import archiving, benchmarking, converting, merging, pushing, results
+from runs.jobs.results import JobView
 from runs.model_pages import card, catalogue
+from runs.model_pages.push_views import PushForm
 from runs.models import Run, RunEvent
 from runs.scheduling.limits import QueueFull
 from workers.contract import ContractError, EventKind
+from workers.contract.benchmarks import MOST_EXAMPLES, TASKS, USUAL_EXAMPLES
+from workers.contract.gguf import TYPES
+from workers.contract.jobs import PushSettings
 
 router = Router(tags=["models"])
 
@@ -26,6 +32,26 @@ router = Router(tags=["models"])
 class Merge(Asked):
     dtype: Literal["", "float32"] = ""
     """Empty: as the base model."""
+
+
+class Convert(Asked):
+    type: Annotated[str, Field(max_length=20)] = Field("auto", description=f"One of: {', '.join(TYPES)}.")
+
+
+class Benchmark(Asked):
+    tasks: list[Annotated[str, Field(max_length=40)]] = Field(
+        min_length=1, max_length=len(TASKS), description=f"Of these: {', '.join(TASKS)}."
+    )
+    limit: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)] = Field(
+        USUAL_EXAMPLES, description="Examples of each task. 0: all of them."
+    )
+
+
+class Push(Asked):
+    repository: str = Field(max_length=200, description="owner/name on the hub.")
+    private: bool = Field(True, description="Of a repository that the push creates.")
+    add: bool = Field(False, description="Into a repository that exists.")
+    card: str | None = Field(None, description="The text of README.md. None: as GET …/card writes it.")
 
 
 class Deletion(Schema):
@@ -75,6 +101,57 @@ def archive(request: HttpRequest, event_id: Id) -> Any:
     return _job(request, event_id, lambda one: archiving.start(one, person(request), card=card.text(one)))
 
 
+@router.post(
+    "models/{int:event_id}/gguf", auth=OPERATE, response={201: RunAnswer}, url_name="v1_model_gguf", summary="Convert"
+)
+def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
+    """Make a GGUF file of it, as a job on its host, which needs llama.cpp."""
+    return _job(request, event_id, lambda one: converting.start(one, person(request), kind=payload.type))
+
+
+@router.post(
+    "models/{int:event_id}/benchmark",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_model_benchmark",
+    summary="Benchmark",
+)
+def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
+    """Run standard benchmarks of it, as a job."""
+    user, tasks = person(request), payload.tasks
+    return _job(request, event_id, lambda one: benchmarking.start(one, user, tasks=tasks, limit=payload.limit))
+
+
+@router.get("models/{int:event_id}/card", auth=READ, url_name="v1_model_card", summary="Its model card")
+def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
+    """README.md as a push would write it, from what is known of the run. Read it before it is public."""
+    text = card.text(catalogue.model_for(request, event_id).checkpoint)
+    return HttpResponse(text, content_type="text/markdown; charset=utf-8")
+
+
+@router.post(
+    "models/{int:event_id}/push", auth=ADMIN, response={201: RunAnswer}, url_name="v1_model_push", summary="Push"
+)
+def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
+    """Push it to the hub with the stored token, as a job. For admins."""
+    checkpoint = catalogue.model_for(request, event_id).checkpoint
+    first = PushForm(initial={"card": card.text(checkpoint)})
+    values = {name: value for name, value in payload.dict().items() if value is not None}
+    form = form_values.filled(first, PushForm, values)
+    settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
+    return _job(request, event_id, lambda one: pushing.start(one, person(request), settings))
+
+
+@router.get(
+    "models/{int:event_id}/jobs", auth=READ, response=Listed, url_name="v1_model_jobs", summary="Jobs on a model"
+)
+def jobs(request: HttpRequest, event_id: Id) -> Any:
+    """Merges, conversions, downloads, pushes and benchmarks, the newest first. Each is a run: POST /runs/{id}/stop
+    stops it."""
+    found = results.of_checkpoint(catalogue.model_for(request, event_id).checkpoint)
+    return {"items": [_job_view(each) for each in found], "next_cursor": ""}
+
+
 @router.delete(
     "models/{int:event_id}", auth=OPERATE, response={202: Deletion}, url_name="v1_model_delete", summary="Delete"
 )
@@ -84,6 +161,20 @@ def delete(request: HttpRequest, event_id: Id) -> Any:
     except deletions.NotDeletable as error:
         raise Problem(409, str(error), where="model") from None
     return Status(202, {"asked": True})
+
+
+def _job_view(one: JobView) -> dict[str, Any]:
+    return {
+        "run": one.run.pk,
+        "kind": one.run.kind,
+        "status": one.status,
+        "text": one.text,
+        "percent": one.percent,
+        "facts": one.facts,
+        "model": one.made,
+        "file": dataclasses.asdict(one.file) if one.file else None,
+        "address": one.pushed_to,
+    }
 
 
 def _job(request: HttpRequest, event_id: int, start: Callable[[Checkpoint], Run]) -> Status[dict[str, Any]]:

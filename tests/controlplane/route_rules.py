@@ -13,6 +13,7 @@ HOST = "for hosts with their token; people's sessions count nothing"
 CODE = "for machines with a join code in the body; no session and no token"
 TOKEN_READ = "for programs with a token that may read; people's sessions count nothing"
 TOKEN_OPERATE = "for programs with an operator's token that may operate; people's sessions count nothing"
+TOKEN_ADMIN = "for programs with an admin's token that may administer; people's sessions count nothing"
 
 RULES = {
     "health": OPEN,
@@ -292,4 +293,23 @@ RULES = {
     "v1_model_archive": TOKEN_OPERATE,
     "v1_model_delete": TOKEN_OPERATE,
     "v1_run_no_resume": TOKEN_OPERATE,
+    "v1_run_evaluations": TOKEN_READ,
+    "v1_trials": TOKEN_READ,
+    "v1_trial": TOKEN_READ,
+    "v1_model_card": TOKEN_READ,
+    "v1_model_jobs": TOKEN_READ,
+    "v1_serving": TOKEN_READ,
+    "v1_chat": TOKEN_READ,
+    "v1_run_evaluate": TOKEN_OPERATE,
+    "v1_trial_new": TOKEN_OPERATE,
+    "v1_trial_stop": TOKEN_OPERATE,
+    "v1_model_gguf": TOKEN_OPERATE,
+    "v1_model_benchmark": TOKEN_OPERATE,
+    "v1_serve_stop": TOKEN_OPERATE,
+    "v1_chat_start": TOKEN_OPERATE,
+    "v1_chat_ask": TOKEN_OPERATE,
+    "v1_chat_stop": TOKEN_OPERATE,
+    "v1_chat_scores": TOKEN_OPERATE,
+    "v1_model_push": TOKEN_ADMIN,
+    "v1_serve": TOKEN_ADMIN,
 }
