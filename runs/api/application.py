@@ -23,13 +23,16 @@ from controlplane.accounts.models import ApiToken
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, decode
 from runs.api import (
-    catalogue_routes,
+    adding_routes,
+    dataset_routes,
     evaluation_routes,
     host_routes,
     model_routes,
+    profile_routes,
     result_routes,
     run_routes,
     serving_routes,
+    versioned_routes,
 )
 from runs.api.access import Problem
 
@@ -62,9 +65,12 @@ routers = (
     run_routes.router,
     result_routes.router,
     evaluation_routes.router,
-    catalogue_routes.router,
+    adding_routes.router,
+    dataset_routes.router,
+    versioned_routes.router,
     model_routes.router,
     serving_routes.router,
+    profile_routes.router,
     host_routes.router,
 )
 for router in routers:
