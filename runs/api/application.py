@@ -24,10 +24,12 @@ from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, decode
 from runs.api import (
     adding_routes,
+    admin_routes,
     dataset_routes,
     evaluation_routes,
     host_routes,
     model_routes,
+    playground_routes,
     profile_routes,
     result_routes,
     run_routes,
@@ -68,10 +70,12 @@ routers = (
     adding_routes.router,
     dataset_routes.router,
     versioned_routes.router,
+    playground_routes.router,
     model_routes.router,
     serving_routes.router,
     profile_routes.router,
     host_routes.router,
+    admin_routes.router,
 )
 for router in routers:
     api.add_router("", router)

@@ -16,7 +16,7 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import profile_of
 from controlplane.hardware.queries import profile_for, profiles_for
 from controlplane.safe_yaml import YamlRefused
-from runs.api import form_values, paging, shapes
+from runs.api import form_values, paging
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
 from runs.health import presets
@@ -66,7 +66,7 @@ def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
         if set(imported.errors) - set(values):
             form_values.checked(imported, where="document")
         values = {name: imported.data.get(name) for name in first.fields if name in imported.data} | values
-        first = ProfileForm(initial={name: False for name in first.fields})
+        first = ProfileForm(initial=dict.fromkeys(first.fields, False))
     form = form_values.filled(first, ProfileForm, values, where="values")
     return Status(201, {"item": _profile(_saved(form, HardwareProfile(owner=person(request))))})
 
@@ -146,7 +146,11 @@ def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) ->
 
 
 @router.delete(
-    "presets/{int:preset_id}", auth=OPERATE, response={204: None}, url_name="v1_preset_delete", summary="Delete a preset"
+    "presets/{int:preset_id}",
+    auth=OPERATE,
+    response={204: None},
+    url_name="v1_preset_delete",
+    summary="Delete a preset",
 )
 def delete_preset(request: HttpRequest, preset_id: Id) -> Any:
     """Its runs use the default from then on."""
