@@ -25,6 +25,7 @@ from controlplane.http.request_body import BadBody, decode
 from runs.api import (
     adding_routes,
     admin_routes,
+    corpus_routes,
     dataset_routes,
     evaluation_routes,
     host_routes,
@@ -34,6 +35,7 @@ from runs.api import (
     result_routes,
     run_routes,
     serving_routes,
+    study_routes,
     versioned_routes,
 )
 from runs.api.access import Problem
@@ -67,8 +69,10 @@ routers = (
     run_routes.router,
     result_routes.router,
     evaluation_routes.router,
+    study_routes.router,
     adding_routes.router,
     dataset_routes.router,
+    corpus_routes.router,
     versioned_routes.router,
     playground_routes.router,
     model_routes.router,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBase
 from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts.roles import person
-from controlplane.datasets import archiving, deriving, importing, look_views, looking
+from controlplane.datasets import archiving, deriving, exporting, importing, look_views, looking
 from controlplane.datasets import queries as dataset_queries
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.filter_forms import MOST_ROWS as MOST_CHOSEN
@@ -18,6 +18,7 @@ from controlplane.datasets.filter_forms import DeriveForm, FilterForm
 from controlplane.datasets.forms import NAME_LENGTH, name_problem
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reader.filtering import RowFilter
 from runs.api import form_values, paging, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
@@ -257,6 +258,23 @@ def problems(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     report = dataset_queries.version_for(request, dataset_id, number).report or {}
     kept = [*(report.get("problems") or ()), *((report.get("mapped") or {}).get("problems") or ())]
     return {"items": kept, "next_cursor": ""}
+
+
+@router.get(
+    "datasets/{int:dataset_id}/{int:number}/export",
+    auth=READ,
+    url_name="v1_version_export",
+    summary="Download its rows",
+)
+def export(
+    request: HttpRequest,
+    dataset_id: Id,
+    number: Id,
+    format: Literal["jsonl", "parquet"] = "jsonl",  # noqa: A002
+) -> HttpResponseBase:
+    one = dataset_queries.version_for(request, dataset_id, number)
+    with _conflict():
+        return exporting.export(request, one, format, RowFilter())
 
 
 @router.delete(

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts.roles import person
@@ -17,7 +17,7 @@ from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer
 from runs.checkpoints import Checkpoint
 from runs.jobs import archiving, benchmarking, converting, merging, pushing, results
 from runs.jobs.results import JobView
-from runs.model_pages import card, catalogue
+from runs.model_pages import card, catalogue, file_views
 from runs.model_pages.push_views import PushForm
 from runs.models import Run, RunEvent
 from runs.scheduling.limits import QueueFull
@@ -97,7 +97,7 @@ def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
     summary="Bring it here",
 )
 def archive(request: HttpRequest, event_id: Id) -> Any:
-    """Make an archive of it for a download from its page, as a job."""
+    """Make an archive of it for a download, as a job."""
     return _job(request, event_id, lambda one: archiving.start(one, person(request), card=card.text(one)))
 
 
@@ -150,6 +150,17 @@ def jobs(request: HttpRequest, event_id: Id) -> Any:
     stops it."""
     found = results.of_checkpoint(catalogue.model_for(request, event_id).checkpoint)
     return {"items": [_job_view(each) for each in found], "next_cursor": ""}
+
+
+@router.get(
+    "models/{int:event_id}/archive/{slug:job_id}",
+    auth=READ,
+    url_name="v1_model_download",
+    summary="Download what an archive job has brought",
+)
+def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBase:
+    """A .tar. A Range header goes on with an interrupted download."""
+    return file_views.download(request, event_id, job_id)
 
 
 @router.delete(

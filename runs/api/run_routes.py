@@ -13,8 +13,9 @@ from runs import checkpoints, queries, tags
 from runs.api import drafts, paging, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.drafts import RunDocument
-from runs.api.shapes import Asked, Cursor, Limit, RunAnswer, Runs, Text
-from runs.models import Run
+from runs.api.shapes import Asked, Cursor, Id, Limit, RunAnswer, Runs, Text
+from runs.health import views as health_views
+from runs.models import HealthPreset, Run
 from runs.run_list.query import ARCHIVED, HEALTH_ASKED, KINDS, STATUSES, RunListQuery
 from runs.run_page import notes
 from runs.scheduling import launching, queueing, recovery, reordering, stopping
@@ -59,6 +60,7 @@ class Change(Asked):
     notes: str | None = Field(None, max_length=notes.LONGEST)
     archived: bool | None = None
     priority: Literal["high", "normal", "low"] | None = None
+    preset: Id | None = Field(None, description="Of health checks, by its id. The run is rated again at once.")
 
 
 class RunFilter(Schema):
@@ -117,6 +119,9 @@ def get_run(request: HttpRequest, run_id: str) -> Any:
 )
 def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
     run, user = queries.run_for(request, run_id), person(request)
+    preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
+    if payload.preset and preset is None:
+        raise Problem(422, f"There is no preset {payload.preset}.", where="preset", fix="GET /presets lists them.")
     add = tags.words(",".join(payload.add_tags))
     if problem := tags.too_long(",".join(payload.add_tags)):
         raise Problem(422, problem, where="add_tags")
@@ -125,6 +130,8 @@ def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
             reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
         except reordering.NotWaiting as error:
             raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
+    if preset is not None:
+        health_views.choose_for(run, preset)
     if add or payload.remove_tags:
         tags.tag([run.pk], user, add, payload.remove_tags)
     if payload.notes is not None:

@@ -86,16 +86,19 @@ def delete(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @require_POST
 @operator_required
 def choose(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run = queries.run_for(request, run_id)
+    choose_for(run, get_object_or_404(HealthPreset, pk=_whole(request.POST.get("preset"))))
+    return redirect("run", run.pk)
+
+
+def choose_for(run: Run, row: HealthPreset) -> None:
     """Choose a run's preset and assess the run again at once."""
     from runs.health import tick  # imports numpy
 
-    run = queries.run_for(request, run_id)
-    row = get_object_or_404(HealthPreset, pk=_whole(request.POST.get("preset")))
     run.preset = None if row.is_default else row
     Run.objects.filter(pk=run.pk).update(preset=run.preset)
     if page.card(run) is not None:
         tick.look_at(run, preset_of(run), timezone.now(), tell=run.latest().status in ACTIVE)
-    return redirect("run", run.pk)
 
 
 def _whole(text: str | None) -> int:
