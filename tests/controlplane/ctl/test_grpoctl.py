@@ -73,10 +73,8 @@ def test_runs_are_listed_read_and_changed(terminal: Terminal) -> None:
     assert (run.tags, run.notes) == (["baseline"], "good")
 
 
-@pytest.mark.parametrize(
-    "words", [["health"], ["evaluations"], ["completions"], ["receipts"], ["checkpoints"], ["events"]]
-)
-def test_what_a_run_produced_is_shown(terminal: Terminal, words: list[str]) -> None:
+@pytest.mark.parametrize("word", ["health", "evaluations", "completions", "receipts", "checkpoints", "events"])
+def test_what_a_run_produced_is_shown(terminal: Terminal, word: str) -> None:
     run = an_attempt().run
     assert terminal("runs", word, run.pk)[0] == 0
     assert terminal("runs", word, run.pk, "--json")[0] == 0
