@@ -52,7 +52,9 @@ class Tasks(Named):
     seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
 
 
-@router.post("datasets/upload", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_upload", summary="Upload")
+@router.post(
+    "datasets/upload", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_upload", summary="Upload a dataset"
+)
 def new_dataset(request: HttpRequest, file: File[UploadedFile], name: Annotated[str, Form(max_length=80)] = "") -> Any:
     """A new dataset. Its file is checked in the background; then it waits for its mapping."""
     return Status(201, {"item": _uploaded(request, None)})
@@ -63,32 +65,52 @@ def new_dataset(request: HttpRequest, file: File[UploadedFile], name: Annotated[
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_version_upload",
-    summary="Upload",
+    summary="Upload a version of a dataset",
 )
 def new_version(request: HttpRequest, dataset_id: Id, file: File[UploadedFile]) -> Any:
     """A new version of a dataset."""
     return Status(201, {"item": _uploaded(request, dataset_queries.dataset_for(request, dataset_id))})
 
 
-@router.post("datasets/rows", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_typed", summary="Send rows")
+@router.post(
+    "datasets/rows", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_typed", summary="Add a dataset of rows"
+)
 def typed_dataset(request: HttpRequest, payload: Rows) -> Any:
     """A new dataset of rows in the body."""
     return _added(request, None, RowsForm, payload)
 
 
-@router.post("datasets/hub", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_hub", summary="From the hub")
+@router.post(
+    "datasets/hub",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_dataset_hub",
+    summary="Add a dataset from the hub",
+)
 def hub_dataset(request: HttpRequest, payload: Hub) -> Any:
     """A new dataset from the hub, fetched in the background."""
     return _added(request, None, HubForm, payload)
 
 
-@router.post("datasets/path", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_path", summary="From a path")
+@router.post(
+    "datasets/path",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_dataset_path",
+    summary="Add a dataset from a path",
+)
 def path_dataset(request: HttpRequest, payload: Path) -> Any:
     """A new dataset from a file or a folder of the server, inside its allowed folders."""
     return _added(request, None, PathForm, payload)
 
 
-@router.post("datasets/tasks", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_tasks", summary="Make tasks")
+@router.post(
+    "datasets/tasks",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_dataset_tasks",
+    summary="Add a dataset of made tasks",
+)
 def tasks_dataset(request: HttpRequest, payload: Tasks) -> Any:
     """A new dataset of tasks that reasoning-gym makes."""
     return _added(request, None, TasksForm, payload)
@@ -99,7 +121,7 @@ def tasks_dataset(request: HttpRequest, payload: Tasks) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_version_typed",
-    summary="Send rows",
+    summary="Add a version of rows",
 )
 def rows_version(request: HttpRequest, dataset_id: Id, payload: Rows) -> Any:
     """A new version of a dataset, which keeps its name."""
@@ -111,7 +133,7 @@ def rows_version(request: HttpRequest, dataset_id: Id, payload: Rows) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_version_hub",
-    summary="From the hub",
+    summary="Add a version from the hub",
 )
 def hub_version(request: HttpRequest, dataset_id: Id, payload: Hub) -> Any:
     """A new version of a dataset, which keeps its name."""
@@ -123,7 +145,7 @@ def hub_version(request: HttpRequest, dataset_id: Id, payload: Hub) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_version_path",
-    summary="From a path",
+    summary="Add a version from a path",
 )
 def path_version(request: HttpRequest, dataset_id: Id, payload: Path) -> Any:
     """A new version of a dataset, which keeps its name."""
@@ -135,7 +157,7 @@ def path_version(request: HttpRequest, dataset_id: Id, payload: Path) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_version_tasks",
-    summary="Make tasks",
+    summary="Add a version of made tasks",
 )
 def tasks_version(request: HttpRequest, dataset_id: Id, payload: Tasks) -> Any:
     """A new version of a dataset, which keeps its name."""

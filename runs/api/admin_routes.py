@@ -118,7 +118,11 @@ def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
 
 
 @router.post(
-    "users/{int:user_id}/link", auth=ADMIN, response={201: Invited}, url_name="v1_user_link", summary="Make a link"
+    "users/{int:user_id}/link",
+    auth=ADMIN,
+    response={201: Invited},
+    url_name="v1_user_link",
+    summary="Make a sign-in link for a user",
 )
 def link(request: HttpRequest, user_id: Id) -> Any:
     """For a user whose invitation has expired or who forgot the password."""
@@ -161,19 +165,25 @@ def delete_secret(request: HttpRequest, secret_id: Id) -> Any:
     return Status(204, None)
 
 
-@router.get("alerts", auth=ADMIN, response=Listed, url_name="v1_alerts", summary="List where alerts go")
+@router.get("alerts", auth=ADMIN, response=Listed, url_name="v1_alerts", summary="List targets of alerts")
 def alerts(request: HttpRequest) -> Any:
     """Addresses are masked."""
     return {"items": [_target(each) for each in AlertTarget.objects.select_related("by")], "next_cursor": ""}
 
 
-@router.post("alerts", auth=ADMIN, response={201: Answer}, url_name="v1_alert_new", summary="Send alerts somewhere")
+@router.post("alerts", auth=ADMIN, response={201: Answer}, url_name="v1_alert_new", summary="Add a target of alerts")
 def new_target(request: HttpRequest, payload: NewTarget) -> Any:
     values = payload.dict() | {"links_to": payload.links_to or request.build_absolute_uri("/")}
     return Status(201, {"item": _target(form_values.filled(TargetForm(), TargetForm, values).save_by(person(request)))})
 
 
-@router.patch("alerts/{int:target_id}", auth=ADMIN, response=Answer, url_name="v1_alert_change", summary="Change one")
+@router.patch(
+    "alerts/{int:target_id}",
+    auth=ADMIN,
+    response=Answer,
+    url_name="v1_alert_change",
+    summary="Change a target of alerts",
+)
 def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) -> Any:
     """What isn't sent stays."""
     row = _target_for(target_id)
@@ -186,7 +196,11 @@ def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) ->
 
 
 @router.delete(
-    "alerts/{int:target_id}", auth=ADMIN, response={204: None}, url_name="v1_alert_delete", summary="Delete one"
+    "alerts/{int:target_id}",
+    auth=ADMIN,
+    response={204: None},
+    url_name="v1_alert_delete",
+    summary="Delete a target of alerts",
 )
 def delete_target(request: HttpRequest, target_id: Id) -> Any:
     _target_for(target_id).delete()
@@ -194,7 +208,11 @@ def delete_target(request: HttpRequest, target_id: Id) -> Any:
 
 
 @router.post(
-    "alerts/{int:target_id}/test", auth=ADMIN, response={202: Answer}, url_name="v1_alert_test", summary="Send a test"
+    "alerts/{int:target_id}/test",
+    auth=ADMIN,
+    response={202: Answer},
+    url_name="v1_alert_test",
+    summary="Send a test to a target of alerts",
 )
 def test(request: HttpRequest, target_id: Id) -> Any:
     """The delivery, whose state is read under /alerts/deliveries."""
@@ -204,7 +222,11 @@ def test(request: HttpRequest, target_id: Id) -> Any:
 
 
 @router.get(
-    "alerts/deliveries", auth=ADMIN, response=Listed, url_name="v1_alert_deliveries", summary="List what was sent"
+    "alerts/deliveries",
+    auth=ADMIN,
+    response=Listed,
+    url_name="v1_alert_deliveries",
+    summary="List alerts that were sent",
 )
 def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     found, after = paging.page(AlertDelivery.objects.select_related("target", "event"), cursor, limit)
@@ -216,7 +238,7 @@ def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> 
     auth=ADMIN,
     response=Answer,
     url_name="v1_alert_again",
-    summary="Send it again",
+    summary="Send an alert again",
 )
 def again(request: HttpRequest, delivery_id: Id) -> Any:
     """One that was given up."""

@@ -71,7 +71,11 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
 
 
 @router.get(
-    "corpora/{int:corpus_id}/{int:number}", auth=READ, response=Answer, url_name="v1_corpus", summary="A version"
+    "corpora/{int:corpus_id}/{int:number}",
+    auth=READ,
+    response=Answer,
+    url_name="v1_corpus",
+    summary="Read a version of a corpus",
 )
 def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
@@ -82,7 +86,7 @@ def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
     auth=OPERATE,
     response=Answer,
     url_name="v1_corpus_change",
-    summary="Archive it",
+    summary="Archive a version of a corpus",
 )
 def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Archived) -> Any:
     """What uses it goes on."""
@@ -95,7 +99,7 @@ def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Arch
     auth=OPERATE,
     response={204: None},
     url_name="v1_corpus_delete",
-    summary="Delete it",
+    summary="Delete a version of a corpus",
 )
 def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
     """Only a version that nothing uses."""
@@ -132,7 +136,11 @@ def new_check(request: HttpRequest, payload: NewCheck) -> Any:
 
 
 @router.get(
-    "reference-checks/{int:check_id}", auth=READ, response=Answer, url_name="v1_reference_check", summary="A check"
+    "reference-checks/{int:check_id}",
+    auth=READ,
+    response=Answer,
+    url_name="v1_reference_check",
+    summary="Read a reference check",
 )
 def check(request: HttpRequest, check_id: Id) -> Any:
     return {"item": _check(check_for(request, check_id))}
@@ -143,7 +151,7 @@ def check(request: HttpRequest, check_id: Id) -> Any:
     auth=READ,
     response=Listed,
     url_name="v1_reference_failures",
-    summary="Answers that fail",
+    summary="List answers that fail",
 )
 def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     found, after = paging.page(check_for(request, check_id).failures.all(), cursor, limit)
@@ -156,7 +164,7 @@ def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Lim
     auth=OPERATE,
     response=Answer,
     url_name="v1_reference_check_stop",
-    summary="Stop a check",
+    summary="Stop a reference check",
 )
 def stop_check(request: HttpRequest, check_id: Id) -> Any:
     starting.stop(check_for(request, check_id))
@@ -168,7 +176,7 @@ def stop_check(request: HttpRequest, check_id: Id) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_reference_leave_out",
-    summary="Leave failing rows out",
+    summary="Leave failing rows out of a dataset",
 )
 def leave_out(request: HttpRequest, check_id: Id) -> Any:
     """A version of the dataset without the rows whose answers fail."""

@@ -72,7 +72,13 @@ def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> An
     }
 
 
-@router.get("datasets/{int:dataset_id}", auth=READ, response=Listed, url_name="v1_dataset", summary="Its versions")
+@router.get(
+    "datasets/{int:dataset_id}",
+    auth=READ,
+    response=Listed,
+    url_name="v1_dataset",
+    summary="List the versions of a dataset",
+)
 def dataset(request: HttpRequest, dataset_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     versions = dataset_queries.dataset_for(request, dataset_id).versions.select_related("dataset")
     found, after = paging.page(versions.all(), cursor, limit)
@@ -80,14 +86,22 @@ def dataset(request: HttpRequest, dataset_id: Id, cursor: Cursor = "", limit: Li
 
 
 @router.get(
-    "datasets/{int:dataset_id}/{int:number}", auth=READ, response=Answer, url_name="v1_version", summary="A version"
+    "datasets/{int:dataset_id}/{int:number}",
+    auth=READ,
+    response=Answer,
+    url_name="v1_version",
+    summary="Read a version of a dataset",
 )
 def version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
 @router.get(
-    "datasets/{int:dataset_id}/{int:number}/rows", auth=READ, response=Listed, url_name="v1_rows", summary="Its rows"
+    "datasets/{int:dataset_id}/{int:number}/rows",
+    auth=READ,
+    response=Listed,
+    url_name="v1_rows",
+    summary="Read the rows of a version",
 )
 def rows(
     request: HttpRequest,
@@ -113,7 +127,7 @@ def rows(
     auth=OPERATE,
     response=Answer,
     url_name="v1_mapping",
-    summary="Map",
+    summary="Map a version's columns",
 )
 def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) -> Any:
     """Say which column is what, as on the page; the import begins. What isn't sent is as the page proposes it."""
@@ -139,7 +153,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     auth=OPERATE,
     response=Answer,
     url_name="v1_version_change",
-    summary="Archive",
+    summary="Archive a version of a dataset",
 )
 def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Archived) -> Any:
     one = dataset_queries.version_for(request, dataset_id, number)
@@ -152,7 +166,7 @@ def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Ar
     auth=OPERATE,
     response={204: None},
     url_name="v1_version_delete",
-    summary="Delete",
+    summary="Delete a version of a dataset",
 )
 def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Only a version that no run was trained on."""
@@ -166,7 +180,7 @@ def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     auth=OPERATE,
     response=Answer,
     url_name="v1_version_leave_out",
-    summary="Go on without bad rows",
+    summary="Import a version without its bad rows",
 )
 def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     one = dataset_queries.version_for(request, dataset_id, number)
@@ -180,7 +194,7 @@ def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_version_again",
-    summary="Map the file again",
+    summary="Map a version's file again",
 )
 def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """As a new version, which waits for its mapping: one that is ready never changes."""
@@ -194,7 +208,7 @@ def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_version_derive",
-    summary="Take some of its rows",
+    summary="Derive a version from some of its rows",
 )
 def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) -> Any:
     """As the next version, or as a new dataset: rows by a filter or by number."""
@@ -222,7 +236,7 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
     auth=OPERATE,
     response=Cancelled,
     url_name="v1_version_cancel",
-    summary="Cancel what is under way",
+    summary="Cancel work on a version",
 )
 def cancel(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """An import goes back to its mapping; a fetch, a check or a derivation leaves nothing."""
@@ -235,7 +249,7 @@ def cancel(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     auth=OPERATE,
     response=Answer,
     url_name="v1_version_try_again",
-    summary="Try again",
+    summary="Try failed work on a version again",
 )
 def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """After a failure of the server, its disk or the hub."""
@@ -251,7 +265,7 @@ def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     auth=READ,
     response=Listed,
     url_name="v1_version_problems",
-    summary="What is wrong with its rows",
+    summary="List what is wrong with a version's rows",
 )
 def problems(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Those that the report keeps, of the file's check and of the import."""
@@ -264,7 +278,7 @@ def problems(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     "datasets/{int:dataset_id}/{int:number}/export",
     auth=READ,
     url_name="v1_version_export",
-    summary="Download its rows",
+    summary="Download the rows of a version",
 )
 def export(
     request: HttpRequest,
@@ -282,7 +296,7 @@ def export(
     auth=OPERATE,
     response={204: None},
     url_name="v1_dataset_delete",
-    summary="Delete with all versions",
+    summary="Delete a dataset with all versions",
 )
 def delete_dataset(request: HttpRequest, dataset_id: Id) -> Any:
     """Only a dataset that no run was trained on."""

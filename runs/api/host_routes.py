@@ -102,7 +102,7 @@ class GivenUp(Schema):
     released: int
 
 
-@router.get("me", auth=READ, response=Me, url_name="v1_me", summary="Whose token this is")
+@router.get("me", auth=READ, response=Me, url_name="v1_me", summary="Read whose token this is")
 def me(request: HttpRequest) -> Any:
     token: ApiToken = request.auth  # type: ignore[attr-defined]  # set by the guard
     return {
@@ -119,7 +119,7 @@ def hosts(request: HttpRequest) -> Any:
     return {"items": [shapes.host(view) for view in host_views(hosts_for(request))]}
 
 
-@router.get("hosts/{int:host_id}", auth=READ, response=Answer, url_name="v1_host", summary="A host")
+@router.get("hosts/{int:host_id}", auth=READ, response=Answer, url_name="v1_host", summary="Read a host")
 def host(request: HttpRequest, host_id: Id) -> Any:
     return _answer(request, host_id)
 
@@ -166,7 +166,7 @@ def new_code(request: HttpRequest, payload: NewCode) -> Any:
     auth=READ,
     response=Code,
     url_name="v1_join_code",
-    summary="Has a join code been used?",
+    summary="Read whether a join code was used",
 )
 def join_code(request: HttpRequest, code_id: Id) -> Any:
     row = JoinCode.objects.filter(pk=code_id).first()
@@ -206,7 +206,7 @@ def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
 
 
 @router.post(
-    "hosts/{int:host_id}/give-up", auth=OPERATE, response=GivenUp, url_name="v1_host_give_up", summary="Give up"
+    "hosts/{int:host_id}/give-up", auth=OPERATE, response=GivenUp, url_name="v1_host_give_up", summary="Give a host up"
 )
 def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
     """Declare a host that is out of reach lost: its runs end."""
@@ -227,7 +227,7 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
     return Status(204, None)
 
 
-@router.get("queue", auth=READ, response=Items, url_name="v1_queue", summary="The queue, in its order")
+@router.get("queue", auth=READ, response=Items, url_name="v1_queue", summary="List the queue, in its order")
 def queue(request: HttpRequest) -> Any:
     waiting = queueing.waiting().select_related("run__owner")
     return {"items": [_line(attempt, place) for place, attempt in enumerate(waiting, start=1)]}

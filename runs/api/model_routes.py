@@ -76,13 +76,17 @@ def base_models(request: HttpRequest) -> Any:
     return {"items": found, "next_cursor": ""}
 
 
-@router.get("models/{int:event_id}", auth=READ, response=Answer, url_name="v1_model", summary="A saved model")
+@router.get("models/{int:event_id}", auth=READ, response=Answer, url_name="v1_model", summary="Read a saved model")
 def model(request: HttpRequest, event_id: Id) -> Any:
     return {"item": shapes.checkpoint(catalogue.model_for(request, event_id).checkpoint)}
 
 
 @router.post(
-    "models/{int:event_id}/merge", auth=OPERATE, response={201: RunAnswer}, url_name="v1_model_merge", summary="Merge"
+    "models/{int:event_id}/merge",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_model_merge",
+    summary="Merge an adapter into its base",
 )
 def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
     """Put an adapter into its base, as a job; the one that is under way already, if there is one."""
@@ -94,7 +98,7 @@ def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
     auth=OPERATE,
     response={201: RunAnswer},
     url_name="v1_model_archive",
-    summary="Bring it here",
+    summary="Archive a model for a download",
 )
 def archive(request: HttpRequest, event_id: Id) -> Any:
     """Make an archive of it for a download, as a job."""
@@ -102,7 +106,11 @@ def archive(request: HttpRequest, event_id: Id) -> Any:
 
 
 @router.post(
-    "models/{int:event_id}/gguf", auth=OPERATE, response={201: RunAnswer}, url_name="v1_model_gguf", summary="Convert"
+    "models/{int:event_id}/gguf",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_model_gguf",
+    summary="Convert a model to GGUF",
 )
 def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
     """Make a GGUF file of it, as a job on its host, which needs llama.cpp."""
@@ -114,7 +122,7 @@ def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
     auth=OPERATE,
     response={201: RunAnswer},
     url_name="v1_model_benchmark",
-    summary="Benchmark",
+    summary="Benchmark a model",
 )
 def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
     """Run standard benchmarks of it, as a job."""
@@ -122,7 +130,7 @@ def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
     return _job(request, event_id, lambda one: benchmarking.start(one, user, tasks=tasks, limit=payload.limit))
 
 
-@router.get("models/{int:event_id}/card", auth=READ, url_name="v1_model_card", summary="Its model card")
+@router.get("models/{int:event_id}/card", auth=READ, url_name="v1_model_card", summary="Read a model's card")
 def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
     """README.md as a push would write it, from what is known of the run. Read it before it is public."""
     text = card.text(catalogue.model_for(request, event_id).checkpoint)
@@ -130,7 +138,11 @@ def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
 
 
 @router.post(
-    "models/{int:event_id}/push", auth=ADMIN, response={201: RunAnswer}, url_name="v1_model_push", summary="Push"
+    "models/{int:event_id}/push",
+    auth=ADMIN,
+    response={201: RunAnswer},
+    url_name="v1_model_push",
+    summary="Push a model to the hub",
 )
 def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     """Push it to the hub with the stored token, as a job. For admins."""
@@ -143,7 +155,11 @@ def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
 
 
 @router.get(
-    "models/{int:event_id}/jobs", auth=READ, response=Listed, url_name="v1_model_jobs", summary="Jobs on a model"
+    "models/{int:event_id}/jobs",
+    auth=READ,
+    response=Listed,
+    url_name="v1_model_jobs",
+    summary="List the jobs on a model",
 )
 def jobs(request: HttpRequest, event_id: Id) -> Any:
     """Merges, conversions, downloads, pushes and benchmarks, the newest first. Each is a run: POST /runs/{id}/stop
@@ -156,7 +172,7 @@ def jobs(request: HttpRequest, event_id: Id) -> Any:
     "models/{int:event_id}/archive/{slug:job_id}",
     auth=READ,
     url_name="v1_model_download",
-    summary="Download what an archive job has brought",
+    summary="Download an archived model",
 )
 def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBase:
     """A .tar. A Range header goes on with an interrupted download."""
@@ -164,7 +180,11 @@ def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBas
 
 
 @router.delete(
-    "models/{int:event_id}", auth=OPERATE, response={202: Deletion}, url_name="v1_model_delete", summary="Delete"
+    "models/{int:event_id}",
+    auth=OPERATE,
+    response={202: Deletion},
+    url_name="v1_model_delete",
+    summary="Delete a saved model",
 )
 def delete(request: HttpRequest, event_id: Id) -> Any:
     try:

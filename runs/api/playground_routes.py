@@ -92,7 +92,9 @@ class Item(Schema):
     item: dict[str, Any]
 
 
-@router.post("rewards/try", auth=OPERATE, response=Tried, url_name="v1_reward_try", summary="Score completions")
+@router.post(
+    "rewards/try", auth=OPERATE, response=Tried, url_name="v1_reward_try", summary="Score completions by rewards"
+)
 def try_rewards(request: HttpRequest, payload: Try) -> Any:
     """By the components of a config, with totals and advantages as training would have them for one group."""
     specs, aggregation = _specs(request, payload)
@@ -127,7 +129,13 @@ def try_rewards(request: HttpRequest, payload: Try) -> Any:
     }
 
 
-@router.post("rewards/replay", auth=OPERATE, response=Item, url_name="v1_reward_replay", summary="Replay a run")
+@router.post(
+    "rewards/replay",
+    auth=OPERATE,
+    response=Item,
+    url_name="v1_reward_replay",
+    summary="Replay a run with other rewards",
+)
 def replay(request: HttpRequest, payload: Replay) -> Any:
     """Score a run's stored completions by another config, and compare the order of each group, before it costs GPU
     hours."""
@@ -151,7 +159,7 @@ def replay(request: HttpRequest, payload: Replay) -> Any:
     auth=OPERATE,
     response=Item,
     url_name="v1_environment_call",
-    summary="Call a tool",
+    summary="Call a tool of an environment",
 )
 def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall) -> Any:
     """In an episode of its own. The answer is what the model would read."""
@@ -169,7 +177,7 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall)
     auth=OPERATE,
     response=Item,
     url_name="v1_environment_play",
-    summary="Play an episode",
+    summary="Play an episode of an environment",
 )
 def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode) -> Any:
     """All moves, from the beginning. Nothing is kept: send them again with the next one. Without moves the answer has
@@ -188,7 +196,7 @@ def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode)
     auth=OPERATE,
     response=Item,
     url_name="v1_environment_scores",
-    summary="Score an episode",
+    summary="Score an episode of an environment",
 )
 def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score) -> Any:
     """By a reward config, as a run would."""

@@ -71,12 +71,16 @@ def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
     return Status(201, {"item": _profile(_saved(form, HardwareProfile(owner=person(request))))})
 
 
-@router.get("profiles/{int:profile_id}", auth=READ, response=Answer, url_name="v1_profile", summary="A profile")
+@router.get(
+    "profiles/{int:profile_id}", auth=READ, response=Answer, url_name="v1_profile", summary="Read a hardware profile"
+)
 def profile(request: HttpRequest, profile_id: Id) -> Any:
     return {"item": _profile(profile_for(request, profile_id))}
 
 
-@router.get("profiles/{int:profile_id}/yaml", auth=READ, url_name="v1_profile_yaml", summary="As YAML")
+@router.get(
+    "profiles/{int:profile_id}/yaml", auth=READ, url_name="v1_profile_yaml", summary="Read a hardware profile as YAML"
+)
 def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
     try:
         text = profile_yaml.export(profile_of(profile_for(request, profile_id)))
@@ -115,14 +119,18 @@ def list_presets(request: HttpRequest) -> Any:
     return {"items": [_preset(each) for each in presets.choices()], "next_cursor": ""}
 
 
-@router.get("presets/{int:preset_id}", auth=READ, response=Answer, url_name="v1_preset", summary="A preset")
+@router.get("presets/{int:preset_id}", auth=READ, response=Answer, url_name="v1_preset", summary="Read a preset")
 def preset(request: HttpRequest, preset_id: Id) -> Any:
     """`values`: as a change takes them."""
     return {"item": _preset(_preset_for(preset_id))}
 
 
 @router.post(
-    "presets/{int:preset_id}/copy", auth=OPERATE, response={201: Answer}, url_name="v1_preset_copy", summary="Clone one"
+    "presets/{int:preset_id}/copy",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_preset_copy",
+    summary="Clone a preset",
 )
 def copy_preset(request: HttpRequest, preset_id: Id) -> Any:
     """Built-in presets can't be changed; their clones can."""

@@ -103,19 +103,23 @@ def launch(
 
 
 @router.post(
-    "preflight", auth=OPERATE, response=Preflight, url_name="v1_preflight", summary="Check a run, launch nothing"
+    "preflight", auth=OPERATE, response=Preflight, url_name="v1_preflight", summary="Check a run without launching it"
 )
 def preflight(request: HttpRequest, payload: RunDocument) -> Any:
     return drafts.read(payload, person(request)).answer()
 
 
-@router.get("runs/{slug:run_id}", auth=READ, response=RunAnswer, url_name="v1_run", summary="A run")
+@router.get("runs/{slug:run_id}", auth=READ, response=RunAnswer, url_name="v1_run", summary="Read a run")
 def get_run(request: HttpRequest, run_id: str) -> Any:
     return _answer(request, run_id)
 
 
 @router.patch(
-    "runs/{slug:run_id}", auth=OPERATE, response=RunAnswer, url_name="v1_run_change", summary="Tags, notes, …"
+    "runs/{slug:run_id}",
+    auth=OPERATE,
+    response=RunAnswer,
+    url_name="v1_run_change",
+    summary="Change a run's tags, notes, priority or preset, or archive it",
 )
 def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
     run, user = queries.run_for(request, run_id), person(request)
@@ -144,7 +148,7 @@ def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
     return _answer(request, run_id)
 
 
-@router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="A run's frozen spec")
+@router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="Read a run's frozen spec")
 def spec(request: HttpRequest, run_id: str, format: Literal["json", "yaml"] = "json") -> Any:  # noqa: A002
     """As JSON or YAML; POST /runs takes either and launches the same run again."""
     run = queries.run_for(request, run_id)
@@ -160,7 +164,9 @@ def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
     return {"changed": changed, "run": _answer(request, run_id)}
 
 
-@router.post("runs/{slug:run_id}/resume", auth=OPERATE, response=RunAnswer, url_name="v1_run_resume", summary="Resume")
+@router.post(
+    "runs/{slug:run_id}/resume", auth=OPERATE, response=RunAnswer, url_name="v1_run_resume", summary="Resume a run"
+)
 def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
     """From a checkpoint, or the last one; without any, from the start."""
     run = queries.run_for(request, run_id)

@@ -79,7 +79,11 @@ class TurnAnswer(Schema):
 
 
 @router.get(
-    "models/{int:event_id}/serving", auth=READ, response=Serving, url_name="v1_serving", summary="Is it served?"
+    "models/{int:event_id}/serving",
+    auth=READ,
+    response=Serving,
+    url_name="v1_serving",
+    summary="Read how a model is served",
 )
 def serving(request: HttpRequest, event_id: Id) -> Any:
     model = catalogue.model_for(request, event_id)
@@ -91,7 +95,7 @@ def serving(request: HttpRequest, event_id: Id) -> Any:
     auth=ADMIN,
     response={201: Started},
     url_name="v1_serve",
-    summary="Serve with a key",
+    summary="Serve a model with a key",
 )
 def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
     """In the form of OpenAI's API. The answer has the key. For admins."""
@@ -118,14 +122,16 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
     auth=OPERATE,
     response=Stopped,
     url_name="v1_serve_stop",
-    summary="Stop serving with a key",
+    summary="Stop serving a model with a key",
 )
 def stop_serving(request: HttpRequest, event_id: Id) -> Any:
     run = starting.live_with_key(catalogue.model_for(request, event_id).checkpoint)
     return {"changed": bool(run and stopping.request_stop(run.latest(), StopMode.NOW, person(request)))}
 
 
-@router.get("models/{int:event_id}/chat", auth=READ, response=Turns, url_name="v1_chat", summary="Read the chat")
+@router.get(
+    "models/{int:event_id}/chat", auth=READ, response=Turns, url_name="v1_chat", summary="Read the chat with a model"
+)
 def chat(request: HttpRequest, event_id: Id, after: Annotated[int, Field(0, ge=0, le=2**53)] = 0) -> Any:
     """The newest turns, in their order. `after`: only turns with a greater id. Ask again until an answer has ended."""
     model = catalogue.model_for(request, event_id)
@@ -136,7 +142,11 @@ def chat(request: HttpRequest, event_id: Id, after: Annotated[int, Field(0, ge=0
 
 
 @router.post(
-    "models/{int:event_id}/chat", auth=OPERATE, response={201: RunAnswer}, url_name="v1_chat_start", summary="Load it"
+    "models/{int:event_id}/chat",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_chat_start",
+    summary="Load a model for the chat",
 )
 def start_chat(request: HttpRequest, event_id: Id, payload: Place) -> Any:
     """Load the model and its base for the chat, as a run; the one that is loaded already, if there is one. It ends a
@@ -158,7 +168,7 @@ def start_chat(request: HttpRequest, event_id: Id, payload: Place) -> Any:
     auth=OPERATE,
     response={201: TurnAnswer},
     url_name="v1_chat_ask",
-    summary="Ask both models",
+    summary="Ask a model and its base",
 )
 def ask(request: HttpRequest, event_id: Id, payload: Ask) -> Any:
     """The trained model and its base answer; read the chat for what they have written."""
@@ -179,7 +189,11 @@ def ask(request: HttpRequest, event_id: Id, payload: Ask) -> Any:
 
 
 @router.post(
-    "models/{int:event_id}/chat/stop", auth=OPERATE, response=Stopped, url_name="v1_chat_stop", summary="Stop the chat"
+    "models/{int:event_id}/chat/stop",
+    auth=OPERATE,
+    response=Stopped,
+    url_name="v1_chat_stop",
+    summary="Stop the chat with a model",
 )
 def stop_chat(request: HttpRequest, event_id: Id) -> Any:
     """End the answers under way, and the model, unless it also answers requests with a key."""
@@ -197,7 +211,7 @@ def stop_chat(request: HttpRequest, event_id: Id) -> Any:
     auth=OPERATE,
     response=TurnAnswer,
     url_name="v1_chat_scores",
-    summary="Score a turn",
+    summary="Score a turn of the chat",
 )
 def scores(request: HttpRequest, event_id: Id, turn_id: Id) -> Any:
     """Score finished answers by the rewards that the run was trained on."""

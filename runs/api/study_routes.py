@@ -72,7 +72,7 @@ class Gateway(Schema):
     auth=READ,
     response=Learnability,
     url_name="v1_learnability",
-    summary="The result of a check",
+    summary="Read the result of a learnability check",
 )
 def learnability(request: HttpRequest, run_id: str) -> Any:
     """What a run of kind check has found. POST /runs with kind: check starts one."""
@@ -125,7 +125,11 @@ def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
 
 
 @router.get(
-    "runs/{slug:run_id}/prompts", auth=READ, response=Listed, url_name="v1_run_prompts", summary="Prompts by difficulty"
+    "runs/{slug:run_id}/prompts",
+    auth=READ,
+    response=Listed,
+    url_name="v1_run_prompts",
+    summary="List a run's prompts by difficulty",
 )
 def prompts(
     request: HttpRequest,
@@ -147,7 +151,7 @@ def prompts(
     return {"items": [_prompt(each) for each in page[:limit]], "next_cursor": after}
 
 
-@router.get("runs/{slug:run_id}/export", auth=READ, url_name="v1_run_export", summary="As another tool's config")
+@router.get("runs/{slug:run_id}/export", auth=READ, url_name="v1_run_export", summary="Export a run for another tool")
 def export(request: HttpRequest, run_id: str, format: Annotated[str, Field("trl.yaml", max_length=40)]) -> HttpResponse:  # noqa: A002
     """trl.yaml, axolotl.yaml, accelerate.yaml, or deepspeed.json for a run with ZeRO."""
     try:
@@ -178,7 +182,7 @@ def compare(
     auth=OPERATE,
     response=Gateway,
     url_name="v1_run_gateway",
-    summary="The key of a run's gateway",
+    summary="Read the key of a run's gateway",
 )
 def gateway_key(request: HttpRequest, run_id: str) -> Any:
     """With which agents, or environments of Atropos, connect to the run."""
@@ -207,7 +211,11 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
 
 
 @router.get(
-    "inspections/{int:inspection_id}", auth=READ, response=Answer, url_name="v1_inspection", summary="A host's answer"
+    "inspections/{int:inspection_id}",
+    auth=READ,
+    response=Answer,
+    url_name="v1_inspection",
+    summary="Read a host's answer about a model",
 )
 def inspection(request: HttpRequest, inspection_id: Id) -> Any:
     row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()

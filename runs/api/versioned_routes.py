@@ -58,14 +58,25 @@ def rewards(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any
     return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
 
 
-@router.get("rewards/{int:config_id}", auth=READ, response=Listed, url_name="v1_reward", summary="Its versions")
+@router.get(
+    "rewards/{int:config_id}",
+    auth=READ,
+    response=Listed,
+    url_name="v1_reward",
+    summary="List the versions of a reward config",
+)
 def reward(request: HttpRequest, config_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     versions = reward_queries.config_for(request, config_id).versions.select_related("config")
     found, after = paging.page(versions.all(), cursor, limit)
     return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
 
 
-@router.get("rewards/{int:config_id}/{int:number}/yaml", auth=READ, url_name="v1_reward_yaml", summary="As YAML")
+@router.get(
+    "rewards/{int:config_id}/{int:number}/yaml",
+    auth=READ,
+    url_name="v1_reward_yaml",
+    summary="Read a version of a reward config as YAML",
+)
 def reward_yaml(request: HttpRequest, config_id: Id, number: Id) -> HttpResponse:
     return _yaml(config_yaml.export(reward_queries.version_for(request, config_id, number)))
 
@@ -82,7 +93,7 @@ def new_reward(request: HttpRequest, payload: Document) -> Any:
     auth=OPERATE,
     response={200: Saved, 201: Saved},
     url_name="v1_reward_save",
-    summary="Save a new version",
+    summary="Save a new version of a reward config",
 )
 def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any:
     """From YAML, whose name and description become the config's. Runs keep the version that they have."""
@@ -91,7 +102,11 @@ def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any
 
 
 @router.patch(
-    "rewards/{int:config_id}", auth=OPERATE, response=Answer, url_name="v1_reward_change", summary="Archive it"
+    "rewards/{int:config_id}",
+    auth=OPERATE,
+    response=Answer,
+    url_name="v1_reward_change",
+    summary="Archive a reward config",
 )
 def change_reward(request: HttpRequest, config_id: Id, payload: Archived) -> Any:
     """Archived, it isn't offered for new runs."""
@@ -100,7 +115,11 @@ def change_reward(request: HttpRequest, config_id: Id, payload: Archived) -> Any
 
 
 @router.delete(
-    "rewards/{int:config_id}", auth=OPERATE, response={204: None}, url_name="v1_reward_delete", summary="Delete it"
+    "rewards/{int:config_id}",
+    auth=OPERATE,
+    response={204: None},
+    url_name="v1_reward_delete",
+    summary="Delete a reward config",
 )
 def delete_reward(request: HttpRequest, config_id: Id) -> Any:
     """With all versions. Runs have copies of what they use."""
@@ -113,7 +132,7 @@ def delete_reward(request: HttpRequest, config_id: Id) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_reward_duplicate",
-    summary="Duplicate a version",
+    summary="Duplicate a version of a reward config",
 )
 def duplicate_reward(request: HttpRequest, config_id: Id, number: Id) -> Any:
     """As a config of its own, under the next free name."""
@@ -129,7 +148,11 @@ def environments(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -
 
 
 @router.get(
-    "environments/{int:environment_id}", auth=READ, response=Listed, url_name="v1_environment", summary="Its versions"
+    "environments/{int:environment_id}",
+    auth=READ,
+    response=Listed,
+    url_name="v1_environment",
+    summary="List the versions of an environment",
 )
 def environment(request: HttpRequest, environment_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     versions = environment_queries.environment_for(request, environment_id).versions.select_related("environment")
@@ -141,7 +164,7 @@ def environment(request: HttpRequest, environment_id: Id, cursor: Cursor = "", l
     "environments/{int:environment_id}/{int:number}/yaml",
     auth=READ,
     url_name="v1_environment_yaml",
-    summary="As YAML",
+    summary="Read a version of an environment as YAML",
 )
 def environment_as_yaml(request: HttpRequest, environment_id: Id, number: Id) -> HttpResponse:
     return _yaml(environment_yaml.export(environment_queries.version_for(request, environment_id, number)))
@@ -161,7 +184,7 @@ def new_environment(request: HttpRequest, payload: Document) -> Any:
     auth=OPERATE,
     response={200: Saved, 201: Saved},
     url_name="v1_environment_save",
-    summary="Save a new version",
+    summary="Save a new version of an environment",
 )
 def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersion) -> Any:
     """From YAML, whose name and description become the environment's. Runs keep the version that they have."""
@@ -175,7 +198,7 @@ def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersi
     auth=OPERATE,
     response=Answer,
     url_name="v1_environment_change",
-    summary="Archive it",
+    summary="Archive an environment",
 )
 def change_environment(request: HttpRequest, environment_id: Id, payload: Archived) -> Any:
     """Archived, it isn't offered for new runs."""
@@ -189,7 +212,7 @@ def change_environment(request: HttpRequest, environment_id: Id, payload: Archiv
     auth=OPERATE,
     response={204: None},
     url_name="v1_environment_delete",
-    summary="Delete it",
+    summary="Delete an environment",
 )
 def delete_environment(request: HttpRequest, environment_id: Id) -> Any:
     """With all versions. Runs have copies of what they use."""
@@ -202,7 +225,7 @@ def delete_environment(request: HttpRequest, environment_id: Id) -> Any:
     auth=OPERATE,
     response={201: Answer},
     url_name="v1_environment_duplicate",
-    summary="Duplicate a version",
+    summary="Duplicate a version of an environment",
 )
 def duplicate_environment(request: HttpRequest, environment_id: Id, number: Id) -> Any:
     """As an environment of its own, under the next free name."""
