@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
+from django.db import transaction
 from django.http import Http404, HttpRequest
 from ninja import Field, Router, Schema, Status
 
@@ -100,13 +101,14 @@ def new_user(request: HttpRequest, payload: NewUser) -> Any:
 
 @router.patch("users/{int:user_id}", auth=ADMIN, response=Answer, url_name="v1_user_change", summary="Change a user")
 def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
-    """What isn't sent stays."""
+    """What isn't sent stays. Role and active are changed together or not at all."""
     user, sent = _user_for(user_id), payload.dict(exclude_unset=True)
     try:
-        if sent.get("role") is not None:
-            managing.set_role(user.pk, sent["role"])
-        if sent.get("active") is not None:
-            managing.set_active(user.pk, person(request), active=sent["active"])
+        with transaction.atomic():
+            if sent.get("role") is not None:
+                managing.set_role(user.pk, sent["role"])
+            if sent.get("active") is not None:
+                managing.set_active(user.pk, person(request), active=sent["active"])
     except managing.NotAllowed as error:
         raise Problem(409, str(error), where="user") from None
     if limits := {name: value for name, value in sent.items() if name.startswith("max_")}:

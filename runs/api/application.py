@@ -36,6 +36,7 @@ from runs.api import (
     run_routes,
     serving_routes,
     study_routes,
+    token_routes,
     versioned_routes,
 )
 from runs.api.access import Problem
@@ -80,6 +81,7 @@ routers = (
     profile_routes.router,
     host_routes.router,
     admin_routes.router,
+    token_routes.router,
 )
 for router in routers:
     api.add_router("", router)
@@ -158,6 +160,7 @@ def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
             refusal = error_json(405, f"{request.method} is not possible here.", where="method")
             refusal["Allow"] = answer["Allow"]
             return refusal
+        answer.headers.setdefault("Cache-Control", "no-store")  # some have a key, and none is the same for everybody
         token = getattr(request, "auth", None)
         if request.method in WRITING and isinstance(token, ApiToken):
             address = str(request.META.get("REMOTE_ADDR", ""))

@@ -1,4 +1,4 @@
-"""Hosts and the queue, and who is asking."""
+"""Hosts and the queue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from django.http import Http404, HttpRequest
 from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
-from controlplane.accounts.models import ApiToken
 from controlplane.accounts.roles import person
 from controlplane.hardware.models import Host
 from controlplane.hardware.prices import DEAREST, PriceForm
@@ -28,14 +27,6 @@ from runs.scheduling.views import PUTS
 from runs.served.keyed_views import AddressForm
 
 router = Router(tags=["hosts"])
-
-
-class Me(Schema):
-    user: str
-    role: str
-    token: str
-    scope: str
-    expires_at: str
 
 
 class Items(Schema):
@@ -100,18 +91,6 @@ class GiveUp(Asked):
 class GivenUp(Schema):
     ended: int
     released: int
-
-
-@router.get("me", auth=READ, response=Me, url_name="v1_me", summary="Read whose token this is")
-def me(request: HttpRequest) -> Any:
-    token: ApiToken = request.auth  # type: ignore[attr-defined]  # set by the guard
-    return {
-        "user": token.user.get_username(),
-        "role": token.user.role,
-        "token": token.name,
-        "scope": token.scope,
-        "expires_at": token.expires_at.isoformat(),
-    }
 
 
 @router.get("hosts", auth=READ, response=Items, url_name="v1_hosts", summary="List hosts")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
@@ -14,15 +15,19 @@ from controlplane import safe_yaml
 from controlplane.accounts.roles import person
 from controlplane.datasets.queries import ready_versions
 from controlplane.environments import queries as environment_queries
+from controlplane.environments.models import EnvironmentVersion
 from controlplane.rewards import config_yaml, permissions, turns
 from controlplane.rewards.models import RewardVersion
 from runs import queries
+from runs.api import form_values
 from runs.api.access import OPERATE, Problem
 from runs.api.shapes import Asked, Id
-from runs.playground import completions_source, episode_play, episode_scoring, rescoring, rows, scoring
+from runs.playground import completions_source, episode_play, episode_scoring, model_turn, rescoring, rows, scoring
 from runs.playground.episode_play import LONGEST_TEXT, MOST_CALLS, MOST_MOVES, SECONDS, Play, WrittenMove
+from runs.playground.player_form import PlayerForm
 from workers.contract import RewardSpec
 from workers.environments.executor import Answer, Call, Unusable
+from workers.rewards.tools import Tools
 
 router = Router(tags=["playground"])
 
@@ -71,6 +76,17 @@ class Episode(Asked):
     row: Row
     seed: Annotated[int, Field(ge=0, le=2**31)] = 0
     moves: list[OneMove] = Field([], max_length=MOST_MOVES, description="What the model says, turn by turn.")
+
+
+class Player(Asked):
+    endpoint: str = Field(max_length=40, description="An OpenAI-compatible server among the secrets.")
+    model: str = Field(max_length=200, description="By its name on that server.")
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(None, description="None: the server's own.")
+    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(1024, description="Of one turn.")
+
+
+class PlayedByModel(Episode):
+    player: Player
 
 
 class Score(Asked):
@@ -182,13 +198,21 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall)
 def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode) -> Any:
     """All moves, from the beginning. Nothing is kept: send them again with the next one. Without moves the answer has
     the tools and the opening."""
+    return {"item": _play(request, environment_queries.version_for(request, environment_id, number), payload, None)}
+
+
+@router.post(
+    "environments/{int:environment_id}/{int:number}/model",
+    auth=OPERATE,
+    response=Item,
+    url_name="v1_environment_model",
+    summary="Let a model play a turn of an episode",
+)
+def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedByModel) -> Any:
+    """After these moves. `not_written` says why the model has written no turn."""
     version = environment_queries.version_for(request, environment_id, number)
-    moves = [WrittenMove(one.text, tuple(_call(each) for each in one.calls)) for one in payload.moves]
-    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
-    result = episode_play.play(version, tools, _row(request, payload.row).row, payload.seed, moves, until)
-    if result.problem:
-        raise Problem(409, result.problem, where="environment")
-    return {"item": _played(result)}
+    chosen = form_values.filled(PlayerForm(), PlayerForm, payload.player.dict(), where="player").player()
+    return {"item": _play(request, version, payload, chosen)}
 
 
 @router.post(
@@ -255,6 +279,22 @@ def _row(request: HttpRequest, asked: Row) -> rows.RowPlace:
     return rows.RowPlace(own)
 
 
+def _play(request: HttpRequest, version: EnvironmentVersion, asked: Episode, player: model_turn.Player | None) -> Any:
+    moves = [WrittenMove(one.text, tuple(_call(each) for each in one.calls)) for one in asked.moves]
+    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
+    row = _row(request, asked.row).row
+
+    write = partial(_written, player, row["prompt"], tools, until) if player else None
+    result = episode_play.play(version, tools, row, asked.seed, moves, until, write)
+    if result.problem:
+        raise Problem(409, result.problem, where="environment")
+    return _played(result)
+
+
+def _written(player: model_turn.Player, prompt: Any, tools: Tools, until: float, so_far: Play) -> WrittenMove:
+    return model_turn.write(player, prompt, so_far, tools, until - time.monotonic())
+
+
 def _call(one: OneCall) -> Call:
     return Call(one.tool, episode_play.storable(one.arguments))
 
@@ -273,6 +313,7 @@ def _played(result: Play) -> dict[str, Any]:
         "end_words": result.end_words,
         "reward": result.reward,
         "cut": result.cut,
+        "not_written": result.not_written,
     }
 
 

@@ -16,6 +16,7 @@ from runs.api.drafts import RunDocument
 from runs.api.shapes import Asked, Cursor, Id, Limit, RunAnswer, Runs, Text
 from runs.health import views as health_views
 from runs.models import HealthPreset, Run
+from runs.preflight import choosing
 from runs.run_list.query import ARCHIVED, HEALTH_ASKED, KINDS, STATUSES, RunListQuery
 from runs.run_page import notes
 from runs.scheduling import launching, queueing, recovery, reordering, stopping
@@ -38,6 +39,11 @@ class Preflight(Schema):
     launchable: bool
     findings: list[dict[str, Any]]
     notes: list[dict[str, str]]
+
+
+class Profiles(Schema):
+    items: list[dict[str, Any]]
+    """`set`: the fields that choose it."""
 
 
 class Stop(Asked):
@@ -107,6 +113,15 @@ def launch(
 )
 def preflight(request: HttpRequest, payload: RunDocument) -> Any:
     return drafts.read(payload, person(request)).answer()
+
+
+@router.post(
+    "preflight/profiles", auth=OPERATE, response=Profiles, url_name="v1_preflight_profiles", summary="Rank profiles"
+)
+def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
+    """Every hardware profile for this run, the best first: whether it fits, and why or why not."""
+    ranked = choosing.choices(drafts.read(payload, person(request)).checked.draft)
+    return {"items": [{"name": each.name, "fits": each.fits, "why": each.why, "set": each.values} for each in ranked]}
 
 
 @router.get("runs/{slug:run_id}", auth=READ, response=RunAnswer, url_name="v1_run", summary="Read a run")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
@@ -17,6 +17,7 @@ from controlplane.hardware import inspections
 from controlplane.hardware.models import ModelInspection
 from controlplane.hardware.queries import hosts_for
 from controlplane.http import tokens
+from controlplane.http.streams import file_answer
 from runs import queries
 from runs.api import drafts, shapes
 from runs.api.access import OPERATE, READ, Problem
@@ -26,7 +27,7 @@ from runs.completions.difficulty import CLASSES, PromptChoice
 from runs.gateway import endpoint
 from runs.learnability import filtering, results
 from runs.models import PromptProgress
-from runs.new_run import every_prompt
+from runs.new_run import dry_run, every_prompt
 from runs.scheduling.limits import QueueFull
 from runs.spec import spec_of
 from runs.states import ACTIVE
@@ -162,6 +163,19 @@ def export(request: HttpRequest, run_id: str, format: Annotated[str, Field("trl.
     if format not in files:
         raise Problem(422, f"There is no format {format}.", where="format", fix=f"Use one of: {', '.join(files)}.")
     return HttpResponse(files[format].write(spec), content_type="text/plain; charset=utf-8")
+
+
+@router.get(
+    "runs/{slug:run_id}/dry-run", auth=READ, url_name="v1_run_dry_run", summary="Download a run as a .zip that trains"
+)
+def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Without the control plane: its commands, its spec and its dataset."""
+    try:
+        dry = dry_run.of_run(queries.run_for(request, run_id))
+        dry.commands()
+        return file_answer(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
+    except (dry_run.NothingToShow, ContractError) as error:
+        raise Problem(409, f"No dry run: {error}", where="run") from None
 
 
 @router.get("compare", auth=READ, response=Differences, url_name="v1_compare", summary="Compare the settings of runs")

@@ -394,4 +394,9 @@ RULES = {
     "v1_reference_check_new": TOKEN_OPERATE,
     "v1_reference_check_stop": TOKEN_OPERATE,
     "v1_reference_leave_out": TOKEN_OPERATE,
+    "v1_tokens": TOKEN_READ,
+    "v1_run_dry_run": TOKEN_READ,
+    "v1_token_revoke": TOKEN_OPERATE,
+    "v1_environment_model": TOKEN_OPERATE,
+    "v1_preflight_profiles": TOKEN_OPERATE,
 }

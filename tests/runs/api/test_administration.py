@@ -65,3 +65,23 @@ def test_alerts_get_a_target_a_test_and_are_switched_off() -> None:
     assert program.post(f"alerts/deliveries/{sent['id']}/again").status_code == 200
     assert program.delete(path).status_code == 204
     assert not AlertTarget.objects.exists()
+
+
+def test_a_user_sees_and_revokes_their_own_tokens_and_an_admin_everybodys() -> None:
+    program, other = Program(), Program(user=make_user(Role.OPERATOR))
+    assert [each["id"] for each in program.get("tokens").json()["items"]] == [program.token.pk]
+    assert program.post(f"tokens/{other.token.pk}/revoke").status_code == 404
+    assert Program(ApiScope.ADMIN).post(f"tokens/{other.token.pk}/revoke").json()["item"]["revoked_at"]
+    assert other.get("me").status_code == 401
+    assert program.text not in program.get("tokens").content.decode()
+
+
+def test_no_answer_is_kept_by_a_cache() -> None:
+    assert Program().get("me")["Cache-Control"] == "no-store"
+
+
+def test_a_refused_change_of_a_user_changes_nothing() -> None:
+    program = Program(ApiScope.ADMIN)
+    make_user(Role.ADMIN)
+    assert program.patch(f"users/{program.user.pk}", {"role": "viewer", "active": False}).status_code == 409
+    assert User.objects.get(pk=program.user.pk).role == Role.ADMIN

@@ -59,3 +59,10 @@ def test_an_episode_is_played_and_scored() -> None:
     )
     assert scored.status_code == 200, scored.json()
     assert program.post(f"{path}/call", {"tool": "nothing"}).json()["item"]["error"]
+
+
+def test_a_model_plays_only_at_an_endpoint_that_is_stored() -> None:
+    version = an_environment()
+    player = {"endpoint": "NOWHERE", "model": "tiny"}
+    answer = Program().post(f"environments/{version.environment_id}/1/model", {"row": ROW, "player": player})
+    assert (answer.status_code, answer.json()["error"]["where"]) == (422, "player.endpoint")

@@ -136,3 +136,9 @@ def test_a_body_that_will_not_do_is_refused_in_the_products_words(body):
     answer = Program().client.post(f"/api/v1/runs/{run.pk}/stop", body, "application/json")
     assert answer.status_code in (400, 422)
     assert set(json.loads(answer.content)["error"]) == {"what", "where", "fix"}
+
+
+def test_profiles_are_ranked_for_a_run():
+    ranked = Program().post("preflight/profiles", {"spec": a_spec()}).json()["items"]
+    assert {"name": "CPU", "fits": True} in [{"name": each["name"], "fits": each["fits"]} for each in ranked]
+    assert all("profile" in each["set"] for each in ranked)
