@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from django import forms
+from django.core.validators import RegexValidator
 
 from controlplane.datasets.models import DatasetVersion
 from controlplane.environments import queries as environments
@@ -34,7 +35,7 @@ from runs.new_run.training_fields import (
 )
 from runs.scheduling import homes
 from runs.spec import LaunchRequest
-from workers.contract import LoraSpec
+from workers.contract import LoraSpec, ModelSpec
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
@@ -76,6 +77,14 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
         max_length=500,
         help_text="A folder on the host, or a hub id. The list shows models found on hosts.",
         widget=forms.TextInput(attrs={"list": "known-models", "spellcheck": "false"}),
+    )
+    revision = forms.CharField(
+        label="Revision",
+        required=False,
+        max_length=200,
+        help_text="A branch, tag or commit of a model of the hub. Empty: the newest.",
+        validators=[RegexValidator(r"\A\w[\w./-]*\Z", "Use letters, digits and . / _ - only.")],
+        widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false", "autocomplete": "off"}),
     )
     start_from = forms.CharField(
         label="Start from a checkpoint",
@@ -216,6 +225,8 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
         # Unused fields are hidden and may hold anything.
         for name in self.unused:
             self.errors.pop(name, None)
+        if values.get("revision") and str(values.get("model") or "").startswith(("/", ".", "~")):
+            self.add_error("revision", "A folder has no revisions. Leave this empty, or give a model of the hub.")
         if values.get("start_from"):
             self._start_from(values["start_from"])
         return values
@@ -272,7 +283,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
         """The valid choices so far."""
         return LaunchRequest(
             name=self.run_name(),
-            model=str(self.row("model") or ""),
+            model=ModelSpec(str(self.row("model") or ""), self.row("revision") or None),
             host=self.row("host"),
             dataset_version=self.row("dataset_version"),
             reward_version=self.row("reward_version"),

@@ -28,6 +28,7 @@ from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, 
 
 FORM_FIELDS = {
     "model.path": "model",
+    "model.revision": "revision",
     "name": "name",
     "attn_implementation": "attn_implementation",
     "lora.r": "lora_r",
@@ -171,7 +172,7 @@ def _left_to_trl(imported: Imported) -> None:
     for names in form.advanced.values():
         imported.values |= dict.fromkeys(names, "")
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
-    imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": ""}
+    imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": "", "revision": ""}
     imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
     imported.values |= {
         "hang_after": str(HangSpec().after),
@@ -219,9 +220,6 @@ def _rows(imported: Imported) -> None:
             reading.note(Verdict.LEFT_OUT, "eval_rewards", text, path="eval_reward_version")
         else:
             imported.put("eval_reward_version", chosen.pk, "eval_rewards")
-    if (revision := reading.pop("model.revision")) is not None:
-        text = f"A launch from this page takes the newest revision, not {short(revision)}."
-        reading.note(Verdict.LEFT_OUT, "model.revision", text, path="model")
     if reading.pop("model.trust_remote_code"):
         reading.note(Verdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
 

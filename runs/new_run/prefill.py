@@ -59,6 +59,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
     values: dict[str, Any] = {
         "name": _next_name(spec.name),
         "model": spec.model.path,
+        "revision": spec.model.revision or "",
         "dataset_version": run.dataset_version_id,
         "reward_version": run.reward_version_id,
         "profile": run.profile_id,

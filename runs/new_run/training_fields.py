@@ -302,6 +302,7 @@ FORM_NAMES = frozenset(
         "eval_rows",
         "keep_best",
         "start_from",
+        "revision",
         "auto_resumes",
         "resume_pause_s",
         "hang_after",

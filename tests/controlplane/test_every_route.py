@@ -41,6 +41,7 @@ from tests.controlplane.route_rules import (
     READ,
     RULES,
     SELF,
+    TOKEN_ADMIN,
     TOKEN_OPERATE,
     TOKEN_READ,
 )
@@ -53,7 +54,7 @@ pytestmark = pytest.mark.django_db
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
-BY_TOKEN = (HOST, TOKEN_READ, TOKEN_OPERATE)
+BY_TOKEN = (HOST, TOKEN_READ, TOKEN_OPERATE, TOKEN_ADMIN)
 
 
 def routes(resolver: Any = None, before: str = "") -> Iterator[tuple[str, str]]:
@@ -278,19 +279,32 @@ def verbs() -> dict[str, str]:
 
 def answers_to(program: Program, names: list[str], address: Any) -> dict[str, Any]:
     sent, body = verbs(), {"content_type": "application/json"}
-    return {name: program.client.generic(sent.get(name, "GET"), address(name), **body) for name in names}
+    return {name: closed(program.client.generic(sent.get(name, "GET"), address(name), **body)) for name in names}
 
 
 def test_a_token_that_may_read_reads_everything(address: Any) -> None:
     answers = answers_to(Program(ApiScope.READ), of(TOKEN_READ), address)
     # The version of this test has no file.
-    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == {"v1_rows": 409}
+    no_file = {"v1_rows": 409, "v1_version_export": 409, "v1_run_dry_run": 409}
+    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == no_file
 
 
 def test_a_token_that_may_only_read_changes_nothing_whoever_it_belongs_to(address: Any) -> None:
     for role in Role:
-        answers = answers_to(Program(ApiScope.READ, user=make_user(role)), of(TOKEN_OPERATE), address)
+        program = Program(ApiScope.READ, user=make_user(role))
+        answers = answers_to(program, of(TOKEN_OPERATE, TOKEN_ADMIN), address)
         assert {a.status_code for a in answers.values()} == {403}
+
+
+def test_a_token_that_may_operate_does_not_administer_even_an_admins(address: Any) -> None:
+    for role in (Role.OPERATOR, Role.ADMIN):
+        answers = answers_to(Program(ApiScope.OPERATE, user=make_user(role)), of(TOKEN_ADMIN), address)
+        assert {a.status_code for a in answers.values()} == {403}
+
+
+def test_a_token_that_may_administer_is_let_in_everywhere(address: Any) -> None:
+    answers = answers_to(Program(ApiScope.ADMIN), of(TOKEN_READ, TOKEN_OPERATE, TOKEN_ADMIN), address)
+    assert {name: a.status_code for name, a in answers.items() if a.status_code in (401, 403, 405, 500)} == {}
 
 
 def test_a_token_loses_what_its_users_role_loses(address: Any) -> None:
