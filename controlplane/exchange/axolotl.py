@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.exchange import reporting, trl
+from controlplane.exchange import reporting, sampling, trl
 from controlplane.exchange.keys import UNSET, Format, Leave, Rule, Take, flag, names, number, same, text, typed, whole
 from controlplane.exchange.reading import Kind, Reading, Verdict, WrongValue
 from workers.contract import Rollout
@@ -125,6 +125,7 @@ TABLE: dict[str, Rule] = {
     "wandb_project": Take("_wandb_project", text),
     "wandb_name": Take("sinks.name", text),
     "trust_remote_code": trl.TABLE["trust_remote_code"],
+    **sampling.TABLE,
 }
 
 
@@ -149,6 +150,7 @@ def _wandb(reading: Reading) -> None:
 def finish(reading: Reading) -> None:
     _wandb(reading)
     reporting.finish(reading)
+    sampling.finish(reading)
     _engine(reading)
     _adapter(reading)
     for helping, implementation in {"_flash": "flash_attention_2", "_sdpa": "sdpa"}.items():
@@ -204,4 +206,4 @@ def _total(reading: Reading) -> None:
         reading.note(Verdict.CONTRADICTION, "batch_size", text)
 
 
-FORMAT = Format(Kind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}), otherwise, finish)
+FORMAT = Format(Kind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}) | sampling.SECTIONS, otherwise, finish)

@@ -8,14 +8,14 @@ reward. Both are off by default, and a run without them trains exactly as TRL do
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workers.contract.problem import Problem
 
 if TYPE_CHECKING:
-    from workers.contract.spec import RunSpec
+    from workers.contract.spec import RewardSpec
 
 MOST_ROUNDS = 20
 SHARE_REPLACED, EXTRA_TOKENS = "prompts/share_replaced", "prompts/extra_tokens"
@@ -44,24 +44,22 @@ class PromptsSpec:
         return self.extra_rounds > 0 or self.by_difficulty
 
 
-def problems(run: RunSpec) -> Iterator[Problem]:
-    """Why the run's prompts can't be chosen so. Fields are those of the New run page."""
-    prompts = run.prompts
+def problems(prompts: PromptsSpec, rewards: Sequence[RewardSpec], *, episodes: bool) -> Iterator[Problem]:
+    """Why a run's prompts can't be chosen so. `rewards`: those that are trained on. Fields are the New run page's."""
     if not 0 <= prompts.extra_rounds <= MOST_ROUNDS:
-        sentence = f"{prompts.extra_rounds} extra rounds of generation for dynamic sampling."
-        yield Problem("extra_rounds", sentence, f"Choose 0 to {MOST_ROUNDS}; 0 turns it off.")
+        sentence = f"{prompts.extra_rounds} extra rounds of generation are asked for."
+        yield Problem("extra_rounds", sentence, f"Choose 0 to {MOST_ROUNDS}; 0 turns dynamic sampling off.")
     if not 0 < prompts.least_weight <= 1:
         sentence = f"{prompts.least_weight:g} is not a possible least weight."
         yield Problem("least_weight", sentence, "It must be above 0 and at most 1.")
     if not prompts.on:
         return
-    names = [reward.name for reward in run.rewards]
+    names = [reward.name for reward in rewards]
     if prompts.spread_in and prompts.spread_in not in names:
-        sentence = f"The spread of {prompts.spread_in} is to count, and the run is not trained on such a component."
+        sentence = f"The spread of {prompts.spread_in} is to count, and no component that is trained on has that name."
         yield Problem("spread_in", sentence, f"Use one of: {', '.join(names)}; or leave it empty.")
-    if run.episodes is not None:
-        sentence = "Prompts can't be replaced or weighted in a run with an environment or tools."
-        yield Problem("extra_rounds", sentence, "Turn dynamic sampling and weights by difficulty off.")
-    if any(reward.per_turn for reward in run.rewards):
-        sentence = "Prompts can't be replaced or weighted where a reward scores each turn."
-        yield Problem("extra_rounds", sentence, "Turn dynamic sampling and weights by difficulty off.")
+    unable = "a run with an environment or tools" if episodes else "a run whose rewards score each turn"
+    if episodes or any(reward.per_turn for reward in rewards):
+        field = "extra_rounds" if prompts.extra_rounds else "by_difficulty"
+        sentence = f"Prompts can't be replaced or weighted in {unable}."
+        yield Problem(field, sentence, "Turn dynamic sampling and weights by difficulty off.")

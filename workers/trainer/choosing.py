@@ -80,6 +80,7 @@ class ChoosingTrainer(WatchedTrainer):
         )
         self._inputs: list[dict[str, Any]] | None = None
         self._decided: torch.Tensor | None = None
+        self._left_out: list[Sample] = []
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         if not self.model.training:
@@ -89,9 +90,11 @@ class ChoosingTrainer(WatchedTrainer):
             inputs = self._own_part(self._history.draw(count, weighted=True))
         self._inputs = list(inputs)  # replaced groups are put into this very list
         try:
-            return super()._generate_and_score_completions(self._inputs)
+            output = super()._generate_and_score_completions(self._inputs)
         finally:
             self._inputs = self._decided = None
+        self._samples.write(self._left_out, group=self.num_generations, step=self.state.global_step + 1, mode=REPLACED)
+        return output
 
     def _generate(self, prompts: Any) -> Any:
         generated = super()._generate(prompts)
@@ -132,7 +135,7 @@ class ChoosingTrainer(WatchedTrainer):
             self._history.note(row, of_group)
         dead = [place for place, spread in enumerate(spreads) if not spread]
         chosen, left_out, rounds = self._fresh(dead, rows)
-        self._tell_left_out(dealt, rewards, chosen, left_out)
+        self._left_out = self._samples_of(dealt, rewards, chosen, left_out)
         self._put(dealt, rewards, chosen)
         self._decided = rewards
         self._add_up_times()
@@ -242,10 +245,10 @@ class ChoosingTrainer(WatchedTrainer):
 
     # --- what is told -----------------------------------------------------------------------------------------
 
-    def _tell_left_out(
+    def _samples_of(
         self, dealt: Dealt, rewards: torch.Tensor, chosen: Mapping[int, Fresh], left_out: Sequence[Fresh]
-    ) -> None:
-        """Write the groups that nothing is trained on: those whose places others take, and fresh ones beyond need."""
+    ) -> list[Sample]:
+        """The groups that nothing is trained on: those whose places others take, and fresh ones beyond need."""
         replaced = self._of_all_ranks(
             [
                 self._sample(
@@ -260,9 +263,7 @@ class ChoosingTrainer(WatchedTrainer):
             for group in left_out
             for member, of_member in zip(group.members, group.rewards, strict=True)
         ]
-        self._samples.write(
-            [*replaced, *fresh], group=self.num_generations, step=self.state.global_step + 1, mode=REPLACED
-        )
+        return [*replaced, *fresh]
 
     def _sample(self, row: int, member: Member, rewards: torch.Tensor) -> Sample:
         return self._as_sample(row, member.completion, member.ids, rewards.tolist(), 0.0)
