@@ -28,7 +28,7 @@ def test_nothing_is_wrong_with_both_or_with_neither() -> None:
         (words(PromptsSpec(extra_rounds=1, spread_in="acuracy")), "Use one of: accuracy, format"),
         (
             words(BOTH, episodes=True),
-            "extra_rounds: Prompts can't be replaced or weighted in a run with an environment",
+            "extra_rounds: Prompts can't be replaced or weighted in a run with an env",
         ),
         (words(PromptsSpec(by_difficulty=True), episodes=True), "by_difficulty: "),
         (words(BOTH, (*REWARDS, RewardSpec("turns", "think_tags", per_turn=True))), "score each turn"),
