@@ -13,11 +13,11 @@ def of(spec: RunSpec) -> Iterator[Chart]:
         yield from _replaced(spec)
     if spec.prompts.by_difficulty:
         weights = (
-            ChartLine(prompts.WEIGHT_HIGH, "90th percentile", "c5"),
+            ChartLine(prompts.WEIGHT_HIGH, "high", "c5"),
             ChartLine(prompts.WEIGHT_MEDIAN, "median", "c1"),
-            ChartLine(prompts.WEIGHT_LOW, "10th percentile", "c2"),
+            ChartLine(prompts.WEIGHT_LOW, "low", "c2"),
         )
-        hint = "How often prompts are drawn, beside 1 for the one that teaches most; never-seen ones count as such"
+        hint = "How often prompts are drawn, beside 1 for the one that teaches most: 90th, 50th and 10th percentile"
         yield Chart("prompt-weights", "Weights of the prompts", weights, zero=True, help=hint)
     seen = (ChartLine(prompts.SEEN, "seen", "c3"),)
     yield Chart("prompts-seen", "Prompts seen", seen, format="percent", zero=True, help="Of the training prompts")

@@ -15,7 +15,7 @@ PROMPT_FIELDS = ("extra_rounds", "spread_in", "by_difficulty", "least_weight")
 
 class PromptFields(forms.Form):
     extra_rounds = forms.IntegerField(
-        label="Dynamic sampling, extra rounds",
+        label="Dynamic sampling rounds",
         required=False,
         min_value=0,
         max_value=MOST_ROUNDS,
@@ -42,7 +42,7 @@ class PromptFields(forms.Form):
         min_value=0.001,
         max_value=1,
         initial=PromptsSpec().least_weight,
-        help_text="How often a prompt that teaches nothing still comes, beside one that teaches most: 0.1 is a tenth.",
+        help_text="How often a prompt that teaches nothing still comes, beside one that teaches most: 0.05 is 1 in 20.",
     )
 
     @property

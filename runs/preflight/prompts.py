@@ -15,7 +15,7 @@ MOST_SHARE = 4
 
 def check(draft: Draft) -> Iterator[Finding]:
     chosen = draft.prompts
-    unusable = list(prompts.problems(chosen, draft.rewards or (), episodes=draft.episodes is not None))
+    unusable = list(prompts.problems(chosen, draft.rewards or (), draft.episodes))
     for problem in unusable:
         if problem.field == "spread_in":
             if draft.rewards is not None:

@@ -10,10 +10,12 @@ import pytest
 
 from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
-from tests.trainer.conftest import Train
+from tests.trainer import test_episodes as episodes
+from tests.trainer.conftest import Start, Train
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import sampling
 from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
+from workers.contract.episodes import TURNS_MEAN
 from workers.contract.prompts import EXTRA_ROUNDS, REPLACED, SHARE_REPLACED, WITHOUT_SPREAD, PromptsSpec
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -130,6 +132,24 @@ def test_fresh_prompts_come_from_the_same_server(
     logged = builders.logs(folder)
     assert any(of[SHARE_REPLACED] for of in logged.values())
     assert all(of["sampling/sampling_logp_difference/max"] < 1e-4 for of in logged.values())
+
+
+def test_episodes_are_replaced_with_their_turns(calling_model: Path, tmp_path: Path, start: Start) -> None:
+    rows = [{**row, "answer": possible["answer"]} for row, possible in zip(episodes.chats(), dataset(7), strict=True)]
+    run, grpo = {"prompts": PromptsSpec(extra_rounds=6)}, {"temperature": 1.5}
+    folder = episodes.attempt(tmp_path / "a", calling_model, run=run, dataset=rows, rewards=OVERLAP, grpo=grpo)
+    episodes.played(start, folder)
+    logged, trained, replaced = builders.logs(folder), groups(folder, "train"), groups(folder, REPLACED)
+    assert sum(of[SHARE_REPLACED] for of in logged.values()) > 0
+    for group in (*trained, *replaced):
+        assert all(one["turns"] for one in group["completions"])
+    for step, of in logged.items():
+        turns = [count(one) for group in trained if group["step"] == step for one in group["completions"]]
+        assert of[TURNS_MEAN] == pytest.approx(sum(turns) / len(turns))
+
+
+def count(completion: dict[str, Any]) -> int:
+    return sum(turn["role"] == "assistant" for turn in completion["turns"])
 
 
 def served(server: RunningVllm) -> dict[str, Any]:

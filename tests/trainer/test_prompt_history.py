@@ -38,7 +38,7 @@ def test_weights_follow_the_variance_of_a_prompts_rewards() -> None:
 def test_a_prompt_that_was_dead_once_is_not_given_up() -> None:
     made = history()
     made.note(3, [0.0] * 8)
-    assert made.weights().tolist() == [pytest.approx(0.55), 1.0, 1.0, 1.0]
+    assert made.weights().tolist() == [pytest.approx(0.235), 1.0, 1.0, 1.0]
 
 
 def test_prompts_are_drawn_in_proportion_to_their_weights() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from workers.contract.problem import Problem
 
 if TYPE_CHECKING:
+    from workers.contract.episodes import EpisodeSpec
     from workers.contract.spec import RewardSpec
 
 MOST_ROUNDS = 20
@@ -36,7 +37,7 @@ class PromptsSpec:
     """The reward component whose spread counts; "": the total reward."""
     by_difficulty: bool = False
     """Prompts are drawn by what they have taught so far, rather than in epochs."""
-    least_weight: float = 0.1
+    least_weight: float = 0.05
     """Of a prompt that has taught nothing, beside 1 for the one that teaches most: it is tried again now and then."""
 
     @property
@@ -44,7 +45,7 @@ class PromptsSpec:
         return self.extra_rounds > 0 or self.by_difficulty
 
 
-def problems(prompts: PromptsSpec, rewards: Sequence[RewardSpec], *, episodes: bool) -> Iterator[Problem]:
+def problems(prompts: PromptsSpec, rewards: Sequence[RewardSpec], episodes: EpisodeSpec | None) -> Iterator[Problem]:
     """Why a run's prompts can't be chosen so. `rewards`: those that are trained on. Fields are the New run page's."""
     if not 0 <= prompts.extra_rounds <= MOST_ROUNDS:
         sentence = f"{prompts.extra_rounds} extra rounds of generation are asked for."
@@ -58,8 +59,11 @@ def problems(prompts: PromptsSpec, rewards: Sequence[RewardSpec], *, episodes: b
     if prompts.spread_in and prompts.spread_in not in names:
         sentence = f"The spread of {prompts.spread_in} is to count, and no component that is trained on has that name."
         yield Problem("spread_in", sentence, f"Use one of: {', '.join(names)}; or leave it empty.")
-    unable = "a run with an environment or tools" if episodes else "a run whose rewards score each turn"
-    if episodes or any(reward.per_turn for reward in rewards):
+    unable = [
+        *(["where a reward scores each turn"] if any(reward.per_turn for reward in rewards) else []),
+        *(["where programs drive the episodes"] if episodes and episodes.gateway else []),
+    ]
+    for where in unable:
         field = "extra_rounds" if prompts.extra_rounds else "by_difficulty"
-        sentence = f"Prompts can't be replaced or weighted in {unable}."
+        sentence = f"Prompts can't be replaced or weighted {where}."
         yield Problem(field, sentence, "Turn dynamic sampling and weights by difficulty off.")

@@ -17,6 +17,8 @@ import torch
 from workers.contract import prompts as metric
 from workers.contract.prompts import REPLACED, PromptsSpec
 from workers.rewards.advantages import advantages
+from workers.trainer.episodes.episode import Episode
+from workers.trainer.episodes.rollout import Rollouts
 from workers.trainer.prompts import PromptHistory
 from workers.trainer.samples import Sample
 from workers.trainer.trainer import WatchedTrainer
@@ -29,6 +31,8 @@ LENGTHS = tuple(
     )
 )
 """What TRL logs of each generation."""
+MISSED = 0.5
+"""Groups without spread that may be expected to be left after the last round."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,9 @@ class Member:
     ids: list[int]
     logprobs: list[Any] | None
     completion: Any
+    own: list[int] | None = None
+    """Which tokens the model wrote; None: all."""
+    episode: Episode | None = None
 
 
 @dataclass(frozen=True)
@@ -97,32 +104,37 @@ class ChoosingTrainer(WatchedTrainer):
         return output
 
     def _generate(self, prompts: Any) -> Any:
-        generated = super()._generate(prompts)
         if self._inputs is None:
-            return generated
-        prompt_ids, ids, mask, completions, logprobs, *others = generated
-        told = [None] * len(ids) if logprobs is None else logprobs
-        members = [Member(*each) for each in zip(prompt_ids, ids, told, completions, strict=True)]
-        self._choose(Dealt(self._inputs, prompts, members))
-        return (
-            [member.prompt_ids for member in members],
-            [member.ids for member in members],
-            mask,
-            [member.completion for member in members],
-            None if logprobs is None else [member.logprobs for member in members],
-            *others,
-        )
+            return super()._generate(prompts)
+        logged = self._logged()
+        members, others = self._members(prompts)
+        self._choose(Dealt(self._inputs, prompts, members), logged)
+        told = None if any(member.logprobs is None for member in members) else [one.logprobs for one in members]
+        own = None if any(member.own is None for member in members) else [one.own for one in members]
+        ids, completions = [member.ids for member in members], [member.completion for member in members]
+        return [member.prompt_ids for member in members], ids, own, completions, told, *others
+
+    def _members(self, prompts: Any) -> tuple[list[Member], list[Any]]:
+        """What TRL's generation gives: of each completion, and of all together."""
+        prompt_ids, ids, own, completions, logprobs, *others = super()._generate(prompts)
+        nothing = [None] * len(ids)
+        episodes = nothing if self._episodes is None else self._episodes.episodes
+        columns = (prompt_ids, ids, logprobs or nothing, completions, own or nothing, episodes)
+        return [Member(*each) for each in zip(*columns, strict=True)], others
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         if self._decided is None:
             return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if self._episodes is not None:
+            completions = [episode.messages for episode in self._episodes.episodes]
         self._scored = completions, completion_ids_list, self._decided
         return self._decided
 
     # --- dynamic sampling -------------------------------------------------------------------------------------
 
-    def _choose(self, dealt: Dealt) -> None:
-        """Score the batch, and put fresh groups in the place of those without spread."""
+    def _choose(self, dealt: Dealt, logged: Mapping[str, int]) -> None:
+        """Score the batch, and put fresh groups in the place of those without spread. `logged`: before its
+        generation."""
         rewards = super()._calculate_rewards(
             dealt.inputs,
             dealt.prompts,
@@ -139,6 +151,8 @@ class ChoosingTrainer(WatchedTrainer):
         self._put(dealt, rewards, chosen)
         self._decided = rewards
         self._add_up_times()
+        if rounds:
+            self._restate(logged, dealt.members)
         live = {row for row, spread in zip(rows, spreads, strict=True) if spread}
         self._log(
             {
@@ -158,8 +172,8 @@ class ChoosingTrainer(WatchedTrainer):
                 dealt.put(at, chosen[number].example, chosen[number].members[member])
         for number, fresh in chosen.items():
             rewards[number * self.num_generations :][: self.num_generations] = fresh.rewards
-        if chosen:
-            self._restate_lengths([member.ids for member in dealt.members])
+        if isinstance(self._episodes, Rollouts):
+            self._episodes.episodes = [member.episode for member in dealt.members if member.episode is not None]
 
     def _places(self, dealt: Dealt) -> Iterator[tuple[int, int, int]]:
         """(place in this rank's part, number of its group among all ranks', its place in the group)"""
@@ -175,7 +189,7 @@ class ChoosingTrainer(WatchedTrainer):
         left_out: list[Fresh] = []
         for done in range(self._choice.extra_rounds):
             still = [place for place in dead if place not in chosen]
-            count = self._round(len(still), live / seen, len(rows))
+            count = self._round(len(still), live / seen, len(rows), self._choice.extra_rounds - done)
             places = self._history.draw(count, without=tried, weighted=self._choice.by_difficulty) if still else []
             places = places[: len(places) // self._unit * self._unit]
             if not places:
@@ -194,24 +208,28 @@ class ChoosingTrainer(WatchedTrainer):
         ranks = int(self.accelerator.num_processes)
         return ranks // math.gcd(int(self.num_generations), ranks)
 
-    def _round(self, wanted: int, live: float, most: int) -> int:
-        """The number of groups to generate for `wanted` with spread, if the share `live` of them has some: at most a
-        batch, which the memory is known to hold."""
-        needed = most if not live else math.ceil(wanted / live)
+    def _round(self, wanted: int, live: float, most: int, rounds: int) -> int:
+        """The number of groups to generate for `wanted` with spread, if the share `live` of them has some: no more than
+        are wanted, so that none is left over, unless the rounds that are left would hardly suffice. At most a batch,
+        which the memory is known to hold."""
+        needed = wanted
+        if wanted * (1 - live) ** rounds > MISSED:
+            needed = math.ceil(wanted / live) if live else most
         return min(math.ceil(needed / self._unit) * self._unit, most)
 
     def _generate_fresh(self, places: Sequence[int]) -> list[Fresh]:
         own = self._own_part(places)
         prompts = [example["prompt"] for example in own]
-        before = {name: list(self._metrics["train"][name]) for name in LENGTHS}
-        prompt_ids, ids, _, completions, logprobs, *_ = super()._generate(prompts)
-        self._metrics["train"].update(before)  # TRL's lengths are those of the batch
-        rewards = super()._calculate_rewards(own, prompts, completions, ids)
-        told = logprobs if logprobs is not None else [None] * len(own)
-        members = self._of_all_ranks([Member(*each) for each in zip(prompt_ids, ids, told, completions, strict=True)])
+        if isinstance(self._episodes, Rollouts):
+            self._episodes.note([example["row"] for example in own], step=self.state.global_step)
+        made, _ = self._members(prompts)
+        rewards = super()._calculate_rewards(
+            own, prompts, [member.completion for member in made], [member.ids for member in made]
+        )
+        members = self._of_all_ranks(made)
         group = self.num_generations
         spreads, scores = self._spreads(rewards)
-        made = [
+        groups = [
             Fresh(
                 self.train_dataset[place],
                 members[number * group : (number + 1) * group],
@@ -221,9 +239,9 @@ class ChoosingTrainer(WatchedTrainer):
             )
             for number, place in enumerate(places)
         ]
-        for one in made:
+        for one in groups:
             self._history.note(one.example["row"], one.scores)
-        return made
+        return groups
 
     def _own_part(self, places: Sequence[int]) -> list[dict[str, Any]]:
         """This rank's inputs of a batch of these prompts, as TRL's sampler deals them."""
@@ -266,23 +284,32 @@ class ChoosingTrainer(WatchedTrainer):
         return [*replaced, *fresh]
 
     def _sample(self, row: int, member: Member, rewards: torch.Tensor) -> Sample:
-        return self._as_sample(row, member.completion, member.ids, rewards.tolist(), 0.0)
+        completion = member.episode.messages if member.episode else member.completion
+        return self._as_sample(row, completion, member.ids, rewards.tolist(), 0.0, member.episode)
 
     def _log(self, figures: dict[str, float]) -> None:
         for name, value in figures.items():
             self._metrics["train"][name].append(value)
 
-    def _restate_lengths(self, ids: Sequence[Sequence[int]]) -> None:
-        """Of the batch that is trained on, in place of the one that was dealt."""
+    def _logged(self) -> dict[str, int]:
+        return {name: len(values) for name, values in self._metrics["train"].items()}
+
+    def _restate(self, logged: Mapping[str, int], members: Sequence[Member]) -> None:
+        """The figures of the generation, of the batch that is trained on in place of all that was generated."""
+        metrics = self._metrics["train"]
+        for name in metrics.keys() - {"num_tokens"}:  # a running total
+            del metrics[name][logged.get(name, 0) :]
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        told = self._of_all_ranks([(len(one), one[-1] not in ends) for one in ids])
+        lengths_of = [(len(one.ids) if one.own is None else sum(one.own), one.ids[-1] not in ends) for one in members]
+        told = self._of_all_ranks(lengths_of)
         lengths, ended = [length for length, _ in told], [length for length, cut in told if not cut] or [0]
         figures = (
             *(sum(lengths) / len(lengths), min(lengths), max(lengths), sum(cut for _, cut in told) / len(told)),
             *(sum(ended) / len(ended), min(ended), max(ended)),
         )
-        for name, value in zip(LENGTHS, figures, strict=True):
-            self._metrics["train"][name][-1] = float(value)
+        self._log(dict(zip(LENGTHS, map(float, figures), strict=True)))
+        if self._episodes is not None:
+            self._metrics_of_episodes()
 
     def _add_up_times(self) -> None:
         """A reward's time is that of all rounds; TRL would take the mean."""

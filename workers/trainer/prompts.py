@@ -16,6 +16,8 @@ FILE = "prompt_history.json"
 """In each checkpoint."""
 KEPT = 0.5
 """The share of its history that a prompt keeps at each visit: an older policy's groups soon stop counting."""
+ASSUMED = 0.15
+"""The share that is left at each visit of the assumption that a prompt teaches most."""
 
 
 class PromptHistory:
@@ -64,12 +66,12 @@ class PromptHistory:
 
     def weights(self) -> NDArray[np.float64]:
         """Of each prompt, from the least weight to 1."""
-        assumed = KEPT**self._visits
-        known = 1 - assumed
+        assumed = ASSUMED**self._visits
+        known = 1 - KEPT**self._visits
         variance = np.divide(self._variance, known, out=np.zeros_like(known), where=known > 0)
         largest = variance.max(initial=0.0)
         taught = variance / largest if largest > 0 else np.zeros_like(variance)
-        weights: NDArray[np.float64] = self._least + (1 - self._least) * (assumed + known * taught)
+        weights: NDArray[np.float64] = self._least + (1 - self._least) * (assumed + (1 - assumed) * taught)
         return weights
 
     def metrics(self, *, weighted: bool) -> dict[str, float]:

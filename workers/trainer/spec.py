@@ -83,7 +83,7 @@ def read(folder: Path) -> AttemptSpec:
     for model in models_of(spec.run):
         _check_model(model.path)
     _check_rewards(spec)
-    for unusable in prompts.problems(spec.run.prompts, spec.run.rewards, episodes=spec.run.episodes is not None):
+    for unusable in prompts.problems(spec.run.prompts, spec.run.rewards, spec.run.episodes):
         raise SpecError(str(unusable))
     if wrong := combinations.problem(spec):
         raise SpecError(wrong)
