@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.exchange import reporting, trl
+from controlplane.exchange import reporting, sampling, trl
 from controlplane.exchange.keys import UNSET, Format, Leave, Rule, Take, flag, names, number, same, text, typed, whole
 from controlplane.exchange.reading import Kind, Reading, Verdict, WrongValue
 from workers.contract import Rollout
@@ -120,6 +120,7 @@ TABLE: dict[str, Rule] = {
     ),
     **reporting.KEYS,
     "trust_remote_code": trl.TABLE["trust_remote_code"],
+    **sampling.TABLE,
 }
 
 
@@ -135,6 +136,7 @@ def otherwise(key: str, fields: Mapping[str, str]) -> Rule | None:
 
 def finish(reading: Reading) -> None:
     reporting.finish(reading)
+    sampling.finish(reading)
     _engine(reading)
     _adapter(reading)
     for helping, implementation in {"_flash": "flash_attention_2", "_sdpa": "sdpa"}.items():
@@ -190,4 +192,4 @@ def _total(reading: Reading) -> None:
         reading.note(Verdict.CONTRADICTION, "batch_size", text)
 
 
-FORMAT = Format(Kind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}), otherwise, finish)
+FORMAT = Format(Kind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}) | sampling.SECTIONS, otherwise, finish)

@@ -139,7 +139,7 @@ def completions(
     request: HttpRequest,
     run_id: str,
     step: Annotated[int, Field(ge=0, le=2**31)] | None = None,
-    mode: Literal["", "train", "eval"] = "",
+    mode: Literal["", "train", "eval", "replaced"] = "",
     cursor: Cursor = "",
     limit: Annotated[int, Field(10, ge=1, le=50)] = 10,
 ) -> Any:

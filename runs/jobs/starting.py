@@ -16,6 +16,7 @@ from runs.spec import spec_of
 from runs.states import ACTIVE
 from workers.contract import ContractError, HangSpec, HardwareSpec, LimitsSpec, ModelSpec, RecoverySpec, to_dict
 from workers.contract.jobs import KINDS
+from workers.contract.prompts import PromptsSpec
 
 ON_THE_CPU = HardwareSpec("", cpu_slots=1)
 """Most jobs read and write files, and need no GPU."""
@@ -50,6 +51,7 @@ def start(
         hang=HangSpec(),
         limits=LimitsSpec(),
         sinks=(),
+        prompts=PromptsSpec(),
         keep_best="",
     )
     if not checkpoint.is_adapter:

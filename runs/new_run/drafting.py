@@ -78,6 +78,7 @@ def draft_of(
         eval_rewards=eval_rewards,
         keep_best=request.keep_best,
         limits=request.limits,
+        prompts=request.prompts,
         sinks=request.sinks,
         priority=request.priority,
         owner=owner,

@@ -22,6 +22,7 @@ from runs.models import Priority
 from runs.new_run import advanced_fields, starting
 from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
+from runs.new_run.prompt_fields import PROMPT_FIELDS, PromptFields
 from runs.new_run.recovery_fields import RECOVERY_FIELDS, RecoveryFields
 from runs.new_run.sink_fields import SINK_FIELDS, SinkFields
 from runs.new_run.starting import StartChoices
@@ -61,7 +62,7 @@ def model_name(text: str) -> str:
     return model
 
 
-class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.Form):
+class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkFields, forms.Form):
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     name = forms.CharField(
         label="Name of the run",
@@ -298,6 +299,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
             start_from=str(self.row("start_from") or ""),
             limits=self.limits,
             hang=self.hang,
+            prompts=self.prompts,
             sinks=self.sinks,
             priority=self.queue_priority,
             environment_version=self.row("environment"),
@@ -360,6 +362,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
     def folds(self) -> list[dict[str, Any]]:
         """The folds of the Training card: title, fields, and whether to open them because of errors or a fix."""
         extra: dict[FieldSection, tuple[str, ...]] = {
+            FieldSection.PROMPTS: PROMPT_FIELDS,
             FieldSection.PRECISION: ("precision", "attn_implementation"),
             FieldSection.EVALUATION: ("eval_reward_version",),
             FieldSection.LORA: ("use_lora", *LORA_FIELDS),

@@ -22,9 +22,11 @@ from runs.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
 from runs.new_run.importing_environment import FIELDS as EPISODES
 from runs.new_run.importing_environment import differing_limits, left_out, named, needs
 from runs.new_run.limit_fields import LIMIT_FIELDS
+from runs.new_run.prompt_fields import PROMPT_FIELDS, of_spec
 from runs.new_run.sink_fields import KINDS, SECRETS, SINK_FIELDS
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING
 from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
+from workers.contract.prompts import PromptsSpec
 
 FORM_FIELDS = {
     "model.path": "model",
@@ -41,6 +43,7 @@ FORM_FIELDS = {
     "recovery.pause_s": "resume_pause_s",
     "hang.after": "hang_after",
     "hang.stop": "hang_stop",
+    **{f"prompts.{name}": name for name in PROMPT_FIELDS},
     "limits.hours": "limit_hours",
     "limits.tokens": "limit_tokens",
     "limits.money": "limit_money",
@@ -179,6 +182,7 @@ def _left_to_trl(imported: Imported) -> None:
         "hang_stop": "",
         **dict.fromkeys((*LIMIT_FIELDS, *SINK_FIELDS), ""),
     }
+    imported.values |= {name: sent(value) if value else "" for name, value in of_spec(PromptsSpec()).items()}
     imported.values |= {name: sent(value) for name, value in left_out().items()}
 
 

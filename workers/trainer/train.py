@@ -14,6 +14,7 @@ from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
 from workers.trainer.activity import Activity
 from workers.trainer.callbacks import MetricsWriter, StopCallback
+from workers.trainer.choosing import ChoosingTrainer
 from workers.trainer.environment import local_rank, rank
 from workers.trainer.episodes import setup
 from workers.trainer.episodes.crediting import TurnCredit
@@ -128,8 +129,11 @@ def _trainer(
         weights=outcome_weights(run.rewards),
         writes=rank() == 0,
     )
+    trainer_class = ChoosingTrainer if run.prompts.on else WatchedTrainer
+    choice = {"prompts": run.prompts} if run.prompts.on else {}
     try:
-        return WatchedTrainer(
+        return trainer_class(
+            **choice,
             samples=samples,
             failures=failures,
             activity=activity,
