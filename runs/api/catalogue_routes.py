@@ -126,7 +126,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     one, user = dataset_queries.version_for(request, dataset_id, number), person(request)
     if one.status != DatasetVersion.NEEDS_MAPPING:
         raise Problem(409, f"{one} doesn't wait for a mapping: it is {one.status}.", where="version")
-    first = MappingForm(one, user=user)
+    first = MappingForm(one, initial=MappingForm.initial_of(one), user=user)
     if unknown := set(payload.values) - set(first.fields):
         fix = f"Use: {', '.join(first.fields)}."
         raise Problem(422, f"A mapping has no field {min(unknown)[:80]}.", where="values", fix=fix)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,9 @@ class Person:
         done = subprocess.run(command, env=self.environment, cwd=ROOT, input=typed, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+
+Client = Callable[[Person, str], Awaitable[str]]
 
 
 async def by_curl(person: Person, spec_of: str) -> str:

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.fakes.fake_gpus import Gpus
 from tests.faults import invariants
 from tests.faults.harness import CPU, FAKES, LAUNCH, PREPARE, SCALED, ARun, Product
 from tests.namespaces import network
-from tests.namespaces.clients import Person, by_curl, by_grpoctl, by_mcp
+from tests.namespaces.clients import Client, Person, by_curl, by_grpoctl, by_mcp
 from tests.postgres import Postgres
 from tests.postgres import missing as no_postgres
 from tests.stack import ROOT, Stack, command_of
@@ -29,6 +30,8 @@ from tests.workers.host.test_second_host import CODE, SEEN
 
 pytestmark = pytest.mark.processes
 
+CUT_OFF_S = float(os.environ.get("CUT_OFF_S", "0"))
+"""How long a host stays cut off beyond what it takes to notice: `CUT_OFF_S=60` for a minute."""
 REVOKE = """
 from controlplane.accounts.models import User
 from controlplane.hardware.models import Host
@@ -47,7 +50,6 @@ from controlplane.hardware.models import Host
 seen = Host.objects.get(name=host).inventory
 result = seen.get("trainer") == "ready" and any(model.endswith("/tiny") for model in seen["models"])
 """
-Client = Callable[[Person, str], Awaitable[str]]
 
 
 @dataclass
@@ -183,8 +185,10 @@ def _control_plane(folder: Path, postgres: Postgres, fleet: Fleet) -> Stack:
 def test_a_host_that_is_cut_off_trains_on_and_reports_afterwards(site: Site) -> None:
     cut, other = site.launch("one"), site.launch("two")
     site.net.cut("one")
+    since = time.monotonic()
     cut.until(lambda seen: seen["out_of_reach"])
     assert cut.look()["status"] == "running"
+    site.product.until(lambda: time.monotonic() > since + CUT_OFF_S, "never", limit_s=CUT_OFF_S + 60)
     other.open_gate("trainer")
     invariants.check(other, status="succeeded", reason="completed")
     cut.open_gate("trainer")  # it ends while nobody hears of it
