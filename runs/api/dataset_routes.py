@@ -134,7 +134,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     one, user = dataset_queries.version_for(request, dataset_id, number), person(request)
     if one.status != DatasetVersion.NEEDS_MAPPING:
         raise Problem(409, f"{one} doesn't wait for a mapping: it is {one.status}.", where="version")
-    first = MappingForm(one, user=user)
+    first = MappingForm(one, initial=MappingForm.initial_of(one), user=user)
     form = form_values.filled(first, lambda data: MappingForm(one, data, user=user), payload.values, where="values")
     fields = form.cleaned_data
     importing.ask_for_import(

@@ -93,6 +93,8 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
         reason = f"The supervisor speaks version {request.schema} of the contract, the control plane {SCHEMA}."
         ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
         return reason
+    if attempt.host.is_another_machine(request.boot_id, timezone.now()):
+        return f"Another machine announces itself as {attempt.host.name}."
     if attempt.stop_mode:
         # Nothing has been started, so there is nothing to stop or prove.
         ending.end(attempt, EndReason.CANCELLED, actor="claim", proved_free=True)

@@ -77,6 +77,12 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     if schema is not None and not _is_schema(schema):
         fix = "Send null, or the answer of workers.trainer.describe."
         return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
+    if announcements.is_another_machine(name, inventory, timezone.now()):
+        credentials.note_copy(credential)
+        fix = "Each machine joins with a code of its own. After a restart this one is let in within a minute."
+        return error_json(
+            409, f"Another machine announces itself as {name}, with the same token.", where="name", fix=fix
+        )
     if problem := _noted(credential, document):
         announcements.refuse(name)
         return error_json(426, problem, where="version", fix="Runs that are on the host go on.")

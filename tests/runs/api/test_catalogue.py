@@ -4,6 +4,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from controlplane.accounts.models import ApiScope, Role
+from controlplane.datasets import worker
 from controlplane.datasets.models import DatasetVersion
 from tests.controlplane.people import make_user
 from tests.runs.api.clients import Program
@@ -26,6 +27,18 @@ def test_a_file_becomes_a_dataset_and_a_second_one_of_its_name_does_not():
     assert program.get("datasets").json()["items"][0]["name"] == "sums"
     assert uploaded(program).status_code == 422
     assert DatasetVersion.objects.count() == 1
+
+
+def test_a_mapping_needs_to_say_no_more_than_the_page_does():
+    program = Program()
+    uploaded(program)
+    version = DatasetVersion.objects.get()
+    worker.work(version)
+    answer = program.post(f"datasets/{version.dataset_id}/1/mapping", {"values": {"prompt": "q", "answer": "a"}})
+    assert answer.status_code == 200, answer.json()
+    version.refresh_from_db()
+    worker.work(version)
+    assert program.get(f"datasets/{version.dataset_id}/1/rows").json()["items"][0]["answer"] == "2"
 
 
 def test_a_reward_config_is_made_from_yaml_and_read_as_yaml():
