@@ -55,6 +55,7 @@ app.conf.update(
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
         "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},
         "joining": {"task": "joining.tend", "schedule": Every(15.0), "options": {"expires": 15}},
+        "machines": {"task": "machines.tend", "schedule": Every(10.0), "options": {"expires": 10}},
         "alerts": {
             "task": "alerting.deliver",
             "schedule": Every(settings.TICK_S),
@@ -63,7 +64,7 @@ app.conf.update(
     },
 )
 app.autodiscover_tasks(
-    ["runs", "controlplane.datasets", "controlplane.references", "controlplane.joining", "runs.alerts"]
+    ["runs", "controlplane.datasets", "controlplane.references", "controlplane.joining", "runs.alerts", "runs.machines"]
 )
 
 

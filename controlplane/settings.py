@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "controlplane.hardware",
     "controlplane.joining",
     "runs.alerts",
+    "runs.machines",
     "runs.served",
     "runs",
 ]

@@ -26,6 +26,16 @@ def make(host_name: str, *, by: User | None, valid_for: timedelta = VALID_FOR) -
     return row, code
 
 
+def prolong(code_id: int, valid_for: timedelta = VALID_FOR) -> None:
+    """Let a code that nobody has used be good from now on for so long, even if it had expired."""
+    JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now() + valid_for)
+
+
+def withdraw(code_id: int) -> bool:
+    """Let nobody in with it any more. False: it has been used."""
+    return bool(JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now()))
+
+
 def find(code: str) -> JoinCode | None:
     return JoinCode.objects.select_related("created_by").filter(code_sha256=hashed(code)).first()
 

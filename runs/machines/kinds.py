@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runs.machines import slurm
 from runs.machines.provider import Kind
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in ()}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (slurm.KIND,)}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from workers.contract import EndReason
+
 
 class EngineError(Exception):
     """The engine refused, or can't be asked. The message says what it said, for people."""
@@ -27,7 +29,7 @@ class Shape:
     minutes: int
     """How long the machine may live."""
     idle_minutes: int
-    """The machine leaves after so long without a run: `workers.host.join --leave-after MINUTES`."""
+    """The machine leaves after so long without a run."""
     memory_gib: int = 0
     """Of main memory; 0: as the engine gives it."""
     gpu_kind: str = ""
@@ -39,6 +41,16 @@ class Shape:
     def cpu_slots(self) -> int:
         """What the machine offers as GRPO_CPU_SLOTS: by cores, as any host does."""
         return max(1, self.cpus // 2)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the host's program on the machine is told by its environment, besides what the engine adds."""
+        return {
+            "GRPO_CPU_SLOTS": str(self.cpu_slots),
+            "GRPO_LEAVE_AFTER_S": str(self.idle_minutes * 60),
+            "GRPO_AT_STOP": "save",
+            "GRPO_STOP_REASON": EndReason.HOST_PREEMPTED,
+        }
 
 
 class Phase(StrEnum):
@@ -109,6 +121,8 @@ class Kind:
     options: tuple[Option, ...]
     make: Callable[[str, Mapping[str, str]], Provider]
     """From the control plane's address as machines reach it, and the source's options."""
+    shares_runs: bool = False
+    """The machines of one source keep their runs in one folder, and so resume each other's."""
 
     def problems(self, options: Mapping[str, str]) -> dict[str, str]:
         """What is wrong with a source's options, by name."""
