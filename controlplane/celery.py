@@ -58,6 +58,7 @@ app.conf.update(
         "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},
         "artifacts": {"task": "artifacts.tend", "schedule": Every(30.0), "options": {"expires": 30}},
         "joining": {"task": "joining.tend", "schedule": Every(15.0), "options": {"expires": 15}},
+        "machines": {"task": "machines.tend", "schedule": Every(10.0), "options": {"expires": 10}},
         "alerts": {
             "task": "alerting.deliver",
             "schedule": Every(settings.TICK_S),
@@ -73,6 +74,7 @@ app.autodiscover_tasks(
         "controlplane.joining",
         "runs.alerts",
         "runs.artifacts",
+        "runs.machines",
     ]
 )
 

@@ -49,6 +49,7 @@ INSTALLED_APPS = [
     "controlplane.joining",
     "runs.alerts",
     "runs.artifacts",
+    "runs.machines",
     "runs.served",
     "runs",
 ]

@@ -14,7 +14,7 @@ from controlplane.hardware.prices import DEAREST, PriceForm
 from controlplane.hardware.queries import host_for, hosts_for, known_host_for
 from controlplane.joining import codes, credentials, host_redis
 from controlplane.joining.models import JoinCode
-from runs import queries
+from runs import queries, sentences
 from runs.api import form_values, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Id
@@ -208,7 +208,7 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
 
 @router.get("queue", auth=READ, response=Items, url_name="v1_queue", summary="List the queue, in its order")
 def queue(request: HttpRequest) -> Any:
-    waiting = queueing.waiting().select_related("run__owner")
+    waiting = queueing.waiting().select_related("run__owner", "machine", "waits_on__owner")
     return {"items": [_line(attempt, place) for place, attempt in enumerate(waiting, start=1)]}
 
 
@@ -256,7 +256,7 @@ def _line(attempt: Attempt, place: int) -> dict[str, Any]:
         "name": attempt.run.name,
         "owner": owner,
         "priority": attempt.priority,
-        "waits_for": attempt.waits_for,
+        "waits_for": str(sentences.waiting(attempt) or ""),
     }
 
 
