@@ -108,6 +108,19 @@ def artifact_store(*, run: str) -> Store | None:
     return store
 
 
+def engine(name: str) -> tuple[Secret, str]:
+    """The API server of an engine of machines, with its token. Raises NotGiven."""
+    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENGINE).first()
+    if secret is None:
+        raise NotGiven(
+            f"There is no secret {name} of the kind “{Secret.Kind.ENGINE.label}”. An admin can add it under Settings, "
+            "Secrets."
+        )
+    token = _key(secret)
+    note_use([name])
+    return secret, token
+
+
 def note_use(names: Iterable[str], *, run: str = "") -> None:
     if names := list(names):
         Secret.objects.filter(name__in=names).update(used_at=timezone.now(), used_by=run)

@@ -58,4 +58,6 @@ def delete(request: HttpRequest, secret_id: int) -> HttpResponse:
 def _effect(secret: Secret) -> str:
     if secret.kind == Secret.Kind.STORE:
         return "Runs that start from now on store their checkpoints there."
+    if secret.kind == Secret.Kind.ENGINE:
+        return "Sources of machines can name it."
     return "Runs whose rewards name it get it when they start."
