@@ -175,7 +175,8 @@ def _resumed(data: dict[str, Any]) -> str:
 
 def _planned(data: dict[str, Any]) -> str:
     at = str(data.get("resumes_at"))[:16].replace("T", " ")
-    return f"Will be resumed automatically at {at} UTC ({data.get('number')} of {data.get('of')})."
+    count = f" ({data['number']} of {data.get('of')})" if data.get("number") else ""
+    return f"Will be resumed automatically at {at} UTC{count}."
 
 
 def _exited(data: dict[str, Any]) -> str:

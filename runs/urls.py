@@ -191,6 +191,7 @@ urlpatterns = [
     path("api/attempts/<slug:attempt_id>/deleted", host_api_views.deleted, name="api_deleted"),
     path("api/attempts/<slug:attempt_id>/not_launched", host_api_views.not_launched, name="api_not_launched"),
     path("api/hosts/announce", hosts_api.announce, name="api_host_announce"),
+    path("api/hosts/leave", hosts_api.leave, name="api_host_leave"),
     path("api/inspections/<int:inspection_id>", hosts_api.inspection, name="api_inspection"),
     path("api/hosts/<str:host>/inspections/<int:inspection_id>/tokenizer", hosts_api.tokenizer, name="api_tokenizer"),
 ]

@@ -90,6 +90,8 @@ class MachineRequest(models.Model):
     source = models.ForeignKey(MachineSource, on_delete=models.PROTECT, related_name="requests")
     attempt = models.ForeignKey("runs.Attempt", null=True, on_delete=models.SET_NULL, related_name="+")
     """The one that it is asked for; others may use it."""
+    offers: models.JSONField[dict[str, Any], dict[str, Any]] = models.JSONField(default=dict)
+    """The source's inventory when it was asked: the source may be changed meanwhile."""
     host_name = models.CharField(max_length=64, unique=True)
     code = models.ForeignKey("joining.JoinCode", null=True, on_delete=models.SET_NULL, related_name="+")
     handle = models.CharField(max_length=200, blank=True)

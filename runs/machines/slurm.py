@@ -274,8 +274,8 @@ KIND = Kind(
             "Environment of the host",
             "With a space between them: GRPO_MODEL_ROOTS=/shared/models HF_HOME=/shared/hf.",
             rf"{_VARIABLE}(?: {_VARIABLE})*",
-            "NAME=value, where names begin with GRPO_, HF_, CUDA_, NCCL_, VLLM_, TORCH_, UV_, PIP_ or OMP_, or are PATH, "
-            "TMPDIR or CONTROLPLANE_BOOTSTRAP",
+            "NAME=value, where names begin with GRPO_, HF_, CUDA_, NCCL_, VLLM_, TORCH_, UV_, PIP_ or OMP_, or "
+            "are PATH, TMPDIR or CONTROLPLANE_BOOTSTRAP",
             max_length=2000,
         ),
         Option(

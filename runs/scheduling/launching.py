@@ -121,8 +121,23 @@ def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attemp
 
 
 def resume_planned(attempt: Attempt, *, actor: str, number: int, of: int) -> Attempt:
-    """The same by the control plane itself, as planned at the end of `attempt`, which must still be the run's last."""
-    return _resume(attempt.run, actor, {"automatic": number, "of": of}, planned_on=attempt)
+    """The same by the control plane itself, as planned at the end of `attempt`, which must still be the run's last.
+    `number` 0: it isn't counted."""
+    data = {"automatic": number, "of": of} if number else {}
+    return _resume(attempt.run, actor, data, planned_on=attempt)
+
+
+def move_resumes() -> None:
+    """Queued resumes whose host can't take them are given to one that has joined since and sees the checkpoint."""
+    now = timezone.now()
+    resumes = Attempt.objects.filter(status=RunStatus.QUEUED, run__host=None, host__isnull=False, number__gt=1)
+    for attempt in resumes.exclude(resume_from="").select_related("run", "host"):
+        if attempt.host is None or not leasing.host_problem(attempt.host, now):
+            continue
+        checkpoint = checkpoints.by_folder(attempt.resume_from)
+        host = _host_with(checkpoint, attempt.run) if checkpoint else attempt.host
+        if host != attempt.host:
+            Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(host=host)
 
 
 def _resume(
@@ -326,6 +341,9 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
         if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
             return False
         leasing.take(attempt, host, placement)
+        if not Host.objects.filter(pk=host.pk).exists():
+            # It has just left; a host that leaves locks its row, which leases refer to.
+            raise IntegrityError(f"{host.name} has left.")
         transaction.on_commit(lambda: send_launch(attempt), robust=True)
     return True
 

@@ -18,7 +18,7 @@ import httpx
 
 from workers.contract import ClaimAnswer, ContractError, SyncAnswer, from_dict
 from workers.contract.artifacts import StoreAnswer, Storing
-from workers.contract.joining import JOIN, REVOKED
+from workers.contract.joining import JOIN, LEAVE, REVOKED, Leaving
 from workers.host.settings import HostSettings
 
 GZIP_FROM = 4096
@@ -164,6 +164,9 @@ class Control:
 
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)
+
+    def leave(self, name: str, how: Leaving) -> None:
+        self._post(LEAVE, {"name": name, "how": how}, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
         """Send an answer; return whether the control plane wants the tokenizer that it names."""

@@ -56,7 +56,7 @@ def attempts() -> list[int]:
     return list(Attempt.objects.order_by("number").values_list("number", flat=True))
 
 
-@pytest.mark.parametrize("reason", sorted(recovery.REASONS))
+@pytest.mark.parametrize("reason", sorted(recovery.REASONS - {EndReason.HOST_PREEMPTED}))
 def test_a_run_resumes_after_its_pause_from_its_last_checkpoint(reason: EndReason) -> None:
     first = a_running_attempt()
     lose(first, reason)
