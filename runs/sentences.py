@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.templatetags.figures import size_in_words
@@ -58,9 +58,12 @@ class Waiting:
     name: str = ""
     owner: str = ""
     after: str = ""
+    machine: str = ""
+    """What it may expect of the sources of machines, in sentences."""
 
     def __str__(self) -> str:
-        return f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
+        text = f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
+        return f"{text}. {self.machine.removesuffix('.')}" if self.machine else text
 
 
 def counted(number: int, word: str) -> str:
@@ -69,14 +72,17 @@ def counted(number: int, word: str) -> str:
 
 
 def waiting(attempt: Attempt) -> Waiting | None:
-    """What a queued attempt waits for; None before the first scheduling pass. No query if `waits_on` came with its
-    owner."""
+    """What a queued attempt waits for; None before the first scheduling pass. No query if `machine` came with it, and
+    `waits_on` with its owner."""
     if not attempt.waits_for:
         return None
+    expected = getattr(attempt, "machine", None)
+    machine = expected.text if expected is not None else ""
     on = attempt.waits_on
     if on is None or attempt.waits_how not in WAITS:
-        return Waiting(attempt.waits_for)
-    return waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+        return Waiting(attempt.waits_for, machine=machine)
+    words = waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+    return replace(words, machine=machine)
 
 
 def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:

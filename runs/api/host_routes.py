@@ -11,6 +11,7 @@ from ninja import Router, Schema, Status
 from controlplane.accounts.models import ApiToken
 from controlplane.accounts.roles import person
 from controlplane.hardware.queries import host_for, hosts_for
+from runs import sentences
 from runs.api import shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Id
@@ -105,7 +106,7 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
 
 @router.get("queue", auth=READ, response=Items, url_name="v1_queue", summary="The queue, in its order")
 def queue(request: HttpRequest) -> Any:
-    waiting = queueing.waiting().select_related("run__owner")
+    waiting = queueing.waiting().select_related("run__owner", "machine", "waits_on__owner")
     return {"items": [_line(attempt, place) for place, attempt in enumerate(waiting, start=1)]}
 
 
@@ -117,7 +118,7 @@ def _line(attempt: Attempt, place: int) -> dict[str, Any]:
         "name": attempt.run.name,
         "owner": owner,
         "priority": attempt.priority,
-        "waits_for": attempt.waits_for,
+        "waits_for": str(sentences.waiting(attempt) or ""),
     }
 
 

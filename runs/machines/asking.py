@@ -239,14 +239,16 @@ def _before(name: str, moment: datetime) -> Q:
 
 def _tell(says: dict[str, str]) -> None:
     """Store what queued attempts may expect, and tell open pages what has changed."""
-    before = {row.pk: row for row in Expectation.objects.select_related("attempt")}
-    for gone in before.keys() - says.keys():
-        before[gone].delete()
-        hints.changed(before[gone].attempt.run_id)
+    before = {row.pk: (row.text, row.attempt.run_id) for row in Expectation.objects.select_related("attempt")}
+    gone = before.keys() - says.keys()
+    Expectation.objects.filter(pk__in=gone).delete()
+    changed = {before[attempt_id][1] for attempt_id in gone}
     for attempt_id, text in says.items():
-        if attempt_id not in before or before[attempt_id].text != text:
+        if attempt_id not in before or before[attempt_id][0] != text:
             row, _ = Expectation.objects.update_or_create(attempt_id=attempt_id, defaults={"text": text})
-            hints.changed(row.attempt.run_id)
+            changed.add(row.attempt.run_id)
+    for run_id in changed:
+        hints.changed(run_id)
 
 
 def _slug(name: str) -> str:

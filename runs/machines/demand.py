@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from controlplane.hardware.models import Host
 from controlplane.hardware.sandboxes import sandbox_of
-from controlplane.templatetags.figures import duration
+from controlplane.templatetags.figures import about
 from runs.machines.kinds import KINDS
 from runs.machines.models import MachineRequest, MachineSource
 from runs.models import Attempt
@@ -147,7 +147,7 @@ class _Market:
             machines = "its machine" if source.most == 1 else f"all its {source.most} machines"
             return f"{source.name} has given {machines}."
         if self._frees_itself(need) and (left := self._patience_left(attempt, source)):
-            return f"A machine of {source.name} is asked for in {duration(left.total_seconds())}, if it still waits."
+            return f"A machine of {source.name} is asked for in {about(left.total_seconds())}, if it still waits."
         return self._failures(attempt, source)
 
     def _frees_itself(self, need: Need) -> bool:
@@ -175,7 +175,7 @@ class _Market:
         if left <= timedelta(0):
             return ""
         count = "A machine" if len(streak) == 1 else f"{len(streak)} machines"
-        return f"{count} of {source.name} did not come.{last} It is asked again in {duration(left.total_seconds())}."
+        return f"{count} of {source.name} did not come.{last} It is asked again in {about(left.total_seconds())}."
 
     def _arrived(self, request: MachineRequest, hosts: dict[str, Host]) -> bool:
         """Whether its host counts by what it says of itself."""
