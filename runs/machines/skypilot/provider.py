@@ -29,7 +29,7 @@ class SkyPilot:
     def request(self, shape: Shape, *, name: str, join: str) -> str:
         cluster = self._cluster(name)
         server = self._server()
-        if _cluster_of(server, cluster) or any(each.active for each in _of(server, cluster, LAUNCH)):
+        if _cluster_of(server, cluster) or any(each.active for each in _of(LAUNCH, server.requests_for(cluster))):
             return cluster
         wanted = task.render(
             shape,
@@ -49,33 +49,32 @@ class SkyPilot:
     def state(self, handle: str) -> MachineState:
         server = self._server()
         # In this order: a launch that is over first has its machine, or had it.
-        launches, record = _of(server, handle, LAUNCH), _cluster_of(server, handle)
-        launch = launches[0] if launches else None
+        requests, record = server.requests_for(handle), _cluster_of(server, handle)
+        launch = next(iter(_of(LAUNCH, requests)), None)
         if record is None:
             return self._gone(server, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
-            _remove(server, handle)
+            _remove(server, handle, requests)
             return MachineState(Phase.STARTING, f"{_failure(server, launch)} What is there of it is being removed.")
         if launch and launch.active:
-            return MachineState(Phase.STARTING, _with("SkyPilot sets the machine up.", _reason(record)))
+            return MachineState(Phase.STARTING, _because("SkyPilot sets the machine up", _reason(record)))
         match str(record.get("status")):
             case "UP":
                 return MachineState(Phase.RUNNING, f"The machine is up{_place(record)}.")
             case "AUTOSTOPPING":
                 return MachineState(Phase.RUNNING, "The host has left, and SkyPilot removes the machine.")
             case "STOPPED":
-                _remove(server, handle)
+                _remove(server, handle, requests)
                 return MachineState(Phase.RUNNING, "Somebody stopped the machine. It is being removed.")
             case _:
-                return MachineState(Phase.RUNNING, _with("SkyPilot finds the machine unhealthy.", _reason(record)))
+                return MachineState(Phase.RUNNING, _because("SkyPilot finds the machine unhealthy", _reason(record)))
 
     def release(self, handle: str) -> None:
         server = self._server()
         requests = server.requests_for(handle)
-        if launching := [each.id for each in requests if each.name == LAUNCH and each.active]:
+        if launching := [each.id for each in _of(LAUNCH, requests) if each.active]:
             server.outcome(server.submit("/api/cancel", {"request_ids": launching}))
-        if not any(each.name == DOWN and each.active for each in requests):
-            _remove(server, handle)
+        _remove(server, handle, requests)
 
     def _cluster(self, name: str) -> str:
         """Unique on a server that several control planes use."""
@@ -95,7 +94,7 @@ class SkyPilot:
         if launch is None:
             return MachineState(Phase.LOST, "SkyPilot knows nothing of this machine.")
         if launch.active:
-            return MachineState(Phase.QUEUED, _with("SkyPilot looks for a machine.", launch.message))
+            return MachineState(Phase.QUEUED, _because("SkyPilot looks for a machine", launch.message))
         if launch.status != "SUCCEEDED":
             return MachineState(Phase.ENDED, _failure(server, launch))
         if self._options.get("spot") == "yes":
@@ -104,8 +103,8 @@ class SkyPilot:
         return MachineState(Phase.ENDED, "The machine is gone.")
 
 
-def _of(server: Server, cluster: str, name: str) -> list[Request]:
-    return [each for each in server.requests_for(cluster) if each.name == name]
+def _of(name: str, requests: list[Request]) -> list[Request]:
+    return [each for each in requests if each.name == name]
 
 
 def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
@@ -123,8 +122,10 @@ def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
     return next((each for each in found if each.get("name") == cluster), None)
 
 
-def _remove(server: Server, cluster: str) -> None:
-    """Begin to. What has been removed already is no error."""
+def _remove(server: Server, cluster: str, requests: list[Request]) -> None:
+    """Begin to, unless it has begun. What has been removed already is no error."""
+    if any(each.active for each in _of(DOWN, requests)):
+        return
     try:
         server.outcome(server.submit("/down", {"cluster_name": cluster}), seconds=SHORT_S)
     except NotYet:
@@ -154,8 +155,8 @@ def _place(record: Mapping[str, Any]) -> str:
     return f" in {' '.join(parts)}" if parts else ""
 
 
-def _with(sentence: str, more: str) -> str:
-    return f"{sentence} {more}".strip()
+def _because(what: str, why: str) -> str:
+    return f"{what}: {why.rstrip('.')}." if why else f"{what}."
 
 
 OPTIONS = (

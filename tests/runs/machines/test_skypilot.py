@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -114,13 +115,24 @@ def test_what_a_failed_launch_leaves_is_removed_before_it_counts_as_ended(sky: S
     assert not sky.clusters
 
 
+def test_what_a_failed_launch_leaves_is_removed_once(sky: SkyPilotServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runs.machines.skypilot.provider.SHORT_S", 0.2)
+    sky.downs_finish = False
+    handle = asked()
+    sky.finish(sky.launches()[0], "CANCELLED")
+    sky.has(handle, "INIT")
+    said = [provider().state(handle).sentence for _ in range(2)]
+    assert said == ["The request was withdrawn. What is there of it is being removed."] * 2
+    assert [each.name for each in sky.asked].count("sky.down") == 1
+
+
 def test_an_unhealthy_machine_has_not_ended(sky: SkyPilotServer) -> None:
     handle = asked()
     sky.finish(sky.launches()[0], "SUCCEEDED")
     sky.has(handle, "INIT", init_kind="unhealthy", init_status_reason="node terminated")
     state = provider().state(handle)
     assert state.phase == Phase.RUNNING
-    assert "node terminated" in state.sentence
+    assert state.sentence == "SkyPilot finds the machine unhealthy: node terminated."
 
 
 def test_a_machine_that_the_server_never_heard_of_is_lost(sky: SkyPilotServer) -> None:
@@ -214,6 +226,12 @@ def test_the_machine_goes_when_the_host_has_left_and_when_its_time_is_up() -> No
     assert "timeout --signal=TERM --kill-after=240s 600m" in wanted["run"]
     assert "GRPO_LEAVE_AFTER_S=600" in wanted["run"]
     assert "GRPO_STOP_REASON=host_preempted" in wanted["run"]
+
+
+def test_its_scripts_are_well_formed() -> None:
+    wanted = rendered()
+    for script in (wanted["run"], wanted["config"]["hooks"][0]["run"]):
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
 @pytest.mark.parametrize(
