@@ -13,8 +13,9 @@ from controlplane.hardware.models import Host
 from controlplane.joining import credentials, host_redis
 from runs.machines.models import MachineRequest
 from runs.models import Attempt
-from runs.scheduling import ending
-from runs.states import ACTIVE, ON_HOST, EndReason
+from runs.scheduling import ending, leasing, limits, queueing
+from runs.states import ACTIVE, ON_HOST, EndReason, RunStatus
+from workers.contract import ContractError, Placement
 from workers.contract.joining import Leaving
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ def leave(name: str, how: Leaving) -> str:
             _end_unclaimed(host)
         if (run := _bound(host)) is not None:
             return f"{run} is to run on {name}, or runs there."
+        if how == Leaving.IDLE and (run := _awaits(host)) is not None:
+            return f"{run} is about to start on {name}."
         now = timezone.now()
         credentials.revoke(name, None)
         Host.every.filter(pk=host.pk).update(announced_at=None, removed_at=now)
@@ -70,3 +73,18 @@ def _bound(host: Host) -> str | None:
     waits = Q(host=host) | Q(host=None, run__host=host)
     attempt = Attempt.objects.filter(waits, status__in=ACTIVE).select_related("run").first()
     return attempt.run.name if attempt is not None else None
+
+
+def _awaits(host: Host) -> str | None:
+    """The run that the machine was asked for, if it is about to start there."""
+    joined = MachineRequest.objects.filter(host_name=host.name, attempt__status=RunStatus.QUEUED)
+    request = joined.select_related("attempt__run__owner").first()
+    if request is None or request.attempt is None or host.draining:
+        return None
+    run = request.attempt.run
+    try:
+        need = queueing.need_of(run)
+    except ContractError:
+        return None
+    fits = host.announced_at is None or isinstance(leasing.place(need, host, {}), Placement)
+    return run.name if fits and limits.allowance(run.owner).may_start else None

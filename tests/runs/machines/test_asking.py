@@ -180,6 +180,7 @@ def test_a_machine_joins_takes_the_run_and_leaves(engine: Engine) -> None:
     tend()
     host = joins(the_request())
     tend()
+    assert leaving.leave(host.name, Leaving.IDLE) == f"first is about to start on {host.name}."
     launching.dispatch_ready()
     assert (the_request().state, run.latest().host) == (State.JOINED, host)
     assert (
