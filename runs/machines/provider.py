@@ -108,6 +108,8 @@ class Option:
     required: bool = False
     initial: str = ""
     max_length: int = 200
+    suggestions: Mapping[str, str] = field(default_factory=dict)
+    """Texts that the form offers, each with a description. Others may be entered too."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class Kind:
     options: tuple[Option, ...]
     make: Callable[[str, Mapping[str, str]], Provider]
     """From the control plane's address as machines reach it, and the source's options."""
+    settles: Callable[[Mapping[str, str]], Mapping[str, int | str]] = lambda _options: {}
+    """What the source's options settle of its shape, by the name of the field."""
     shares_runs: bool = False
     """The machines of one source keep their runs in one folder, and so resume each other's."""
 

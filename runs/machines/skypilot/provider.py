@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from controlplane.accounts import vault
+from runs.machines import aws
 from runs.machines.provider import EngineError, Kind, MachineState, Option, Phase, Shape
 from runs.machines.skypilot import task
 from runs.machines.skypilot.server import NotYet, Request, RequestFailed, Server
@@ -159,6 +160,20 @@ def _because(what: str, why: str) -> str:
     return f"{what}: {why.rstrip('.')}." if why else f"{what}."
 
 
+def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
+    """An instance type is one shape."""
+    instance = aws.INSTANCES.get(options.get("instance_type", ""))
+    if instance is None:
+        return {}
+    return {
+        "gpus": instance.gpus,
+        "gpu_kind": instance.gpu_kind,
+        "gpu_memory_gib": instance.gpu_memory_gib,
+        "cpus": instance.cpus,
+        "memory_gib": instance.memory_gib,
+    }
+
+
 OPTIONS = (
     Option(
         "secret",
@@ -187,9 +202,10 @@ OPTIONS = (
     Option(
         "instance_type",
         "Instance type",
-        "Such as p5.48xlarge. Empty: by the GPUs, cores and memory above.",
+        f"Empty: by the GPUs, cores and memory. Of AWS's, the shape is known. Prices: {aws.SOURCE}.",
         pattern=r"[A-Za-z0-9][\w.-]*",
         words="an instance type, such as p5.48xlarge",
+        suggestions={each.type: each.sentence for each in aws.INSTANCES.values()},
     ),
     Option(
         "spot",
@@ -223,4 +239,5 @@ KIND = Kind(
     "HTTPS and Redis, with a certificate of a public authority.",
     options=OPTIONS,
     make=SkyPilot,
+    settles=_settled,
 )

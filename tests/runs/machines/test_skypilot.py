@@ -220,6 +220,13 @@ def test_an_instance_type_stands_for_gpus_cores_and_memory() -> None:
     assert not resources.keys() & {"accelerators", "cpus", "memory"}
 
 
+def test_an_instance_type_of_aws_settles_the_shape() -> None:
+    settled = KINDS["skypilot"].settles({**OPTIONS, "instance_type": "g5.12xlarge"})
+    shape = {"gpus": 4, "gpu_kind": "A10G", "gpu_memory_gib": 22, "cpus": 48, "memory_gib": 192}
+    assert settled == shape
+    assert KINDS["skypilot"].settles({**OPTIONS, "instance_type": "a2-highgpu-1g"}) == {}
+
+
 def test_the_machine_goes_when_the_host_has_left_and_when_its_time_is_up() -> None:
     wanted = rendered()
     assert wanted["resources"]["autostop"] == {"idle_minutes": 1, "down": True, "wait_for": "jobs"}
