@@ -37,6 +37,7 @@ class SkyPilotServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.asked: list[Asked] = []
         self.clusters: dict[str, dict[str, Any]] = {}
+        self.history: set[str] = set()
         self.changed = threading.Condition()
         self.downs_finish = True
 
@@ -50,12 +51,16 @@ class SkyPilotServer(ThreadingHTTPServer):
 
     def has(self, cluster: str, status: str, **more: Any) -> None:
         self.clusters[cluster] = {"name": cluster, "status": status, **more}
+        self.history.add(cluster)
 
     def take(self, asked: Asked) -> None:
         self.asked.append(asked)
         if asked.name == "sky.status":
             wanted = asked.body["cluster_names"]
             self.finish(asked, "SUCCEEDED", value=[self.clusters[each] for each in wanted if each in self.clusters])
+        elif asked.name == "sky.cost_report":
+            known = [each for each in asked.body["cluster_names"] if each in self.history]
+            self.finish(asked, "SUCCEEDED", value=[{"name": each, "resources": "a pickled object"} for each in known])
         elif asked.name == "sky.down":
             self._down(asked)
         elif asked.name == "sky.api_cancel":
@@ -92,7 +97,13 @@ def running() -> Iterator[SkyPilotServer]:
 
 
 ENDED = {"SUCCEEDED", "FAILED", "CANCELLED"}
-NAMES = {"/status": "sky.status", "/launch": "sky.launch", "/down": "sky.down", "/api/cancel": "sky.api_cancel"}
+NAMES = {
+    "/status": "sky.status",
+    "/launch": "sky.launch",
+    "/down": "sky.down",
+    "/api/cancel": "sky.api_cancel",
+    "/cost_report": "sky.cost_report",
+}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -17,6 +17,7 @@ from runs.machines.skypilot.server import NotYet, Request, RequestFailed, Server
 CALL_S = 25.0
 SHORT_S = 5.0
 """For a removal to fail: what takes longer has begun."""
+HISTORY_DAYS = 90
 LAUNCH, DOWN = "sky.launch", "sky.down"
 
 
@@ -53,7 +54,7 @@ class SkyPilot:
         requests, record = server.requests_for(handle), _cluster_of(server, handle)
         launch = next(iter(_of(LAUNCH, requests)), None)
         if record is None:
-            return self._gone(server, launch)
+            return self._gone(server, handle, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
             _remove(server, handle, requests)
             return MachineState(Phase.STARTING, f"{_failure(server, launch)} What is there of it is being removed.")
@@ -91,12 +92,12 @@ class SkyPilot:
         user = sha256(self._control_url.encode()).hexdigest()[:8]
         return Server(secret.address, token, user=user, private_too=secret.private_too, seconds=CALL_S)
 
-    def _gone(self, server: Server, launch: Request | None) -> MachineState:
-        if launch is None:
+    def _gone(self, server: Server, cluster: str, launch: Request | None) -> MachineState:
+        if launch is None and not _was_there(server, cluster):
             return MachineState(Phase.LOST, "SkyPilot knows nothing of this machine.")
-        if launch.active:
+        if launch and launch.active:
             return MachineState(Phase.QUEUED, _because("SkyPilot looks for a machine", launch.message))
-        if launch.status != "SUCCEEDED":
+        if launch and launch.status != "SUCCEEDED":
             return MachineState(Phase.ENDED, _failure(server, launch))
         if self._options.get("spot") == "yes":
             sentence = "The machine is gone: the host left, or the cloud took it back."
@@ -117,7 +118,16 @@ def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
         "include_handle": False,
         "summary_response": True,
     }
-    found = server.outcome(server.submit("/status", wanted))
+    return _named(cluster, server.outcome(server.submit("/status", wanted)))
+
+
+def _was_there(server: Server, cluster: str) -> bool:
+    """By the history of clusters, which outlasts the requests for them."""
+    wanted = {"days": HISTORY_DAYS, "cluster_names": [cluster]}
+    return _named(cluster, server.outcome(server.submit("/cost_report", wanted))) is not None
+
+
+def _named(cluster: str, found: Any) -> dict[str, Any] | None:
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise EngineError("The SkyPilot API server's list of clusters can't be read.")
     return next((each for each in found if each.get("name") == cluster), None)

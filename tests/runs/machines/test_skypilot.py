@@ -139,6 +139,15 @@ def test_a_machine_that_the_server_never_heard_of_is_lost(sky: SkyPilotServer) -
     assert provider().state("grpo-cloud-9-000000").phase == Phase.LOST
 
 
+def test_a_machine_whose_launch_the_server_has_forgotten_has_ended(sky: SkyPilotServer) -> None:
+    handle = asked()
+    sky.has(handle, "UP")
+    sky.asked.clear()  # it keeps requests for a day
+    assert provider().state(handle).phase == Phase.RUNNING
+    sky.clusters.clear()
+    assert provider().state(handle).phase == Phase.ENDED
+
+
 def test_release_withdraws_a_launch_that_has_no_machine_yet(sky: SkyPilotServer) -> None:
     handle = asked()
     provider().release(handle)
