@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import Protocol
 
@@ -125,6 +126,10 @@ class Kind:
     """From the control plane's address as machines reach it, and the source's options."""
     settles: Callable[[Mapping[str, str]], Mapping[str, int | str]] = lambda _options: {}
     """What the source's options settle of its shape, by the name of the field."""
+    names_gpus: bool = False
+    """A machine with GPUs can't be asked for without their kind."""
+    gpu_hour_usd: Callable[[Mapping[str, str]], Decimal | None] = lambda _options: None
+    """The price of a GPU-hour of its machines, where it is known."""
     shares_runs: bool = False
     """The machines of one source keep their runs in one folder, and so resume each other's."""
 

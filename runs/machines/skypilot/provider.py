@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
@@ -29,6 +30,10 @@ class SkyPilot:
         self._options = options
 
     def request(self, shape: Shape, *, name: str, join: str) -> str:
+        if not self._control_url.startswith("https://"):
+            raise EngineError(
+                "Machines of SkyPilot join by https alone. Change the control plane's address in the source."
+            )
         cluster = self._cluster(name)
         server = self._server()
         if _cluster_of(server, cluster) or any(each.active for each in _of(LAUNCH, server.requests_for(cluster))):
@@ -184,6 +189,13 @@ def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
     }
 
 
+def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
+    """The list price, where it is what AWS charges: on demand, in its region."""
+    instance = aws.INSTANCES.get(options.get("instance_type", ""))
+    in_region = f"{options.get('infra', '')}/".lower().startswith(f"aws/{aws.REGION}/")
+    return instance.usd_per_hour / instance.gpus if instance and in_region and options.get("spot") != "yes" else None
+
+
 OPTIONS = (
     Option(
         "secret",
@@ -250,4 +262,6 @@ KIND = Kind(
     options=OPTIONS,
     make=SkyPilot,
     settles=_settled,
+    names_gpus=True,
+    gpu_hour_usd=_gpu_hour_usd,
 )

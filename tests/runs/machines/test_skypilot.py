@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -25,13 +25,6 @@ pytestmark = pytest.mark.django_db
 CODE = "c0de" * 10
 SHAPE = Shape(gpus=2, cpus=16, minutes=600, idle_minutes=10, memory_gib=64, gpu_kind="H100")
 OPTIONS = {"secret": "SKY", "image": "registry.example.org/grpo-gpu:1.0", "infra": "aws/us-east-1", "spot": "yes"}
-
-
-@pytest.fixture
-def sky() -> Iterator[SkyPilotServer]:
-    with fake_skypilot.running() as server:
-        an_endpoint("SKY", fake_skypilot.TOKEN, kind=Secret.Kind.ENGINE, address=server.url, private_too=True)
-        yield server
 
 
 def provider(**options: str) -> SkyPilot:
@@ -217,6 +210,12 @@ def test_a_refused_body_is_never_repeated(sky: SkyPilotServer) -> None:
     assert CODE not in str(caught.value)
 
 
+def test_a_machine_would_never_join_by_plain_http(sky: SkyPilotServer) -> None:
+    with pytest.raises(EngineError, match="join by https alone"):
+        SkyPilot("http://grpo.example.org", OPTIONS).request(SHAPE, name="cloud-1", join=CODE)
+    assert not sky.asked
+
+
 def test_a_gpu_without_a_kind_cannot_be_asked_for(sky: SkyPilotServer) -> None:
     with pytest.raises(EngineError, match="needs the kind of GPU"):
         provider().request(replace(SHAPE, gpu_kind=""), name="cloud-1", join=CODE)
@@ -234,6 +233,21 @@ def test_an_instance_type_of_aws_settles_the_shape() -> None:
     shape = {"gpus": 4, "gpu_kind": "A10G", "gpu_memory_gib": 22, "cpus": 48, "memory_gib": 192}
     assert settled == shape
     assert KINDS["skypilot"].settles({**OPTIONS, "instance_type": "a2-highgpu-1g"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "usd"),
+    [
+        ({"spot": "no"}, "6.88"),
+        ({"spot": "no", "infra": "AWS/us-east-1/us-east-1a"}, "6.88"),
+        ({"spot": "yes"}, None),
+        ({"spot": "no", "infra": "aws/eu-west-1"}, None),
+        ({"spot": "no", "infra": ""}, None),
+    ],
+)
+def test_a_gpu_hour_has_the_list_price_where_that_is_what_is_charged(changed: dict[str, str], usd: str | None) -> None:
+    price = KINDS["skypilot"].gpu_hour_usd({**OPTIONS, "instance_type": "p5.48xlarge", **changed})
+    assert price == (Decimal(usd) if usd else None)
 
 
 def test_the_machine_goes_when_the_host_has_left_and_when_its_time_is_up() -> None:
