@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controlplane.accounts import vault
 from controlplane.accounts.models import Secret
 from runs.machines.kinds import KINDS
 from runs.machines.provider import EngineError, Phase, Shape
@@ -18,6 +19,7 @@ from runs.machines.skypilot import server as client
 from runs.machines.skypilot import task
 from runs.machines.skypilot.provider import SkyPilot
 from tests.controlplane.accounts.secret_rows import an_endpoint
+from tests.controlplane.people import admin
 from tests.fakes import fake_skypilot
 from tests.fakes.fake_skypilot import SkyPilotServer
 
@@ -299,3 +301,12 @@ def test_the_tasks_fields_are_those_of_skypilots_schema() -> None:
         "image_id", "use_spot", "autostop", "infra", "disk_size", "max_hourly_cost", "instance_type", "accelerators",
         "cpus", "memory",
     }  # fmt: skip
+
+
+def test_an_admin_enters_the_api_server_as_a_secret() -> None:
+    server = {"name": "SKY", "kind": "engine", "address": "https://sky.example.org/", "key": "sky_token"}
+    page = admin().post("/settings/secrets/", server, follow=True).content.decode()
+    assert "Sources of machines can name it." in page
+    assert '<span class="muted">sources of machines</span>' in page
+    assert vault.engine("SKY") == (Secret.objects.get(), "sky_token")
+    assert vault.problem("SKY"), "no reward gets it"
