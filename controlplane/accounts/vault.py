@@ -110,15 +110,18 @@ def artifact_store(*, run: str) -> Store | None:
 
 def engine(name: str) -> tuple[Secret, str]:
     """The API server of an engine of machines, with its token. Raises NotGiven."""
-    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENGINE).first()
-    if secret is None:
-        raise NotGiven(
-            f"There is no secret {name} of the kind “{Secret.Kind.ENGINE.label}”. An admin can add it under Settings, "
-            "Secrets."
-        )
-    token = _key(secret)
+    opened = _open_engine(name)
     note_use([name])
-    return secret, token
+    return opened
+
+
+def engine_problem(name: str) -> str:
+    """Why an engine of this name is unavailable, or ""."""
+    try:
+        _open_engine(name)
+    except NotGiven as error:
+        return str(error)
+    return ""
 
 
 def note_use(names: Iterable[str], *, run: str = "") -> None:
@@ -139,6 +142,16 @@ def _open(name: str) -> tuple[Secret, str]:
         raise NotGiven(
             f"There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
             "An admin can add it under Settings, Secrets, or the reward config can name another."
+        )
+    return secret, _key(secret)
+
+
+def _open_engine(name: str) -> tuple[Secret, str]:
+    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENGINE).first()
+    if secret is None:
+        raise NotGiven(
+            f"There is no secret {name} of the kind “{Secret.Kind.ENGINE.label}”. An admin can add it under Settings, "
+            "Secrets."
         )
     return secret, _key(secret)
 

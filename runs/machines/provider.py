@@ -124,6 +124,8 @@ class Kind:
     options: tuple[Option, ...]
     make: Callable[[str, Mapping[str, str]], Provider]
     """From the control plane's address as machines reach it, and the source's options."""
+    check: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _options: {}
+    """What else is wrong with options that are well formed, by name."""
     settles: Callable[[Mapping[str, str]], Mapping[str, int | str]] = lambda _options: {}
     """What the source's options settle of its shape, by the name of the field."""
     names_gpus: bool = False
@@ -145,4 +147,4 @@ class Kind:
                     found[option.name] = f"{option.label} is needed."
             elif len(text) > option.max_length or not re.fullmatch(option.pattern, text):
                 found[option.name] = f"Use {option.words}, up to {option.max_length} characters."
-        return found
+        return found or dict(self.check(options))

@@ -175,6 +175,11 @@ def _because(what: str, why: str) -> str:
     return f"{what}: {why.rstrip('.')}." if why else f"{what}."
 
 
+def _check(options: Mapping[str, str]) -> Mapping[str, str]:
+    problem = vault.engine_problem(options["secret"])
+    return {"secret": problem} if problem else {}
+
+
 def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
     """An instance type is one shape."""
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
@@ -261,6 +266,7 @@ KIND = Kind(
     "HTTPS and Redis, with a certificate of a public authority.",
     options=OPTIONS,
     make=SkyPilot,
+    check=_check,
     settles=_settled,
     names_gpus=True,
     gpu_hour_usd=_gpu_hour_usd,

@@ -179,6 +179,7 @@ def test_a_wrong_token_is_said_with_the_remedy(sky: SkyPilotServer) -> None:
 
 
 def test_a_missing_secret_is_named(db: None) -> None:
+    assert "no secret SKY" in KINDS["skypilot"].problems(OPTIONS)["secret"]
     with pytest.raises(EngineError, match="no secret SKY of the kind “API server of SkyPilot”"):
         asked()
 
@@ -277,7 +278,7 @@ def test_its_scripts_are_well_formed() -> None:
         "most_usd": "0",
     }.items(),
 )
-def test_options_that_skypilot_would_misread_are_refused(name: str, text: str) -> None:
+def test_options_that_skypilot_would_misread_are_refused(sky: SkyPilotServer, name: str, text: str) -> None:
     assert KINDS["skypilot"].problems(OPTIONS) == {}
     assert name in KINDS["skypilot"].problems({**OPTIONS, name: text})
 
