@@ -19,6 +19,7 @@ from runs.hosts import joining_views, tokenizer_views
 from runs.hosts import views as hosts_views
 from runs.learnability import views as learnability_views
 from runs.live import consumers
+from runs.machines import views as machine_views
 from runs.metrics import views as metrics_views
 from runs.model_pages import benchmark_views, push_views
 from runs.model_pages import file_views as model_file_views
@@ -159,6 +160,10 @@ urlpatterns = [
     path("hardware/leases/<int:lease_id>/release/", hosts_views.release_lease, name="release_lease"),
     path("hardware/hosts/add/", joining_views.add, name="add_host"),
     path("hardware/hosts/add/<int:code_id>/", joining_views.added, name="added_host"),
+    path("hardware/machines/new/<slug:engine>/", machine_views.source_new, name="machine_source_new"),
+    path("hardware/sources/<int:source_id>/", machine_views.source, name="machine_source"),
+    path("hardware/sources/<int:source_id>/delete/", machine_views.source_delete, name="machine_source_delete"),
+    path("hardware/machines/<int:machine_id>/release/", machine_views.release, name="machine_release"),
     path("hardware/hosts/<int:host_id>/revoke/", joining_views.revoke, name="revoke_host"),
     path("hardware/hosts/<int:host_id>/drain/", hosts_views.drain, name="drain_host"),
     path("hardware/hosts/<int:host_id>/unsandboxed/", hosts_views.unsandboxed, name="host_unsandboxed"),

@@ -14,6 +14,7 @@ from controlplane.hardware.queries import host_for, hosts_for, known_host_for, p
 from runs.hosts import actions, announcements, overview
 from runs.hosts.cards import host_views, is_fresh
 from runs.hosts.host_card import host_card
+from runs.machines import overview as machines
 from runs.models import Lease
 from runs.scheduling import launching
 from runs.sentences import resource_words
@@ -28,6 +29,7 @@ def hardware(request: HttpRequest) -> HttpResponse:
     verdict = overview.verdict(hosts, len(queue))
     cards = [host_card(host, person(request)) for host in hosts]
     context = {"cards": cards, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
+    context["machines"] = machines.overview()
     if request.headers.get("HX-Request") == "true":
         return render(request, "hosts/_hosts.html", context)
     return render(request, "hosts/hardware.html", {**context, "profiles": profiles_for(request)})

@@ -25,6 +25,7 @@ from runs.alerts.delivery import queue_test
 from runs.api import application
 from runs.host_api import ingest, uploads
 from runs.jobs import archives, archiving
+from runs.machines.models import MachineRequest, MachineSource
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
 from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
@@ -89,6 +90,8 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     [checkpoint] = checkpoints.of_run(attempt.run)
     download = archiving.start(checkpoint, attempt.run.owner, card="")
     archives.store(download, 0, b"tar", of=3)
+    source = MachineSource.objects.create(name="cluster", kind="slurm", control_url="https://control.example")
+    machine = MachineRequest.objects.create(source=source, host_name="cluster-1")
     values: dict[str, Any] = {
         "job_id": download.pk,
         "secret_id": an_endpoint().pk,
@@ -109,6 +112,9 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "profile_id": attempt.run.profile_id,
         "host_id": host.pk,
         "host": host.name,
+        "engine": machine.source.kind,
+        "source_id": machine.source_id,
+        "machine_id": machine.pk,
         "code_id": codes.make("", by=None)[0].pk,
         "lease_id": lease.pk,
         "check_id": ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards).pk,
