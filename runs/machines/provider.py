@@ -109,6 +109,8 @@ class Option:
     required: bool = False
     initial: str = ""
     max_length: int = 200
+    choices: Mapping[str, str] = field(default_factory=dict)
+    """The only texts that there are, each with what the form calls it; empty: any that fits the pattern."""
     suggestions: Mapping[str, str] = field(default_factory=dict)
     """Texts that the form offers, each with a description. Others may be entered too."""
 

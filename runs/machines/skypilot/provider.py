@@ -237,10 +237,12 @@ OPTIONS = (
     Option(
         "spot",
         "Spot",
-        "yes: cheaper, and taken back without time to save. Runs go on elsewhere from their last stored checkpoint.",
+        "Spot machines are cheaper, and taken back without time to save. Runs go on elsewhere from their last stored "
+        "checkpoint.",
         pattern=r"yes|no",
         words="yes or no",
         initial="no",
+        choices={"no": "No, on demand", "yes": "Yes, spot"},
     ),
     Option(
         "disk_gib",
