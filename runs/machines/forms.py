@@ -72,7 +72,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         for name, (lowest, highest) in BOUNDS.items():
             old = self.fields[name]
             self.fields[name] = forms.IntegerField(
-                min_value=lowest, max_value=highest, label=old.label, help_text=old.help_text
+                min_value=lowest, max_value=highest, label=old.label, help_text=old.help_text, initial=old.initial
             )
         for option in kind.options:
             self.fields[OPTION + option.name] = _field(option, self.instance.options.get(option.name, option.initial))
@@ -116,7 +116,10 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         options = {name: text for name, text in given.items() if text}
         for name, problem in self.kind.problems(options).items():
             self.add_error(OPTION + name, problem)
-        cleaned |= self.kind.settles(options)
+        settled = self.kind.settles(options)
+        cleaned |= settled
+        for name in settled.keys() & self.errors.keys():
+            del self.errors[name]
         if self.kind.names_gpus and cleaned.get("gpus") and not cleaned.get("gpu_kind"):
             self.add_error("gpu_kind", f"{self.kind.label} can't be asked for GPUs without their kind, such as H100.")
         cleaned["options"] = options

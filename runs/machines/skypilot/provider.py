@@ -229,7 +229,7 @@ OPTIONS = (
     Option(
         "instance_type",
         "Instance type",
-        f"Empty: by the GPUs, cores and memory. Of AWS's, the shape is known. Prices: {aws.SOURCE}.",
+        f"Empty: by GPUs, cores and memory below. One of AWS's listed types sets them. Prices: {aws.SOURCE}.",
         pattern=r"[A-Za-z0-9][\w.-]*",
         words="an instance type, such as p5.48xlarge",
         suggestions={each.type: each.sentence for each in aws.INSTANCES.values()},

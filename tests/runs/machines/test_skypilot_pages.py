@@ -28,9 +28,17 @@ def test_the_form_offers_instance_types_with_their_prices() -> None:
     assert "AWS on-demand list price, us-east-1" in page
 
 
+def test_the_form_begins_with_what_most_sources_want() -> None:
+    page = admin().get(NEW).content.decode()
+    assert 'name="cpus" value="8"' in page
+    assert 'name="idle_minutes" value="10"' in page
+
+
 def test_an_instance_type_of_aws_replaces_the_shape_that_was_entered(sky: SkyPilotServer) -> None:
     client = admin()
-    answer = client.post(NEW, {**FILLED, "gpu_kind": "", "option_instance_type": "g6e.12xlarge"}, follow=True)
+    answer = client.post(
+        NEW, {**FILLED, "gpu_kind": "", "cpus": "", "option_instance_type": "g6e.12xlarge"}, follow=True
+    )
     source = MachineSource.objects.get()
     shape = (source.gpus, source.gpu_kind, source.gpu_memory_gib, source.cpus, source.memory_gib)
     assert shape == (4, "L40S", 44, 48, 384)
