@@ -88,5 +88,5 @@ def _machine(row: MachineSource) -> str:
     kind = f"{row.gpu_kind} " if row.gpu_kind else ""
     gpus = f"{row.gpus} {kind}GPU{'' if row.gpus == 1 else 's'}{memory}" if row.gpus else "no GPU"
     usd = KINDS[row.kind].gpu_hour_usd(row.options) if row.kind in KINDS else None
-    price = f", {Money(float(usd * row.gpus), '$')} an hour by the list" if usd is not None else ""
+    price = f", {Money(float(usd * row.gpus), '$')} per hour (list price)" if usd is not None else ""
     return f"{gpus}, {counted(row.cpus, 'core')}{price}"

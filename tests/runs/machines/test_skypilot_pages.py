@@ -42,7 +42,7 @@ def test_an_instance_type_of_aws_replaces_the_shape_that_was_entered(sky: SkyPil
     source = MachineSource.objects.get()
     shape = (source.gpus, source.gpu_kind, source.gpu_memory_gib, source.cpus, source.memory_gib)
     assert shape == (4, "L40S", 44, 48, 384)
-    assert "4 L40S GPUs with 44 GiB, 48 cores, $10.49 an hour by the list" in answer.content.decode()
+    assert "4 L40S GPUs with 44 GiB, 48 cores, $10.49 per hour (list price)" in answer.content.decode()
 
 
 @pytest.mark.parametrize(
