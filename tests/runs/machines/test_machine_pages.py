@@ -78,7 +78,7 @@ def test_an_operator_releases_a_machine_after_a_page_that_says_what_follows(engi
     assert "the request is taken back" in text(client, path)
     assert client.post(path).status_code == 302
     row.refresh_from_db()
-    assert (row.state, row.sentence) == ("released", "Released by operator.")
+    assert (row.state, row.sentence) == ("released", f"Released by {row.released_by}.")
     assert "This machine is released" in text(client, path)
 
 
