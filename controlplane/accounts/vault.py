@@ -114,6 +114,22 @@ def artifact_store(*, run: str = "") -> Store | None:
     return store
 
 
+def engine(name: str) -> tuple[Secret, str]:
+    """The API server of an engine of machines, with its token. Raises NotGiven."""
+    opened = _open_engine(name)
+    note_use([name])
+    return opened
+
+
+def engine_problem(name: str) -> str:
+    """Why an engine of this name is unavailable, or ""."""
+    try:
+        _open_engine(name)
+    except NotGiven as error:
+        return str(error)
+    return ""
+
+
 def note_use(names: Iterable[str], *, run: str = "") -> None:
     if names := list(names):
         Secret.objects.filter(name__in=names).update(used_at=timezone.now(), used_by=run)
@@ -132,6 +148,16 @@ def _open(name: str) -> tuple[Secret, str]:
         raise NotGiven(
             f"There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
             "An admin can add it under Settings, Secrets, or another can be chosen where this one is named."
+        )
+    return secret, _key(secret)
+
+
+def _open_engine(name: str) -> tuple[Secret, str]:
+    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENGINE).first()
+    if secret is None:
+        raise NotGiven(
+            f"There is no secret {name} of the kind “{Secret.Kind.ENGINE.label}”. An admin can add it under Settings, "
+            "Secrets."
         )
     return secret, _key(secret)
 

@@ -118,7 +118,17 @@ def provider_of(source: MachineSource) -> Provider:
 def adopt_joined(now: datetime) -> None:
     """Note whose code has been used: its host is there."""
     used = MachineRequest.objects.filter(state__in=MachineRequest.PENDING, code__used_at__isnull=False)
+    for request in used.select_related("source"):
+        _note_price(request)
     used.update(state=State.JOINED, joined_at=now, sentence="")
+
+
+def _note_price(request: MachineRequest) -> None:
+    """Where it is known, as if an admin had entered it."""
+    kind = KINDS.get(request.source.kind)
+    if kind and (usd := kind.gpu_hour_usd(request.source.options)) is not None:
+        unpriced = Host.every.filter(name=request.host_name, gpu_hour_price=None)
+        unpriced.update(gpu_hour_price=float(usd), currency="$")
 
 
 def look(request: MachineRequest, now: datetime) -> None:

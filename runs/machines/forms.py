@@ -72,7 +72,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         for name, (lowest, highest) in BOUNDS.items():
             old = self.fields[name]
             self.fields[name] = forms.IntegerField(
-                min_value=lowest, max_value=highest, label=old.label, help_text=old.help_text
+                min_value=lowest, max_value=highest, label=old.label, help_text=old.help_text, initial=old.initial
             )
         for option in kind.options:
             self.fields[OPTION + option.name] = _field(option, self.instance.options.get(option.name, option.initial))
@@ -116,6 +116,12 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         options = {name: text for name, text in given.items() if text}
         for name, problem in self.kind.problems(options).items():
             self.add_error(OPTION + name, problem)
+        settled = self.kind.settles(options)
+        cleaned |= settled
+        for name in settled.keys() & self.errors.keys():
+            del self.errors[name]
+        if self.kind.names_gpus and cleaned.get("gpus") and not cleaned.get("gpu_kind"):
+            self.add_error("gpu_kind", f"{self.kind.label} can't be asked for GPUs without their kind, such as H100.")
         cleaned["options"] = options
         return cleaned
 
@@ -132,10 +138,17 @@ def kind_of(source: MachineSource) -> Kind | None:
     return KINDS.get(source.kind)
 
 
-def _field(option: Option, initial: str) -> forms.CharField:
-    field = forms.CharField(
-        label=option.label, help_text=option.help, required=option.required, max_length=option.max_length, strip=True
-    )
-    field.initial = initial
+def _field(option: Option, initial: str) -> forms.Field:
+    told: dict[str, Any] = {
+        "label": option.label,
+        "help_text": option.help,
+        "required": option.required,
+        "initial": initial,
+    }
+    if option.choices:
+        return forms.ChoiceField(choices=list(option.choices.items()), **told)
+    field = forms.CharField(max_length=option.max_length, strip=True, **told)
     field.widget.attrs |= {"autocomplete": "off", "spellcheck": "false"}
+    if option.suggestions:
+        field.widget.attrs["list"] = f"suggested-{option.name}"
     return field

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import Protocol
 
@@ -108,6 +109,10 @@ class Option:
     required: bool = False
     initial: str = ""
     max_length: int = 200
+    choices: Mapping[str, str] = field(default_factory=dict)
+    """The only texts that there are, each with what the form calls it; empty: any that fits the pattern."""
+    suggestions: Mapping[str, str] = field(default_factory=dict)
+    """Texts that the form offers, each with a description. Others may be entered too."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,14 @@ class Kind:
     options: tuple[Option, ...]
     make: Callable[[str, Mapping[str, str]], Provider]
     """From the control plane's address as machines reach it, and the source's options."""
+    check: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _options: {}
+    """What else is wrong with options that are well formed, by name."""
+    settles: Callable[[Mapping[str, str]], Mapping[str, int | str]] = lambda _options: {}
+    """What the source's options settle of its shape, by the name of the field."""
+    names_gpus: bool = False
+    """A machine with GPUs can't be asked for without their kind."""
+    gpu_hour_usd: Callable[[Mapping[str, str]], Decimal | None] = lambda _options: None
+    """The price of a GPU-hour of its machines, where it is known."""
     shares_runs: bool = False
     """The machines of one source keep their runs in one folder, and so resume each other's."""
 
@@ -136,4 +149,4 @@ class Kind:
                     found[option.name] = f"{option.label} is needed."
             elif len(text) > option.max_length or not re.fullmatch(option.pattern, text):
                 found[option.name] = f"Use {option.words}, up to {option.max_length} characters."
-        return found
+        return found or dict(self.check(options))

@@ -15,6 +15,7 @@ from controlplane.accounts.models import User
 from controlplane.hardware import host_commands
 from controlplane.hardware.models import Host
 from controlplane.http.tokens import attempt_token
+from runs import checkpoints
 from runs.checkpoints import Checkpoint
 from runs.gateway import permissions
 from runs.models import Attempt, Priority, Run, RunEvent, new_run_id
@@ -134,7 +135,7 @@ def move_resumes() -> None:
         if attempt.host is None or not leasing.host_problem(attempt.host, now):
             continue
         checkpoint = checkpoints.by_folder(attempt.resume_from)
-        host = _host_with(checkpoint, attempt.run) if checkpoint else attempt.host
+        host = homes.host_with(checkpoint, attempt.run) if checkpoint else attempt.host
         if host != attempt.host:
             Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(host=host)
 

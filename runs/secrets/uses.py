@@ -20,6 +20,12 @@ from runs.states import FINAL, RunStatus
 from workers.contract import ContractError, RewardSpec, from_dict
 from workers.contract.artifacts import STORE
 
+PURPOSES = {
+    Secret.Kind.HUB: "model downloads",
+    Secret.Kind.STORE: "checkpoints",
+    Secret.Kind.ENGINE: "sources of machines",
+}
+
 
 @dataclass(frozen=True)
 class SecretView:
@@ -36,8 +42,19 @@ class SecretView:
     """Of a store: what it has, in sentences."""
 
     @property
+    def purpose(self) -> str:
+        """What uses a secret that no config names."""
+        return PURPOSES.get(Secret.Kind(self.row.kind), "nobody")
+
+    @property
+    def last_use_was_a_trial(self) -> bool:
+        return not self.row.used_by and self.row.kind != Secret.Kind.ENGINE
+
+    @property
     def consequences(self) -> list[str]:
         """The consequences of deleting it."""
+        if self.row.kind == Secret.Kind.ENGINE:
+            return ["Its token is deleted. Sources that name it can't ask for machines or remove any."]
         lines = ["Its key is deleted. Runs that start from now on don't get it."]
         if self.row.name == HUB_TOKEN:
             return [*lines, "Models that only this token's account can see can no longer be fetched."]

@@ -59,4 +59,6 @@ def delete(request: HttpRequest, secret_id: int) -> HttpResponse:
 def _effect(secret: Secret) -> str:
     if secret.kind == Secret.Kind.STORE:
         return "Runs that start from now on store their checkpoints there, and datasets are uploaded."
+    if secret.kind == Secret.Kind.ENGINE:
+        return "Sources of machines can name it."
     return "Runs that name it get it when they start."
