@@ -54,8 +54,11 @@ app.conf.update(
         "tick": {"task": "runs.tick", "schedule": Every(settings.TICK_S), "options": {"expires": settings.TICK_S}},
         "expired": {"task": "runs.expired", "schedule": Every(3600.0), "options": {"expires": 3600}},
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
+        "datasets in the store": {"task": "datasets.store", "schedule": Every(30.0), "options": {"expires": 30}},
         "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},
+        "artifacts": {"task": "artifacts.tend", "schedule": Every(30.0), "options": {"expires": 30}},
         "joining": {"task": "joining.tend", "schedule": Every(15.0), "options": {"expires": 15}},
+        "machines": {"task": "machines.tend", "schedule": Every(10.0), "options": {"expires": 10}},
         "alerts": {
             "task": "alerting.deliver",
             "schedule": Every(settings.TICK_S),
@@ -64,7 +67,15 @@ app.conf.update(
     },
 )
 app.autodiscover_tasks(
-    ["runs", "controlplane.datasets", "controlplane.references", "controlplane.joining", "runs.alerts"]
+    [
+        "runs",
+        "controlplane.datasets",
+        "controlplane.references",
+        "controlplane.joining",
+        "runs.alerts",
+        "runs.artifacts",
+        "runs.machines",
+    ]
 )
 
 

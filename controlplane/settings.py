@@ -22,7 +22,8 @@ DEBUG = False
 PUBLIC_HOSTS = [h for h in os.environ.get("CONTROLPLANE_HOSTS", "").split(",") if h]
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *PUBLIC_HOSTS]
 PUBLIC_URL = os.environ.get("CONTROLPLANE_URL", "").rstrip("/")
-"""The address that people use, where the web runs alone behind a proxy: `manage.py link` prints links to it."""
+"""The address that people use, where the web runs alone behind a proxy: `manage.py link` prints links to it, and runs
+in W&B or MLflow link back to it."""
 
 INSTALLED_APPS = [
     "servestatic",
@@ -47,6 +48,8 @@ INSTALLED_APPS = [
     "controlplane.hardware",
     "controlplane.joining",
     "runs.alerts",
+    "runs.artifacts",
+    "runs.machines",
     "runs.served",
     "runs",
 ]
@@ -72,7 +75,7 @@ ROOT_URLCONF = "controlplane.urls"
 ASGI_APPLICATION = "controlplane.asgi.application"
 AUTH_USER_MODEL = "accounts.User"
 LOGIN_URL = "sign_in"
-LOGIN_REDIRECT_URL = "runs"
+LOGIN_REDIRECT_URL = "home"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TEMPLATES = [

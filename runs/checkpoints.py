@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from controlplane.hardware.models import Host
 from runs.models import Run, RunEvent
 from runs.states import EndReason
 from workers.contract import EventKind
@@ -22,7 +23,7 @@ UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_not_stored",
     "checkpoint_unstored",
 )
-"""Kinds of RunEvent, written by runs.artifacts; data: {"path", "manifest" or "problem"}. The last one counts."""
+"""Kinds of RunEvent, written by runs.artifacts.copies; data: {"path", "manifest" or "problem"}. The last one counts."""
 
 FOLDER_PARTS = 4
 """run/attempt/checkpoints/checkpoint-N"""
@@ -46,6 +47,11 @@ class Checkpoint:
     def stored(self) -> bool:
         """Whether any host may take it."""
         return self.storage is not None and self.storage.kind == STORED
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the store may hold something of it."""
+        return self.storage is not None and self.storage.kind != UNSTORED
 
     @property
     def manifest(self) -> str:
@@ -85,7 +91,10 @@ class Checkpoint:
     @property
     def path(self) -> str:
         """On its host; "": the host has not said where its RUNS_DIR is."""
-        host = self.event.attempt.host
+        return self.path_on(self.event.attempt.host)
+
+    def path_on(self, host: Host | None) -> str:
+        """Where it is, or where it comes to lie from the artifact store; "" as above."""
         runs_dir = host.inventory.get("runs_dir") if host else ""
         return f"{runs_dir}/{self.folder}" if runs_dir else ""
 
@@ -133,9 +142,14 @@ def find(run: Run, event_id: str) -> Checkpoint | None:
 
 def by_folder(folder: str) -> Checkpoint | None:
     """`folder`: on the host, or relative to its RUNS_DIR."""
-    folder = "/".join(folder.rstrip("/").split("/")[-FOLDER_PARTS:])
+    folder = folder_in(folder)
     run = Run.objects.filter(pk=folder.partition("/")[0]).first()
     return next((each for each in of_run(run) if each.folder == folder), None) if run else None
+
+
+def folder_in(path: str) -> str:
+    """Of a path on a host: what would be a checkpoint's folder relative to RUNS_DIR."""
+    return "/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:])
 
 
 def trains_on(run: Run, step: int) -> bool:

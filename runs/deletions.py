@@ -1,6 +1,7 @@
 """Deleting a saved model: what refers to it, what forbids it, the request to its host, and the host's answer.
 
-The files are on the host, so only its answer makes a model a deleted one.
+The files are on the host, so only its answer makes a model a deleted one, unless the host is gone for good. The copy in
+the artifact store is removed by the control plane (runs.artifacts.upkeep).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from controlplane.hardware import host_commands
 from controlplane.http.tokens import attempt_token
+from controlplane.joining.credentials import revoked_since_dispatch
 from runs import checkpoints, hints
+from runs.artifacts import copies
 from runs.checkpoints import DELETED, DELETION_ASKED, FOLDER_PARTS, NOT_DELETED, Checkpoint
 from runs.models import Attempt, Run, RunEvent
 from runs.queries import with_attempts
@@ -59,10 +62,12 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         if why := obstacles(current):
             raise NotDeletable(" ".join(why))
         host = attempt.host
-        if host is None or not host.is_fresh(timezone.now()):
-            raise NotDeletable(
-                f"{host or 'Its host'} is out of reach, and only it can delete the files. Try again later."
-            )
+        if host is None or is_lost(attempt):
+            copies.to_go(current)
+            _tell(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
+            return
+        if not host.is_fresh(timezone.now()) and not current.in_store:
+            raise NotDeletable(f"{host} is out of reach, and only it can delete the files. Try again later.")
         if not current.going:
             _tell(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
     try:
@@ -71,6 +76,13 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         log.warning("the deletion of %s was not sent: %s", checkpoint.folder, error)
         answered(attempt, event.data["path"], f"The message to {host.name} could not be sent.", actor="ingest")
         raise NotDeletable("The message to its host could not be sent. Try again later.") from error
+    copies.to_go(current)
+
+
+def is_lost(attempt: Attempt) -> bool:
+    """Whether its host is gone for good: taken off the Hardware page, or revoked since."""
+    removed = attempt.host is not None and attempt.host.removed_at is not None
+    return removed or Attempt.objects.filter(revoked_since_dispatch(), pk=attempt.pk).exists()
 
 
 def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launcher") -> bool:
@@ -115,6 +127,7 @@ def _obstacles(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
+    yield from _about_files(checkpoint)
     others = [run for run in _referring(checkpoint) if run.latest().status not in ACTIVE]
     evaluations = [run for run in others if run.kind == EVALUATION]
     jobs = [run for run in others if run.kind in KINDS]
@@ -136,6 +149,16 @@ def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
             f"Its run can no longer be resumed from step {checkpoint.step}; the newest checkpoint left is that of step "
             f"{left[0].step}."
         )
+
+
+def _about_files(checkpoint: Checkpoint) -> Iterator[str]:
+    attempt = checkpoint.event.attempt
+    if attempt.host is None or is_lost(attempt):
+        yield f"{attempt.host or 'Its host'} is gone: what is still on its disk stays there."
+    elif not attempt.host.is_fresh(timezone.now()):
+        yield f"{attempt.host} is out of reach: it deletes its files when it is back."
+    if checkpoint.in_store:
+        yield "Its copy in the artifact store is removed, too."
 
 
 def _active(run: Run) -> QuerySet[Run]:

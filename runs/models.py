@@ -330,7 +330,7 @@ class SampleRow(models.Model):
     row = models.IntegerField(null=True)
     """Row number in the dataset; NULL if the line has none."""
     mode = models.CharField(max_length=8, default="train")
-    """train | eval"""
+    """train | eval | replaced: generated and scored, but not trained on"""
     reward_low = models.FloatField(null=True)
     reward_high = models.FloatField(null=True)
     reward_mean = models.FloatField(null=True)

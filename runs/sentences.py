@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.templatetags.figures import size_in_words
@@ -58,9 +58,12 @@ class Waiting:
     name: str = ""
     owner: str = ""
     after: str = ""
+    machine: str = ""
+    """What it may expect of the sources of machines, in sentences."""
 
     def __str__(self) -> str:
-        return f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
+        text = f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
+        return f"{text}. {self.machine.removesuffix('.')}" if self.machine else text
 
 
 def counted(number: int, word: str) -> str:
@@ -69,14 +72,17 @@ def counted(number: int, word: str) -> str:
 
 
 def waiting(attempt: Attempt) -> Waiting | None:
-    """What a queued attempt waits for; None before the first scheduling pass. No query if `waits_on` came with its
-    owner."""
+    """What a queued attempt waits for; None before the first scheduling pass. No query if `machine` came with it, and
+    `waits_on` with its owner."""
     if not attempt.waits_for:
         return None
+    expected = getattr(attempt, "machine", None)
+    machine = expected.text if expected is not None else ""
     on = attempt.waits_on
     if on is None or attempt.waits_how not in WAITS:
-        return Waiting(attempt.waits_for)
-    return waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+        return Waiting(attempt.waits_for, machine=machine)
+    words = waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+    return replace(words, machine=machine)
 
 
 def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
@@ -175,7 +181,8 @@ def _resumed(data: dict[str, Any]) -> str:
 
 def _planned(data: dict[str, Any]) -> str:
     at = str(data.get("resumes_at"))[:16].replace("T", " ")
-    return f"Will be resumed automatically at {at} UTC ({data.get('number')} of {data.get('of')})."
+    count = f" ({data['number']} of {data.get('of')})" if data.get("number") else ""
+    return f"Will be resumed automatically at {at} UTC{count}."
 
 
 def _exited(data: dict[str, Any]) -> str:
@@ -266,7 +273,11 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     ),
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
     "deletion_asked": lambda data: f"Asked the host to delete {_checkpoint(data)}.",
-    "model_deleted": lambda data: f"The host deleted {_checkpoint(data)}.",
+    "model_deleted": lambda data: (
+        f"{_checkpoint(data)} was deleted; what is still on {data['left_on']}, which is gone, stays there."
+        if data.get("left_on")
+        else f"The host deleted {_checkpoint(data)}."
+    ),
     "model_not_deleted": lambda data: _with_detail(f"{_checkpoint(data)} was not deleted.", data.get("problem")),
     "checkpoint_uploading": lambda data: f"Uploading {_checkpoint(data)} to the artifact store.",
     "checkpoint_stored": lambda data: f"{_checkpoint(data)} is in the artifact store: any host may resume from it.",

@@ -28,6 +28,7 @@ from workers.contract import (
     to_dict,
 )
 from workers.contract.episodes import EpisodeSpec
+from workers.contract.prompts import PromptsSpec
 from workers.contract.sinks import SinkSpec
 
 AGGREGATION = "multi_objective_aggregation"
@@ -52,6 +53,8 @@ class LaunchRequest:
     """Another reward config for the evaluations of the held-out rows; without these it has no effect."""
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
     hang: HangSpec = field(default_factory=HangSpec)
+    prompts: PromptsSpec = field(default_factory=PromptsSpec)
+    """Only trainings choose their prompts: checks and evaluations take them as they come."""
     sinks: tuple[SinkSpec, ...] = ()
     keep_best: str = ""
     start_from: str = ""
@@ -100,6 +103,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         eval_rewards=eval_rewards,
         recovery=request.recovery,
         hang=request.hang,
+        prompts=request.prompts if request.kind == "train" else PromptsSpec(),
         sinks=request.sinks,
         keep_best=request.keep_best,
         start_from=request.start_from,

@@ -44,6 +44,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
         lambda: reap_silent(now, since),
         lambda: reap_lost(now),
         lambda: recovery.resume_due(now),
+        launching.move_resumes,
         launching.dispatch_ready,
         folding.fold_all,
         lambda: judge(now),

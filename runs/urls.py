@@ -11,6 +11,7 @@ from runs.api import application as people_api
 from runs.compare import views as compare_views
 from runs.completions import views as completions_views
 from runs.evaluations import views as evaluation_views
+from runs.first_steps import views as first_steps_views
 from runs.gateway import views as gateway_views
 from runs.health import views as health_views
 from runs.host_api import views as host_api_views
@@ -19,6 +20,7 @@ from runs.hosts import joining_views, tokenizer_views
 from runs.hosts import views as hosts_views
 from runs.learnability import views as learnability_views
 from runs.live import consumers
+from runs.machines import views as machine_views
 from runs.metrics import views as metrics_views
 from runs.model_pages import benchmark_views, push_views
 from runs.model_pages import file_views as model_file_views
@@ -45,6 +47,10 @@ urlpatterns = [
     # The list
     path("", run_list_views.home, name="home"),
     path("demo/", run_list_views.demo_run, name="demo_run"),
+    # First steps
+    path("start/", first_steps_views.start, name="start"),
+    path("start/<slug:slug>/", first_steps_views.recipe, name="recipe"),
+    path("start/<slug:slug>/prepare", first_steps_views.prepare, name="prepare_recipe"),
     path("runs/", run_list_views.runs, name="runs"),
     path("runs/stop", run_list_views.stop_several, name="stop_several"),
     path("runs/archive", run_list_views.archive_several, name="archive_several"),
@@ -159,6 +165,10 @@ urlpatterns = [
     path("hardware/leases/<int:lease_id>/release/", hosts_views.release_lease, name="release_lease"),
     path("hardware/hosts/add/", joining_views.add, name="add_host"),
     path("hardware/hosts/add/<int:code_id>/", joining_views.added, name="added_host"),
+    path("hardware/machines/new/<slug:engine>/", machine_views.source_new, name="machine_source_new"),
+    path("hardware/sources/<int:source_id>/", machine_views.source, name="machine_source"),
+    path("hardware/sources/<int:source_id>/delete/", machine_views.source_delete, name="machine_source_delete"),
+    path("hardware/machines/<int:machine_id>/release/", machine_views.release, name="machine_release"),
     path("hardware/hosts/<int:host_id>/revoke/", joining_views.revoke, name="revoke_host"),
     path("hardware/hosts/<int:host_id>/drain/", hosts_views.drain, name="drain_host"),
     path("hardware/hosts/<int:host_id>/unsandboxed/", hosts_views.unsandboxed, name="host_unsandboxed"),
@@ -191,6 +201,7 @@ urlpatterns = [
     path("api/attempts/<slug:attempt_id>/deleted", host_api_views.deleted, name="api_deleted"),
     path("api/attempts/<slug:attempt_id>/not_launched", host_api_views.not_launched, name="api_not_launched"),
     path("api/hosts/announce", hosts_api.announce, name="api_host_announce"),
+    path("api/hosts/leave", hosts_api.leave, name="api_host_leave"),
     path("api/inspections/<int:inspection_id>", hosts_api.inspection, name="api_inspection"),
     path("api/hosts/<str:host>/inspections/<int:inspection_id>/tokenizer", hosts_api.tokenizer, name="api_tokenizer"),
 ]

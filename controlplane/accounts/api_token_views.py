@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
@@ -37,7 +36,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @require_POST
 def revoke(request: HttpRequest, token_id: int) -> HttpResponse:
     user = person(request)
-    token = get_object_or_404(_seen_by(user), pk=token_id)
+    token = get_object_or_404(api_tokens.seen_by(user), pk=token_id)
     if api_tokens.revoke(ApiToken.objects.filter(pk=token.pk), user):
         messages.success(request, f"{token.name} is revoked. Programs that use it are refused from now on.")
     else:
@@ -46,11 +45,6 @@ def revoke(request: HttpRequest, token_id: int) -> HttpResponse:
 
 
 def _context(user: User, form: ApiTokenForm, text: str) -> dict[str, object]:
-    seen = api_tokens.valid(_seen_by(user)).select_related("user")
-    acts = ApiTokenAct.objects.filter(token__in=_seen_by(user)).select_related("token__user", "by")
+    seen = api_tokens.valid(api_tokens.seen_by(user)).select_related("user")
+    acts = ApiTokenAct.objects.filter(token__in=api_tokens.seen_by(user)).select_related("token__user", "by")
     return {"form": form, "tokens": seen, "text": text, "acts": acts[:SHOWN_ACTS]}
-
-
-def _seen_by(user: User) -> QuerySet[ApiToken]:
-    every = ApiToken.objects.all()
-    return every if user.may_administer else every.filter(user=user)

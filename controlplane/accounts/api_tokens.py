@@ -85,6 +85,12 @@ def valid(tokens: QuerySet[ApiToken]) -> QuerySet[ApiToken]:
     return tokens.filter(revoked_at=None, expires_at__gt=timezone.now(), user__is_active=True)
 
 
+def seen_by(user: User) -> QuerySet[ApiToken]:
+    """A user's own; an admin sees everybody's."""
+    every = ApiToken.objects.all()
+    return every if user.may_administer else every.filter(user=user)
+
+
 def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
     """Revoke those that aren't yet. Return how many."""
     now = timezone.now()

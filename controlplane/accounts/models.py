@@ -104,9 +104,10 @@ class Secret(models.Model):
     """A key that runs need and people must not see. Only `vault` decrypts secrets."""
 
     class Kind(models.TextChoices):
-        ENDPOINT = "endpoint", "Endpoint of a judge"
+        ENDPOINT = "endpoint", "Endpoint (judge, player, W&B, MLflow)"
         HUB = "hub", "Token of the model hub"
         STORE = "store", "Store for checkpoints (S3)"
+        ENGINE = "engine", "API server of SkyPilot"
 
     name = models.CharField(
         max_length=40,
@@ -115,7 +116,8 @@ class Secret(models.Model):
     )
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.ENDPOINT)
     address = models.CharField(max_length=500, blank=True)
-    """The URL prefix of requests to an endpoint, or a store's server, bucket, prefix and region; "" for a token."""
+    """The URL prefix of requests to an endpoint or an engine, or a store's server, bucket, prefix and region; "" for a
+    token."""
     private_too = models.BooleanField(default=False)
     """Whether the endpoint may be inside the private network."""
     sealed = models.TextField()

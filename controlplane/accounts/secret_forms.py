@@ -33,10 +33,11 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         fields = ("name", "kind", "address", "private_too", "key")
         labels = {"private_too": "The server may be inside our network"}
         help_texts = {
-            "name": "Capital letters, digits and _. Rewards name it; the model hub's token is HF_TOKEN, a store for "
-            "checkpoints ARTIFACT_STORE.",
-            "address": "The base URL of requests, such as https://api.example.com/v1. The key is sent only there. "
-            "Of a store: https://server/bucket/prefix?region=name.",
+            "name": "Capital letters, digits and _. Rewards, environments and runs name an endpoint by it; the "
+            "model hub's token is HF_TOKEN, a store for checkpoints ARTIFACT_STORE.",
+            "address": "The base URL of requests, such as https://api.example.com/v1 or https://api.wandb.ai. The key "
+            "is sent only there. Of a store: https://server/bucket/prefix?region=name. Of SkyPilot: its API server, "
+            "without a path.",
             "private_too": "Names that lead to private or loopback addresses, and plain http there.",
         }
         error_messages = {
@@ -67,7 +68,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             self._clean_token(name, key)
         elif kind == Secret.Kind.STORE:
             self._clean_store(name, address, key)
-        elif kind == Secret.Kind.ENDPOINT:
+        elif kind in (Secret.Kind.ENDPOINT, Secret.Kind.ENGINE):
             if name in RESERVED:
                 self.add_error("name", f"{name} is the name of {RESERVED[name]}.")
             self._clean_address(address)

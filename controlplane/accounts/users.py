@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.accounts import api_tokens, onetime
+from controlplane.accounts import managing, onetime
 from controlplane.accounts.forms import LimitsForm, NewUserForm, RoleForm
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.roles import admin_required, person
-from controlplane.accounts.signals import limits_raised, sign_in_changed
 
 
 @never_cache
@@ -35,35 +33,20 @@ def role(request: HttpRequest, user_id: int) -> HttpResponse:
     form = RoleForm(request.POST)
     if not form.is_valid():
         return _page(request, problem="That is not a role.", status=400)
-    with transaction.atomic():
-        user = get_object_or_404(User, pk=user_id)
-        if form.cleaned_data["role"] != Role.ADMIN and _is_last_admin(user):
-            return _page(
-                request, problem="The last admin must keep the role, or nobody could manage users.", status=409
-            )
-        user.role = form.cleaned_data["role"]
-        user.save(update_fields=["role"])
+    try:
+        managing.set_role(user_id, form.cleaned_data["role"])
+    except managing.NotAllowed as error:
+        return _page(request, problem=str(error), status=409)
     return redirect("users")
 
 
 @admin_required
 @require_POST
 def active(request: HttpRequest, user_id: int) -> HttpResponse:
-    """Disable or enable an account. A disabled user's sessions are refused from the next request on, and
-    their API tokens are revoked for good."""
-    activate = request.POST.get("active") == "1"
-    with transaction.atomic():
-        user = get_object_or_404(User, pk=user_id)
-        if not activate and user == person(request):
-            return _page(request, problem="You can't disable yourself; another admin can.", status=409)
-        if not activate and _is_last_admin(user):
-            return _page(request, problem="The last admin can't be disabled.", status=409)
-        user.is_active = activate
-        user.save(update_fields=["is_active"])
-        user.sign_in_links.all().delete()
-        if not activate:
-            api_tokens.revoke(user.api_tokens.all(), person(request))
-    sign_in_changed.send(User, user_id=user.pk)
+    try:
+        managing.set_active(user_id, person(request), active=request.POST.get("active") == "1")
+    except managing.NotAllowed as error:
+        return _page(request, problem=str(error), status=409)
     return redirect("users")
 
 
@@ -75,9 +58,7 @@ def limits(request: HttpRequest, user_id: int) -> HttpResponse:
     form = LimitsForm(request.POST, instance=user)
     if not form.is_valid():
         return _page(request, problem="A limit is a whole number; 0 means none, empty means the default.", status=400)
-    with transaction.atomic():
-        user.save(update_fields=["max_running", "max_queued"])
-        transaction.on_commit(lambda: limits_raised.send(User), robust=True)
+    managing.save_limits(user)
     return redirect("users")
 
 
@@ -110,9 +91,3 @@ def _page(
         "problem": problem,
     }
     return render(request, "accounts/users.html", context, status=status)
-
-
-def _is_last_admin(user: User) -> bool:
-    # Locked in a fixed order: otherwise two admins who demote each other at once would each still see the other one.
-    admins = User.objects.select_for_update().filter(role=Role.ADMIN, is_active=True).order_by("pk")
-    return user.role == Role.ADMIN and all(admin.pk == user.pk for admin in admins)

@@ -95,8 +95,13 @@ def has_artifact_store() -> bool:
     return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).exists()
 
 
-def artifact_store(*, run: str) -> Store | None:
-    """The store for checkpoints with its keys, or None if no admin has named one. Raises NotGiven."""
+def artifact_store_address() -> str:
+    """Without its keys; "": there is none."""
+    return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).values_list("address", flat=True).first() or ""
+
+
+def artifact_store(*, run: str = "") -> Store | None:
+    """The artifact store with its keys, or None if no admin has named one. Raises NotGiven."""
     secret = Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).first()
     if secret is None:
         return None
@@ -104,8 +109,25 @@ def artifact_store(*, run: str) -> Store | None:
         store = store_of(secret.address, _key(secret))
     except ContractError as error:
         raise NotGiven(f"The secret {STORE} can't be used: {error}") from error
-    note_use([STORE], run=run)
+    if run:
+        note_use([STORE], run=run)
     return store
+
+
+def engine(name: str) -> tuple[Secret, str]:
+    """The API server of an engine of machines, with its token. Raises NotGiven."""
+    opened = _open_engine(name)
+    note_use([name])
+    return opened
+
+
+def engine_problem(name: str) -> str:
+    """Why an engine of this name is unavailable, or ""."""
+    try:
+        _open_engine(name)
+    except NotGiven as error:
+        return str(error)
+    return ""
 
 
 def note_use(names: Iterable[str], *, run: str = "") -> None:
@@ -125,7 +147,17 @@ def _open(name: str) -> tuple[Secret, str]:
     if secret is None:
         raise NotGiven(
             f"There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
-            "An admin can add it under Settings, Secrets, or the reward config can name another."
+            "An admin can add it under Settings, Secrets, or another can be chosen where this one is named."
+        )
+    return secret, _key(secret)
+
+
+def _open_engine(name: str) -> tuple[Secret, str]:
+    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENGINE).first()
+    if secret is None:
+        raise NotGiven(
+            f"There is no secret {name} of the kind “{Secret.Kind.ENGINE.label}”. An admin can add it under Settings, "
+            "Secrets."
         )
     return secret, _key(secret)
 

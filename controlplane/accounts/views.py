@@ -111,7 +111,7 @@ def password(request: HttpRequest) -> HttpResponse:
         sign_in_changed.send(User, user_id=user.pk)
         ended = " Your API tokens were revoked." if revoked else ""
         messages.success(request, f"Your password is set. You were signed out everywhere else.{ended}")
-        return redirect("settings" if "current" in form.fields else "runs")
+        return redirect("settings" if "current" in form.fields else "home")
     elif guess is not None and not form.has_error("current", "wrong"):
         guess.delete()
     return render(request, "accounts/password.html", {"form": form}, status=400 if form.errors else 200)

@@ -21,6 +21,7 @@ from controlplane.ctl.client import Client, Refused
 OK = waiting.SUCCEEDED
 PARTS = {
     "health": "What health finds.",
+    "evaluations": "Its evaluations, with the gain over the starting model.",
     "completions": "Prompts and completions, the newest first.",
     "receipts": "How each attempt ended, with its kill receipt.",
     "checkpoints": "The checkpoints.",
@@ -213,7 +214,23 @@ def get_thing(client: Client, options: Namespace) -> int:
 
 
 def create_thing(client: Client, options: Namespace) -> int:
-    return _one(client.post(options.thing.path, {"document": _read(options.file)})["item"], options)
+    path = f"{options.thing.path}/{options.version_of}" if options.version_of else options.thing.path
+    return _one(client.post(path, {"document": _read(options.file)})["item"], options)
+
+
+def api(client: Client, options: Namespace) -> int:
+    body = None
+    if options.data:
+        try:
+            body = json.loads(_read(options.data))
+        except ValueError as error:
+            raise Refused(0, f"{options.data} is no JSON: {error}.", "", "") from None
+    answer = client.ask(options.method or ("POST" if options.data else "GET"), options.path, body)
+    if answer.headers.get("Content-Type", "").startswith("application/json"):
+        output.as_json(answer.json())
+    else:
+        print(output.harmless(answer.text), end="")
+    return OK
 
 
 def upload(client: Client, options: Namespace) -> int:

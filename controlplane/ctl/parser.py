@@ -46,6 +46,10 @@ def _access(groups: Any) -> None:
         groups, "completion", commands.completion, "Print completion for a shell.", json=False, offline=True
     )
     completion.add_argument("shell", choices=SHELLS)
+    api = _command(groups, "api", commands.api, "Ask the API for anything that it can do.", json=False)
+    api.add_argument("path", help="as in /api/v1/openapi.json, such as users or runs/ID/evaluations")
+    api.add_argument("-X", "--method", choices=("GET", "POST", "PATCH", "DELETE"), help="GET, or POST with --data")
+    api.add_argument("-d", "--data", metavar="FILE", help="the body, in JSON; - for standard input")
     _command(groups, "mcp", commands.mcp, "Serve MCP clients over standard input and output.", json=False)
 
 
@@ -132,6 +136,7 @@ def _catalogue(groups: Any) -> None:
         if name in ("rewards", "environments"):
             create = _command(inner, "create", commands.create_thing, "Make one from a YAML file.", thing=thing)
             create.add_argument("file")
+            create.add_argument("--version-of", type=_count, metavar="ID", help="save it as a new version of this one")
         if name == "datasets":
             _datasets(inner)
         if name == "hosts":

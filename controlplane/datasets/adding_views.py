@@ -97,7 +97,7 @@ def _added(
 def _make(request: HttpRequest, form: AddingForm, dataset: Dataset | None, way: str) -> HttpResponse:
     name = dataset.name if dataset else form.cleaned_data["name"]
     try:
-        version = _created(person(request), form, name, new=dataset is None)
+        version = created(person(request), form, name, new=dataset is None)
     except DatasetError as error:
         first = {UPLOAD: "file", ROWS: "rows", HUB: "id", PATH: "path", TASKS: "families"}[way]
         form.add_error("name" if isinstance(error, NameTaken) and dataset is None else first, str(error))
@@ -105,7 +105,8 @@ def _make(request: HttpRequest, form: AddingForm, dataset: Dataset | None, way: 
     return redirect(version)
 
 
-def _created(user: User, form: AddingForm, name: str, *, new: bool) -> DatasetVersion:
+def created(user: User, form: AddingForm, name: str, *, new: bool) -> DatasetVersion:
+    """The version that a valid form asks for. Raises DatasetError."""
     if isinstance(form, HubForm):
         return importing.create_from_hub(user, name, form.source, new=new)
     if isinstance(form, PathForm):

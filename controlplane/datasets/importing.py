@@ -44,17 +44,18 @@ def create_from_upload(
     with received(file) as arrived, made(user, name, new=new) as version:
         version.file_name = shown_name(file_name)
         version.bytes, version.source_sha256 = arrived.bytes, arrived.sha256
-        if mapping:
-            version.mapping, version.split = mapping.as_dict(), {"share": SHARE, "seed": SEED}
+        _map(version, mapping)
         version.save()
         make_folder(version.folder)
         arrived.path.rename(version.folder / files.SOURCE)
     return version
 
 
-def create_from_hub(user: User | None, name: str, source: HubSource, *, new: bool = False) -> DatasetVersion:
-    """A version whose source the worker fetches from the hub and then checks."""
-    return _fetched(user, name, DatasetVersion.HUB, source.as_dict(), source.title, new=new)
+def create_from_hub(
+    user: User | None, name: str, source: HubSource, *, new: bool = False, mapping: ColumnMapping | None = None
+) -> DatasetVersion:
+    """A version whose source the worker fetches from the hub and then checks; with a `mapping` it also imports it."""
+    return _fetched(user, name, DatasetVersion.HUB, source.as_dict(), source.title, new=new, mapping=mapping)
 
 
 def create_from_path(user: User | None, name: str, path: str, *, new: bool = False) -> DatasetVersion:
@@ -191,11 +192,24 @@ def made(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]
 
 
 def _fetched(
-    user: User | None, name: str, kind: str, source: dict[str, Any], title: str, *, new: bool
+    user: User | None,
+    name: str,
+    kind: str,
+    source: dict[str, Any],
+    title: str,
+    *,
+    new: bool,
+    mapping: ColumnMapping | None = None,
 ) -> DatasetVersion:
     with made(user, name, new=new) as version:
+        _map(version, mapping)
         version.status, version.source_kind, version.source = DatasetVersion.FETCHING, kind, source
         version.file_name = shown_name(title.replace("/", "∕"))
         version.save()
         make_folder(version.folder)
     return version
+
+
+def _map(version: DatasetVersion, mapping: ColumnMapping | None) -> None:
+    if mapping:
+        version.mapping, version.split = mapping.as_dict(), {"share": SHARE, "seed": SEED}

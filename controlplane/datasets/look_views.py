@@ -113,7 +113,7 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         else:
             try:
                 derived = deriving.derive(
-                    person(request), version, _filter_of(form, filter_form), name=name, tokenizer=_tokenizer(form)
+                    person(request), version, filter_of(form, filter_form), name=name, tokenizer=tokenizer_of(form)
                 )
             except DatasetError as error:
                 form.add_error(None, str(error))
@@ -122,14 +122,14 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     return render(request, "datasets/rows.html", _rows(request, version, form), status=400)
 
 
-def _filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:
+def filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:
     """Row numbers take precedence over the filter. The conditions of a derived version apply to both."""
     ids = form.cleaned_data["row_ids"]
     row_filter = filter_form.filter if ids is None else RowFilter(row_ids=ids)
     return replace(row_filter, **form.conditions())
 
 
-def _tokenizer(form: DeriveForm) -> str:
+def tokenizer_of(form: DeriveForm) -> str:
     return str(form.cleaned_data["tokenizer"]) if form.cleaned_data["tokens"] else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controlplane.datasets import reader_process
+from controlplane.datasets import reader_process, storing
 from controlplane.datasets.deriving import as_filter
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion, Tokenizer
@@ -91,3 +91,5 @@ def render_example(
 def _need_rows(version: DatasetVersion) -> None:
     if version.status != DatasetVersion.READY:
         raise DatasetError("This version has no rows yet.")
+    if not version.rows_path.exists() and storing.is_on_its_way(version):
+        raise DatasetError("Its rows are being fetched from the artifact store. Try again in a minute.")

@@ -11,7 +11,7 @@ from controlplane.datasets.importing import SEED, SHARE
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader import row_function
 from controlplane.datasets.reader.mapping import ColumnMapping, problems, resolved
-from controlplane.datasets.reader.transforms import CUSTOM, TRANSFORMS
+from controlplane.datasets.reader.transforms import COLUMNS, CUSTOM, TRANSFORMS
 from controlplane.datasets.tokenizers import choices
 
 NONE = "none"
@@ -224,7 +224,7 @@ class MappingForm(forms.Form):
     def initial_of(version: DatasetVersion) -> dict[str, Any]:
         """The last requested mapping, otherwise the recognised one."""
         recognised = version.report.get("recognised") or {}
-        mapping = {"prompt": ""} | (recognised.get("mapping") or {}) | (version.mapping or {})
+        mapping = {"prompt": "", "transform": COLUMNS} | (recognised.get("mapping") or {}) | (version.mapping or {})
         split = version.split or {}
         has_no_answers = bool(version.mapping) or mapping.get("messages")
         return mapping | {

@@ -228,3 +228,23 @@ class CorpusVersion(models.Model):
     @property
     def spec(self) -> CorpusSpec:
         return CorpusSpec(self.corpus.name, self.number, self.sha256, self.documents)
+
+
+class StoredFolder(models.Model):
+    """What the artifact store has of a ready version's folder. It outlives the version until the store has nothing."""
+
+    name = models.CharField(max_length=64, unique=True)
+    """Relative to the data folder: datasets/12, corpora/3."""
+    files = models.JSONField(default=list)
+    """[{"path", "size", "sha256"}]; each is kept by its sha256, for all versions that have it."""
+    store = models.CharField(max_length=500, blank=True)
+    """The store's address at the upload."""
+    stored_at = models.DateTimeField(null=True)
+    problem = models.CharField(max_length=1000, blank=True)
+    """What went wrong last; "": nothing."""
+    next_at = models.DateTimeField(null=True)
+    """When it is tried again."""
+    tries = models.IntegerField(default=0)
+
+    def __str__(self) -> str:
+        return self.name

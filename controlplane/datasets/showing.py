@@ -8,7 +8,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane.datasets import plots, problem_pages, sizes
+from controlplane.datasets import plots, problem_pages, sizes, storing
 from controlplane.datasets.lineage import lineage
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion, Tokenizer
@@ -47,6 +47,7 @@ def version_context(version: DatasetVersion) -> dict[str, Any]:
     at_work = version.status in DatasetVersion.AT_WORK
     return {
         "version": version,
+        "stored": storing.stored(version),
         "dataset": version.dataset,
         "at_work": at_work,
         "report": report,

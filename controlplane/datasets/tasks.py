@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from django.utils import timezone
+
 from controlplane.celery import app
-from controlplane.datasets import worker
+from controlplane.datasets import storing, worker
 from controlplane.datasets.corpora import making
 from controlplane.datasets.models import CorpusVersion, DatasetVersion
 from controlplane.datasets.work_queue import TASK
@@ -20,6 +22,11 @@ def validate_version(version_id: int) -> None:
 def sweep() -> None:
     worker.sweep()
     making.sweep()
+
+
+@app.task(name="datasets.store")  # type: ignore[untyped-decorator]
+def store() -> None:
+    storing.tend(timezone.now())
 
 
 @app.task(name=making.TASK)  # type: ignore[untyped-decorator]

@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane import safe_yaml
 from controlplane.environments.forms import LIMITS, MOST_PARTS, Editor, editor_from, limit_names
-from controlplane.environments.models import EnvironmentVersion
+from controlplane.environments.models import Environment, EnvironmentVersion
 from controlplane.parts_yaml import Read, document_of, no_field
 from controlplane.safe_yaml import short
 from workers.contract import to_dict
@@ -27,9 +27,9 @@ def export(version: EnvironmentVersion) -> str:
     return safe_yaml.dump(document, TOP)
 
 
-def read(content: bytes) -> Editor:
+def read(content: bytes, environment: Environment | None = None) -> Editor:
     """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not an
-    environment at all."""
+    environment at all. `environment`: of which it is to be the next version."""
     document, result = document_of(content, top=TOP, what="an environment")
     for name in ("name", "description"):
         if document.get(name) is not None:
@@ -39,7 +39,7 @@ def read(content: bytes) -> Editor:
         if (entry := result.entry(prefix, path, part, LIBRARY, "entry")) is not None:
             result.unknown(prefix, path, part, PART)
             result.params(prefix, path, entry, part.get("params"))
-    editor = editor_from(result.sent)
+    editor = editor_from(result.sent, environment)
     editor.is_valid()
     result.tell({"": editor.environment, LIMITS: editor.limits, **{str(form.prefix): form for form in editor.parts}})
     editor.problem = " ".join([*result.problems, editor.problem]).strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.exchange import reporting, trl
+from controlplane.exchange import reporting, sampling, trl
 from controlplane.exchange.keys import UNSET, Format, Leave, Rule, Take, flag, names, number, same, text, typed, whole
 from controlplane.exchange.reading import Kind, Reading, Verdict, WrongValue
 from workers.contract import Rollout
@@ -118,13 +118,9 @@ TABLE: dict[str, Rule] = {
         ),
         Leave(MODEL),
     ),
-    **dict.fromkeys(
-        ("wandb_entity", "wandb_watch", "wandb_log_model", "wandb_run_id"),
-        Leave(trl.OURS),
-    ),
-    "wandb_project": Take("_wandb_project", text),
-    "wandb_name": Take("sinks.name", text),
+    **reporting.KEYS,
     "trust_remote_code": trl.TABLE["trust_remote_code"],
+    **sampling.TABLE,
 }
 
 
@@ -138,17 +134,9 @@ def otherwise(key: str, fields: Mapping[str, str]) -> Rule | None:
     return trl.grpo_rule(name, fields)
 
 
-def _wandb(reading: Reading) -> None:
-    """Naming a project is how Axolotl is told to use W&B."""
-    source = reading.sources.get("_wandb_project", "wandb_project")
-    if project := reading.pop("_wandb_project"):
-        reading.put("sinks.wandb", True, source)
-        reading.put("sinks.project", project, source)
-
-
 def finish(reading: Reading) -> None:
-    _wandb(reading)
     reporting.finish(reading)
+    sampling.finish(reading)
     _engine(reading)
     _adapter(reading)
     for helping, implementation in {"_flash": "flash_attention_2", "_sdpa": "sdpa"}.items():
@@ -204,4 +192,4 @@ def _total(reading: Reading) -> None:
         reading.note(Verdict.CONTRADICTION, "batch_size", text)
 
 
-FORMAT = Format(Kind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}), otherwise, finish)
+FORMAT = Format(Kind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}) | sampling.SECTIONS, otherwise, finish)

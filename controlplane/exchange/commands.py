@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from controlplane import safe_yaml
+from controlplane.exchange import reporting
 from controlplane.exchange.reading import Unreadable
 from workers.contract.commands import environment_problem
 
@@ -124,6 +125,8 @@ def _variable(word: str, found: dict[str, Any], rest: list[tuple[str, str]]) -> 
     name, _, value = word.partition("=")
     if name in DEVICES:
         rest.append((name, "Which GPUs a run gets is decided when it starts; a profile may pin them."))
+    elif name in reporting.VARIABLES:
+        found[name] = value
     elif problem := environment_problem(name, value):
         rest.append((name, problem))
     else:

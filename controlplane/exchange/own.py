@@ -26,6 +26,7 @@ from workers.contract import (
     to_dict,
 )
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
+from workers.contract.prompts import PromptsSpec
 from workers.contract.sinks import SinkSpec
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
@@ -71,6 +72,8 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _take(reading, RecoverySpec, _mapping(reading, value, key), key)
         elif key == "hang":
             _take(reading, HangSpec, _mapping(reading, value, key), key)
+        elif key == "prompts":
+            _take(reading, PromptsSpec, _mapping(reading, value, key), key)
         elif key == "sinks":
             _sinks(reading, value)
         elif key == "episodes":

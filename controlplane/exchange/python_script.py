@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from controlplane.exchange import reporting
 from controlplane.exchange.commands import DEVICES
 from controlplane.exchange.reading import Unreadable
 from workers.contract.commands import environment_problem
@@ -28,6 +29,11 @@ LORA_NAMES = {"r": "lora_r", "bias": "lora_bias", "task_type": "lora_task_type",
     name: f"lora_{name}" for name in ("target_modules", "modules_to_save")
 }
 """peft's names -> TRL's."""
+INITS = {
+    "wandb": {"project": "wandb_project", "name": "wandb_name", "entity": "wandb_entity"},
+    "trackio": {"project": "trackio_project_name", "name": "trackio_run_name"},
+}
+"""Arguments of `wandb.init` and `trackio.init` -> the keys that configs have."""
 OBJECTS = {"args", "peft_config", "processing_class", "tokenizer"}
 """Arguments of the trainer that are configured elsewhere in the script."""
 
@@ -53,6 +59,8 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
             continue
         if name in ("environment", "env") and isinstance(value, dict):
             _environment(value, found, rest)
+        elif name.isupper():
+            _environment({name: value}, found, rest)
         elif name == "num_gpus":
             rest.append((name, "It may count vLLM's GPUs, too: choose the hardware profile."))
         else:
@@ -70,6 +78,9 @@ def _settings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 
 def _call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name == "init" and isinstance(node.func, ast.Attribute):
+        known = INITS.get(getattr(node.func.value, "id", ""), {})
+        yield from ((known[word.arg], word.value) for word in node.keywords if word.arg in known)
     if name not in CALLS:
         return
     if name == "LoraConfig":
@@ -83,6 +94,13 @@ def _call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
 def _assignment(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") in ("training_args", "args", "config"):
         yield target.attr, value
+    elif (
+        isinstance(target, ast.Subscript)
+        and ast.unparse(target.value) in ("os.environ", "environ")
+        and isinstance(target.slice, ast.Constant)
+        and str(target.slice.value).isupper()
+    ):
+        yield str(target.slice.value), value
     elif isinstance(target, ast.Name) and target.id in DICTIONARIES and isinstance(value, ast.Dict):
         if target.id == "environment":
             yield "environment", value
@@ -95,7 +113,9 @@ def _assignment(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.ex
 def _environment(variables: dict[Any, Any], found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
     for name, value in variables.items():
         problem = environment_problem(str(name), str(value))
-        if problem or name in DEVICES:
+        if name in reporting.VARIABLES:
+            found[str(name)] = str(value)
+        elif problem or name in DEVICES:
             rest.append((str(name), problem or "Which GPUs a run gets is decided when it starts."))
         else:
             found.setdefault("env", {})[str(name)] = str(value)

@@ -26,6 +26,7 @@ from workers.contract import (
     to_json,
 )
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec, PartSpec
+from workers.contract.prompts import PromptsSpec
 from workers.contract.sinks import SinkSpec
 
 LIMITS = LimitsSpec(2.5, 10**9, 40.0, NoBetterSpec("eval_reward", 50, least_gain=0.01), BeyondSpec("kl", 0.5, 5))
@@ -94,6 +95,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 start_from="r1/1/checkpoints/checkpoint-2" if attention else "",
                 keep_best="eval_reward" if attention else "",
                 hang=HangSpec(20.0, stop=True) if attention else HangSpec(),
+                prompts=PromptsSpec(extra_rounds=3, by_difficulty=True) if attention else PromptsSpec(),
                 sinks=SINKS if attention else (),
                 limits=LIMITS if attention else LimitsSpec(),
                 episodes=EPISODES if attention else None,

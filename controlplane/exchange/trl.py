@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.exchange import reporting
+from controlplane.exchange import reporting, sampling
 from controlplane.exchange.keys import (
     UNSET,
     Format,
@@ -125,6 +125,7 @@ TABLE: dict[str, Rule] = {
     "model_revision": Take("model.revision", text, same),
     "attn_implementation": Take("attn_implementation", attention, same),
     **reporting.TABLE,
+    **sampling.TABLE,
     "use_peft": Take("_use_peft", flag),
     "lora_r": Take("lora.r", whole, same),
     "lora_alpha": Take("lora.alpha", whole, same),
@@ -243,6 +244,7 @@ COMMAND: dict[str, Rule] = {
 def finish(reading: Reading) -> None:
     """Turn the helping values into the spec's: rollout, LoRA, quantization, optimizer, strategy."""
     reporting.finish(reading)
+    sampling.finish(reading)
     _rollout(reading)
     _lora(reading)
     _optim(reading)
@@ -392,6 +394,6 @@ def command_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
     return TABLE.get(name) or COMMAND.get(name) or grpo_rule(name, fields)
 
 
-YAML = Format(Kind.TRL, TABLE, otherwise=grpo_rule, finish=finish)
+YAML = Format(Kind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish)
 SCRIPT = Format(Kind.PYTHON, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
 OPTIONS = Format(Kind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)

@@ -63,6 +63,12 @@ class Host(models.Model):
         # A timestamp in the future means that the clock was set back since.
         return abs(now - self.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
 
+    def is_another_machine(self, boot_id: object, now: datetime) -> bool:
+        """Whether a machine of this boot uses the name, and so the token, of one that is still there: a copy of its
+        disk. After a restart the earlier boot is soon silent."""
+        known = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
+        return bool(known and boot_id and known != boot_id) and self.is_fresh(now)
+
 
 class ModelInspection(models.Model):
     """A host's answer about one model; requested over Celery, answered over HTTP."""

@@ -19,6 +19,12 @@ def gateway_key(run_id: str) -> str:
     return f"sk-{_sign(f'gateway:{run_id}')[:32]}"
 
 
+def machine_code(host_name: str) -> str:
+    """The join code of a machine that an engine is asked for: asked again after an answer that was lost, the machine
+    gets the same one."""
+    return _sign(f"machine:{host_name}")[:40]
+
+
 def attempt_token_fits(attempt_id: str, presented: str) -> bool:
     return _equal(attempt_token(attempt_id), presented)
 

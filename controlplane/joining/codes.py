@@ -15,14 +15,27 @@ VALID_FOR = timedelta(hours=1)
 FORGOTTEN_AFTER = timedelta(days=7)
 
 
-def make(host_name: str, *, by: User | None, valid_for: timedelta = VALID_FOR) -> tuple[JoinCode, str]:
-    """A code for a host of this name, or of any if it is "". The code itself is only in the return value."""
+def make(host_name: str, *, by: User | None, code: str = "") -> tuple[JoinCode, str]:
+    """A code for a host of this name, or of any if it is "". The code itself is only in the return value.
+
+    `code`: a secret that the caller can derive again.
+    """
     now = timezone.now()
-    code = secrets.token_hex(20)  # none begins with a dash, which would be an option of the command
+    code = code or secrets.token_hex(20)  # none begins with a dash, which would be an option of the command
     row = JoinCode.objects.create(
-        code_sha256=hashed(code), host_name=host_name, created_by=by, expires_at=now + valid_for
+        code_sha256=hashed(code), host_name=host_name, created_by=by, expires_at=now + VALID_FOR
     )
     return row, code
+
+
+def prolong(code_id: int) -> None:
+    """Let a code that nobody has used be good anew from now on, even if it had expired."""
+    JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now() + VALID_FOR)
+
+
+def withdraw(code_id: int) -> bool:
+    """Let nobody in with it any more. False: it has been used."""
+    return bool(JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now()))
 
 
 def find(code: str) -> JoinCode | None:

@@ -94,5 +94,10 @@ def note_use(credential: HostCredential, *, version: str, skew_s: float | None, 
     )
 
 
+def note_copy(credential: HostCredential) -> None:
+    """Another machine came with a host's token."""
+    HostCredential.objects.filter(pk=credential.pk).update(copied_at=timezone.now())
+
+
 def _close(skew: float | None, before: float | None) -> bool:
     return skew == before if skew is None or before is None else abs(skew - before) < 5

@@ -18,12 +18,14 @@ from controlplane.joining.models import HostCredential
 from workers.contract.joining import is_loopback, queue_of, redis_keys
 
 COMMANDS = (
-    "ping", "select", "client|setinfo", "client|setname", "echo", "multi", "exec", "discard", "watch", "unwatch",
+    "ping", "select", "client|setname", "echo", "multi", "exec", "discard", "watch", "unwatch",
     "lpush", "rpush", "rpop", "brpop", "llen", "sadd", "srem", "smembers", "sismember", "scard", "exists", "type",
     "hset", "hget", "hdel", "zadd", "zrem", "zrange", "zrevrangebyscore", "zrangebyscore", "set", "get", "del",
     "expire", "pexpire", "eval", "evalsha", "script|load",
 )  # fmt: skip
 """What kombu's transport sends. None of them lists keys, reads other users, or changes the server."""
+SETINFO, SETINFO_SINCE = "client|setinfo", (7, 2)
+"""redis-py tells its name with it, and goes on without. A server that doesn't know a command refuses the whole user."""
 TIMEOUT_S = 2
 HOW = "Set REDIS_URL to a Redis that the machine can reach, with TLS and a password, and start again."
 
@@ -67,7 +69,7 @@ def check() -> None:
     """Try whether users can be made at all, before a machine tries to join. Raises NoUser."""
     trial = user_of("").rstrip(".")
     with _told(), _client() as client:
-        _send(client, "ACL SETUSER", trial, "off")
+        _send(client, "ACL SETUSER", trial, "off", *_commands(client))
         _send(client, "ACL DELUSER", trial)
 
 
@@ -113,8 +115,14 @@ def _told() -> Iterator[None]:
 
 def _allow(client: redis.Redis, credential: HostCredential) -> None:
     keys = [f"~{pattern}" for pattern in redis_keys(credential.host_name)]
-    rules = ["reset", "on", f"#{credential.redis_sha256}", *keys, *(f"+{name}" for name in COMMANDS)]
+    rules = ["reset", "on", f"#{credential.redis_sha256}", *keys, *_commands(client)]
     _send(client, "ACL SETUSER", user_of(credential.host_name), *rules)
+
+
+def _commands(client: redis.Redis) -> list[str]:
+    """As rules of a user. Valkey, too, says which Redis it is like."""
+    version = tuple(int(part) for part in str(client.info("server")["redis_version"]).split(".")[:2])
+    return [f"+{name}" for name in (*COMMANDS, *([SETINFO] if version >= SETINFO_SINCE else []))]
 
 
 def _client() -> redis.Redis:

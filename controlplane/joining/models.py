@@ -26,6 +26,8 @@ class HostCredential(models.Model):
     """How far the host's clock is ahead of ours. For people: nothing is decided by it."""
     refusal = models.TextField(blank=True)
     """Why its last announcement was refused; "" if it wasn't."""
+    copied_at = models.DateTimeField(null=True)
+    """When another machine last came with this token, and was refused."""
     revoked_at = models.DateTimeField(null=True)
     revoked_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
 

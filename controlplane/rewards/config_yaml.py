@@ -8,7 +8,7 @@ from controlplane import safe_yaml
 from controlplane.parts_yaml import Read, document_of
 from controlplane.rewards import saving
 from controlplane.rewards.forms import MOST_COMPONENTS, TURNS, WHOLE, Editor, editor_from
-from controlplane.rewards.models import FAILED_SHARE, RewardVersion
+from controlplane.rewards.models import FAILED_SHARE, RewardConfig, RewardVersion
 from controlplane.safe_yaml import short
 from workers.rewards import LIBRARY, Reward
 
@@ -27,9 +27,9 @@ def export(version: RewardVersion) -> str:
     return safe_yaml.dump(document, TOP)
 
 
-def read(content: bytes) -> Editor:
+def read(content: bytes, config: RewardConfig | None = None) -> Editor:
     """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not a
-    reward config at all."""
+    reward config at all. `config`: of which it is to be the next version."""
     document, result = document_of(content, top=TOP, what="a reward config")
     for name in ("name", "description", "aggregation"):
         if document.get(name) is not None:
@@ -38,7 +38,7 @@ def read(content: bytes) -> Editor:
     result.take("", "failed_share", FAILED_SHARE if share is None else share, "float", "failed_share")
     for prefix, path, part in result.parts("components", document.get("components"), PART, MOST_COMPONENTS):
         _component(result, prefix, path, part)
-    editor = editor_from(result.sent)
+    editor = editor_from(result.sent, config)
     editor.is_valid()
     result.tell({"": editor.config, **{str(form.prefix): form for form in editor.components}})
     editor.problem = " ".join([*result.problems, editor.problem]).strip()

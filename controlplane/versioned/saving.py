@@ -1,10 +1,11 @@
-"""From a composition to a version: of a new item, of a changed one, of a clone."""
+"""From a composition to a version: of a new item, of a changed one, of a clone. Archiving an item."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Self, TypeVar
 
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from controlplane.versioned.models import Item, Kind, Version
 from controlplane.versioned.queries import free_name
@@ -71,6 +72,17 @@ def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
         except IntegrityError:
             if not items._default_manager.filter(name=name).exists():
                 raise  # a conflict other than the name
+
+
+def archive(item: Item) -> bool:
+    """Offer it no more for new runs; runs that used it are unaffected. False: it was archived already."""
+    live = type(item)._default_manager.filter(pk=item.pk, archived_at=None)
+    return bool(live.update(archived_at=timezone.now()))
+
+
+def unarchive(item: Item) -> bool:
+    """False: it wasn't archived."""
+    return bool(type(item)._default_manager.filter(pk=item.pk).exclude(archived_at=None).update(archived_at=None))
 
 
 def _add(model: type[VersionT], item: Item, number: int, content: Composition, by: Any, note: str) -> VersionT:

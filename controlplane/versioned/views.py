@@ -9,12 +9,12 @@ from django.contrib import messages
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import operator_required, person
+from controlplane.versioned import saving
 from controlplane.versioned.differences import Difference
 from controlplane.versioned.models import Version
 from controlplane.versioned.queries import item_for, newest_versions, version_for
@@ -93,7 +93,7 @@ def cloned(
 @require_POST
 def archive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
     item = item_for(model.items(), request, item_id)
-    if model.items()._default_manager.filter(pk=item.pk, archived_at=None).update(archived_at=timezone.now()):
+    if saving.archive(item):
         words = "it isn't offered for new runs. Runs that used it are unaffected."
         messages.success(request, f"Archived {item.name}: {words}")
     return redirect(model.kind.route, item.pk)
@@ -103,7 +103,7 @@ def archive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpRes
 @require_POST
 def unarchive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
     item = item_for(model.items(), request, item_id)
-    if model.items()._default_manager.filter(pk=item.pk).exclude(archived_at=None).update(archived_at=None):
+    if saving.unarchive(item):
         messages.success(request, f"{item.name} is offered for new runs again.")
     return redirect(model.kind.route, item.pk)
 

@@ -54,4 +54,4 @@ class Bearer(HttpBearer):
         return row
 
 
-READ, OPERATE = Bearer(ApiScope.READ), Bearer(ApiScope.OPERATE)
+READ, OPERATE, ADMIN = Bearer(ApiScope.READ), Bearer(ApiScope.OPERATE), Bearer(ApiScope.ADMIN)

@@ -22,7 +22,23 @@ from controlplane.accounts import api_tokens
 from controlplane.accounts.models import ApiToken
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, decode
-from runs.api import catalogue_routes, host_routes, model_routes, result_routes, run_routes
+from runs.api import (
+    adding_routes,
+    admin_routes,
+    corpus_routes,
+    dataset_routes,
+    evaluation_routes,
+    host_routes,
+    model_routes,
+    playground_routes,
+    profile_routes,
+    result_routes,
+    run_routes,
+    serving_routes,
+    study_routes,
+    token_routes,
+    versioned_routes,
+)
 from runs.api.access import Problem
 
 VERSION = "1"
@@ -50,7 +66,23 @@ api = NinjaAPI(
     urls_namespace="v1",
     parser=StrictJson(),
 )
-routers = (run_routes.router, result_routes.router, catalogue_routes.router, model_routes.router, host_routes.router)
+routers = (
+    run_routes.router,
+    result_routes.router,
+    evaluation_routes.router,
+    study_routes.router,
+    adding_routes.router,
+    dataset_routes.router,
+    corpus_routes.router,
+    versioned_routes.router,
+    playground_routes.router,
+    model_routes.router,
+    serving_routes.router,
+    profile_routes.router,
+    host_routes.router,
+    admin_routes.router,
+    token_routes.router,
+)
 for router in routers:
     api.add_router("", router)
 
@@ -128,6 +160,7 @@ def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
             refusal = error_json(405, f"{request.method} is not possible here.", where="method")
             refusal["Allow"] = answer["Allow"]
             return refusal
+        answer.headers.setdefault("Cache-Control", "no-store")  # some have a key, and none is the same for everybody
         token = getattr(request, "auth", None)
         if request.method in WRITING and isinstance(token, ApiToken):
             address = str(request.META.get("REMOTE_ADDR", ""))

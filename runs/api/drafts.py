@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from runs.api.shapes import Asked, Value
 from runs.idempotency import launch_once
 from runs.models import Priority, Run
 from runs.new_run import importing, prefill
-from runs.new_run.drafting import Checked, checked, form_findings, schema_of
+from runs.new_run.drafting import Checked, checked, findings_of, schema_of
 from runs.new_run.forms import LaunchForm
 from runs.new_run.training_fields import TRAINING
 from runs.preflight.draft import TRL_DEFAULTS
@@ -125,9 +126,7 @@ def read(wanted: RunDocument, user: User) -> Draft:
     notes = [each for each in notes if importing.field_of(each.path) not in chosen and each.path not in chosen]
     form = LaunchForm(data, schema=schema)
     draft_check = checked(form, user)
-    errors = form_findings(form)
-    findings = errors + [each for each in preflight.check(draft_check.draft) if each.field not in form.errors]
-    return Draft(form, draft_check, findings, notes, complete, grpo, schema)
+    return Draft(form, draft_check, findings_of(form, draft_check), notes, complete, grpo, schema)
 
 
 def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, Draft]:
@@ -152,18 +151,23 @@ def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, 
     return run, fresh, draft
 
 
+def stop_at(findings: list[Finding], form: LaunchForm, more: Mapping[str, Any] | None = None) -> None:
+    """Raises Problem with what stops a launch first."""
+    stops = [each for each in findings if each.grade == preflight.Grade.STOP]
+    if stops:
+        raise Problem(422, stops[0].cause, where=stops[0].field, fix=stops[0].fix, more=more)
+    if not form.is_valid():
+        field, errors = next(iter(form.errors.items()))
+        raise Problem(422, " ".join(map(str, errors)), where=field, fix=f"Send it in `set`: {field}.", more=more)
+
+
 def _refuse(draft: Draft, *, accept_notes: bool) -> None:
     more = draft.answer()
-    stops = [each for each in draft.findings if each.grade == preflight.Grade.STOP]
     if draft.refusing and not accept_notes:
         note = draft.refusing[0]
         fix = "Change the document, choose it in `set`, or send accept_notes."
         raise Problem(422, note.text, where=note.key or "document", fix=fix, more=more)
-    if stops:
-        raise Problem(422, stops[0].cause, where=stops[0].field, fix=stops[0].fix, more=more)
-    if not draft.form.is_valid():
-        field, errors = next(iter(draft.form.errors.items()))
-        raise Problem(422, " ".join(map(str, errors)), where=field, fix=f"Send it in `set`: {field}.", more=more)
+    stop_at(draft.findings, draft.form, more)
 
 
 def _host(name: str) -> Host | None:

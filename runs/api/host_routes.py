@@ -1,41 +1,86 @@
-"""Hosts and the queue, and who is asking."""
+"""Hosts and the queue."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.utils import timezone
-from ninja import Router, Schema, Status
+from ninja import Field, Router, Schema, Status
 
-from controlplane.accounts.models import ApiToken
 from controlplane.accounts.roles import person
-from controlplane.hardware.queries import host_for, hosts_for
-from runs.api import shapes
+from controlplane.hardware.models import Host
+from controlplane.hardware.prices import DEAREST, PriceForm
+from controlplane.hardware.queries import host_for, hosts_for, known_host_for
+from controlplane.joining import codes, credentials, host_redis
+from controlplane.joining.models import JoinCode
+from runs import queries, sentences
+from runs.api import form_values, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Id
 from runs.hosts import actions
 from runs.hosts.cards import host_views
-from runs.models import Attempt
-from runs.scheduling import launching, queueing
+from runs.hosts.joining_views import AddHostForm, no_users
+from runs.models import Attempt, Lease
+from runs.scheduling import queueing, reordering, stopping
+from runs.scheduling.views import PUTS
+from runs.served.keyed_views import AddressForm
 
 router = Router(tags=["hosts"])
-
-
-class Me(Schema):
-    user: str
-    role: str
-    token: str
-    scope: str
-    expires_at: str
 
 
 class Items(Schema):
     items: list[dict[str, Any]]
 
 
-class Drain(Asked):
-    draining: bool
+class Change(Asked):
+    draining: bool | None = Field(None, description="true: it accepts no more runs.")
+    gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
+        None, description="For admins. null: it has no price."
+    )
+    currency: str = Field("", max_length=Host.CURRENCY_LENGTH, description="Of the price, such as $ or CHF.")
+    serve_address: str | None = Field(
+        None, max_length=64, description="For admins. Where served models may listen. null: on 127.0.0.1 alone."
+    )
+    unsandboxed_allowed: bool | None = Field(
+        None, description="For admins. true: rewards may run code there without a sandbox."
+    )
+
+
+class NewCode(Asked):
+    name: str = Field("", max_length=64, description="The host's name. Empty: the machine's own.")
+
+
+class Code(Schema):
+    id: int
+    name: str
+    command: str
+    """What to run on the new machine. Empty except when the code is made."""
+    expires_at: Any
+    used_at: Any
+    used_by: str
+    """The host that joined with it."""
+
+
+class Release(Asked):
+    resources: list[Annotated[str, Field(max_length=64)]] = Field(
+        min_length=1, max_length=200, description="Such as gpu:0, as the host lists them under `quarantined`."
+    )
+
+
+class Released(Schema):
+    released: list[str]
+
+
+class Revoked(Schema):
+    ended: int
+    """How many of its runs ended."""
+    note: str
+
+
+class Move(Asked):
+    put: Literal["first", "before", "after"]
+    other: str = Field("", max_length=64, description="The id of the run before or after which it is put.")
 
 
 class GiveUp(Asked):
@@ -48,41 +93,99 @@ class GivenUp(Schema):
     released: int
 
 
-@router.get("me", auth=READ, response=Me, url_name="v1_me", summary="Whose token this is")
-def me(request: HttpRequest) -> Any:
-    token: ApiToken = request.auth  # type: ignore[attr-defined]  # set by the guard
-    return {
-        "user": token.user.get_username(),
-        "role": token.user.role,
-        "token": token.name,
-        "scope": token.scope,
-        "expires_at": token.expires_at.isoformat(),
-    }
-
-
 @router.get("hosts", auth=READ, response=Items, url_name="v1_hosts", summary="List hosts")
 def hosts(request: HttpRequest) -> Any:
     return {"items": [shapes.host(view) for view in host_views(hosts_for(request))]}
 
 
-@router.get("hosts/{int:host_id}", auth=READ, response=Answer, url_name="v1_host", summary="A host")
+@router.get("hosts/{int:host_id}", auth=READ, response=Answer, url_name="v1_host", summary="Read a host")
 def host(request: HttpRequest, host_id: Id) -> Any:
     return _answer(request, host_id)
 
 
-@router.patch("hosts/{int:host_id}", auth=OPERATE, response=Answer, url_name="v1_host_change", summary="Drain a host")
-def drain(request: HttpRequest, host_id: Id, payload: Drain) -> Any:
-    """A draining host accepts no more runs."""
-    row = host_for(request, host_id)
-    row.draining = payload.draining
-    row.save(update_fields=["draining"])
-    if not row.draining:
-        launching.dispatch_ready()
+@router.patch(
+    "hosts/{int:host_id}", auth=OPERATE, response=Answer, url_name="v1_host_change", summary="Drain or change a host"
+)
+def change(request: HttpRequest, host_id: Id, payload: Change) -> Any:
+    """What isn't sent stays. All of it or nothing is done."""
+    row, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
+    if (ours := set(sent) - {"draining"}) and not user.may_administer:
+        raise Problem(403, "Only admins change this.", where=min(ours), fix="Send a token of an admin that may do it.")
+    if {"gpu_hour_price", "currency"} & set(sent):
+        price = {
+            "gpu_hour_price": sent.get("gpu_hour_price", row.gpu_hour_price),
+            "currency": sent.get("currency", row.currency),
+        }
+        form_values.filled(PriceForm(instance=row), lambda data: PriceForm(data, instance=row), price)
+    if "serve_address" in sent:
+        address = {"serve_address": sent["serve_address"]}
+        form_values.filled(AddressForm(instance=row), lambda data: AddressForm(data, instance=row), address)
+    row.save(update_fields=sorted(set(sent) & {"gpu_hour_price", "currency", "serve_address"}))
+    if sent.get("unsandboxed_allowed") is not None:
+        actions.allow_unsandboxed(row, user, allowed=sent["unsandboxed_allowed"])
+    if sent.get("draining") is not None:
+        actions.drain(row, draining=sent["draining"])
     return _answer(request, host_id)
 
 
 @router.post(
-    "hosts/{int:host_id}/give-up", auth=OPERATE, response=GivenUp, url_name="v1_host_give_up", summary="Give up"
+    "hosts/join-codes", auth=OPERATE, response={201: Code}, url_name="v1_join_code_new", summary="Let a machine join"
+)
+def new_code(request: HttpRequest, payload: NewCode) -> Any:
+    """A one-time code, with the command that a new machine runs to become a host."""
+    if problem := host_redis.problem() or no_users():
+        raise Problem(409, problem, where="host")
+    form = form_values.filled(AddHostForm(), AddHostForm, payload.dict())
+    row, code = codes.make(form.cleaned_data["name"], by=person(request))
+    return Status(201, _code(row) | {"command": codes.command(request.build_absolute_uri("/"), code)})
+
+
+@router.get(
+    "hosts/join-codes/{int:code_id}",
+    auth=READ,
+    response=Code,
+    url_name="v1_join_code",
+    summary="Read whether a join code was used",
+)
+def join_code(request: HttpRequest, code_id: Id) -> Any:
+    row = JoinCode.objects.filter(pk=code_id).first()
+    if row is None:
+        raise Http404(f"There is no join code {code_id}.")
+    return _code(row)
+
+
+@router.post(
+    "hosts/{int:host_id}/revoke",
+    auth=OPERATE,
+    response=Revoked,
+    url_name="v1_host_revoke",
+    summary="Revoke a host's credentials",
+)
+def revoke(request: HttpRequest, host_id: Id) -> Any:
+    """It is locked out at once, and its runs end."""
+    row = known_host_for(request, host_id)
+    if credentials.active(row.name) is None:
+        raise Problem(409, f"{row.name} has no credentials.", where="host")
+    ended, note = actions.revoke(row, person(request))
+    return {"ended": ended, "note": note}
+
+
+@router.post(
+    "hosts/{int:host_id}/release",
+    auth=OPERATE,
+    response=Released,
+    url_name="v1_host_release",
+    summary="Release quarantined resources",
+)
+def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
+    """Only when nothing uses them any more: look at the host first."""
+    leases = Lease.objects.filter(host=host_for(request, host_id), state=Lease.QUARANTINED)
+    chosen = [lease for lease in leases.select_related("host", "attempt__run") if lease.resource in payload.resources]
+    return {"released": actions.release(chosen, person(request))}
+
+
+@router.post(
+    "hosts/{int:host_id}/give-up", auth=OPERATE, response=GivenUp, url_name="v1_host_give_up", summary="Give a host up"
 )
 def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
     """Declare a host that is out of reach lost: its runs end."""
@@ -103,10 +206,46 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
     return Status(204, None)
 
 
-@router.get("queue", auth=READ, response=Items, url_name="v1_queue", summary="The queue, in its order")
+@router.get("queue", auth=READ, response=Items, url_name="v1_queue", summary="List the queue, in its order")
 def queue(request: HttpRequest) -> Any:
-    waiting = queueing.waiting().select_related("run__owner")
+    waiting = queueing.waiting().select_related("run__owner", "machine", "waits_on__owner")
     return {"items": [_line(attempt, place) for place, attempt in enumerate(waiting, start=1)]}
+
+
+@router.post(
+    "queue/{slug:run_id}/move", auth=OPERATE, response=Items, url_name="v1_queue_move", summary="Move a queued run"
+)
+def move(request: HttpRequest, run_id: str, payload: Move) -> Any:
+    """It takes the priority of its new place. PATCH /runs/{id} sets a priority alone."""
+    run, user = queries.run_for(request, run_id), person(request)
+    try:
+        if payload.put == "first":
+            reordering.put_first(run, user)
+        else:
+            PUTS[payload.put](run, queries.run_for(request, payload.other), user)
+    except reordering.NotWaiting as error:
+        raise Problem(409, str(error), where="run") from None
+    return queue(request)
+
+
+@router.delete(
+    "queue/{slug:run_id}",
+    auth=OPERATE,
+    response={204: None},
+    url_name="v1_queue_remove",
+    summary="Take a run out of the queue",
+)
+def unqueue(request: HttpRequest, run_id: str) -> Any:
+    """A run that has started meanwhile goes on."""
+    run = queries.run_for(request, run_id)
+    if not stopping.cancel(run.latest(), person(request)):
+        raise Problem(409, f"{run.name} is not in the queue. Nothing was stopped.", where="run")
+    return Status(204, None)
+
+
+def _code(row: JoinCode) -> dict[str, Any]:
+    times = {"expires_at": row.expires_at, "used_at": row.used_at}
+    return {"id": row.pk, "name": row.host_name, "command": "", "used_by": row.used_by, **times}
 
 
 def _line(attempt: Attempt, place: int) -> dict[str, Any]:
@@ -117,7 +256,7 @@ def _line(attempt: Attempt, place: int) -> dict[str, Any]:
         "name": attempt.run.name,
         "owner": owner,
         "priority": attempt.priority,
-        "waits_for": attempt.waits_for,
+        "waits_for": str(sentences.waiting(attempt) or ""),
     }
 
 

@@ -65,13 +65,15 @@ class Items(Schema):
     items: list[dict[str, Any]]
 
 
-@router.get("runs/{slug:run_id}/logs", auth=READ, response=Logs, url_name="v1_run_logs", summary="The logs there are")
+@router.get("runs/{slug:run_id}/logs", auth=READ, response=Logs, url_name="v1_run_logs", summary="List a run's logs")
 def logs(request: HttpRequest, run_id: str, attempt: Attempts = 0) -> Any:
     one = _attempt(queries.run_for(request, run_id), attempt)
     return {"attempt": one.number, "bytes": queries.log_sizes(one)}
 
 
-@router.get("runs/{slug:run_id}/logs/{slug:name}", auth=READ, response=Log, url_name="v1_run_log", summary="A log")
+@router.get(
+    "runs/{slug:run_id}/logs/{slug:name}", auth=READ, response=Log, url_name="v1_run_log", summary="Read a log of a run"
+)
 def log(
     request: HttpRequest,
     run_id: str,
@@ -101,14 +103,14 @@ def log(
 
 
 @router.get(
-    "runs/{slug:run_id}/metrics", auth=READ, response=Metrics, url_name="v1_run_metrics", summary="Metrics' names"
+    "runs/{slug:run_id}/metrics", auth=READ, response=Metrics, url_name="v1_run_metrics", summary="List a run's metrics"
 )
 def metrics(request: HttpRequest, run_id: str) -> Any:
     return {"items": numbers.metrics(queries.run_for(request, run_id))}
 
 
 @router.get(
-    "runs/{slug:run_id}/series", auth=READ, response=Points, url_name="v1_run_series", summary="Metrics' points"
+    "runs/{slug:run_id}/series", auth=READ, response=Points, url_name="v1_run_series", summary="Read points of metrics"
 )
 def series(
     request: HttpRequest,
@@ -127,13 +129,17 @@ def series(
 
 
 @router.get(
-    "runs/{slug:run_id}/completions", auth=READ, response=Listed, url_name="v1_run_completions", summary="Completions"
+    "runs/{slug:run_id}/completions",
+    auth=READ,
+    response=Listed,
+    url_name="v1_run_completions",
+    summary="Read a run's completions",
 )
 def completions(
     request: HttpRequest,
     run_id: str,
     step: Annotated[int, Field(ge=0, le=2**31)] | None = None,
-    mode: Literal["", "train", "eval"] = "",
+    mode: Literal["", "train", "eval", "replaced"] = "",
     cursor: Cursor = "",
     limit: Annotated[int, Field(10, ge=1, le=50)] = 10,
 ) -> Any:
@@ -146,7 +152,9 @@ def completions(
     return {"items": [_group(row, reader.solving) for row in found], "next_cursor": after}
 
 
-@router.get("runs/{slug:run_id}/events", auth=READ, response=Listed, url_name="v1_run_events", summary="Events")
+@router.get(
+    "runs/{slug:run_id}/events", auth=READ, response=Listed, url_name="v1_run_events", summary="List a run's events"
+)
 def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit = 50) -> Any:
     rows = RunEvent.objects.filter(run=queries.run_for(request, run_id)).select_related("attempt")
     found, after = paging.page(rows, cursor, limit)
@@ -154,7 +162,7 @@ def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit 
 
 
 @router.get(
-    "runs/{slug:run_id}/health", auth=READ, response=Health, url_name="v1_run_health", summary="Health findings"
+    "runs/{slug:run_id}/health", auth=READ, response=Health, url_name="v1_run_health", summary="Read a run's health"
 )
 def health(request: HttpRequest, run_id: str) -> Any:
     stored_health = queries.run_for(request, run_id).health
@@ -168,7 +176,11 @@ def health(request: HttpRequest, run_id: str) -> Any:
 
 
 @router.get(
-    "runs/{slug:run_id}/receipts", auth=READ, response=Items, url_name="v1_run_receipts", summary="How attempts ended"
+    "runs/{slug:run_id}/receipts",
+    auth=READ,
+    response=Items,
+    url_name="v1_run_receipts",
+    summary="List how a run's attempts ended",
 )
 def receipts(request: HttpRequest, run_id: str) -> Any:
     """With the kill receipt: how long until every process was gone, and each GPU's memory before and after."""
@@ -177,7 +189,11 @@ def receipts(request: HttpRequest, run_id: str) -> Any:
 
 
 @router.get(
-    "runs/{slug:run_id}/checkpoints", auth=READ, response=Items, url_name="v1_run_checkpoints", summary="Checkpoints"
+    "runs/{slug:run_id}/checkpoints",
+    auth=READ,
+    response=Items,
+    url_name="v1_run_checkpoints",
+    summary="List a run's checkpoints",
 )
 def checkpoints_of(request: HttpRequest, run_id: str) -> Any:
     return {"items": [shapes.checkpoint(each) for each in checkpoints.of_run(queries.run_for(request, run_id))]}

@@ -13,8 +13,10 @@ from runs import checkpoints, queries, tags
 from runs.api import drafts, paging, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.drafts import RunDocument
-from runs.api.shapes import Asked, Cursor, Limit, RunAnswer, Runs, Text
-from runs.models import Run
+from runs.api.shapes import Asked, Cursor, Id, Limit, RunAnswer, Runs, Text
+from runs.health import views as health_views
+from runs.models import HealthPreset, Run
+from runs.preflight import choosing
 from runs.run_list.query import ARCHIVED, HEALTH_ASKED, KINDS, STATUSES, RunListQuery
 from runs.run_page import notes
 from runs.scheduling import launching, queueing, recovery, reordering, stopping
@@ -39,6 +41,11 @@ class Preflight(Schema):
     notes: list[dict[str, str]]
 
 
+class Profiles(Schema):
+    items: list[dict[str, Any]]
+    """`set`: the fields that choose it."""
+
+
 class Stop(Asked):
     mode: Literal["save", "now"] = Field("save", description="save: write a checkpoint first.")
 
@@ -59,6 +66,7 @@ class Change(Asked):
     notes: str | None = Field(None, max_length=notes.LONGEST)
     archived: bool | None = None
     priority: Literal["high", "normal", "low"] | None = None
+    preset: Id | None = Field(None, description="Of health checks, by its id. The run is rated again at once.")
 
 
 class RunFilter(Schema):
@@ -101,22 +109,38 @@ def launch(
 
 
 @router.post(
-    "preflight", auth=OPERATE, response=Preflight, url_name="v1_preflight", summary="Check a run, launch nothing"
+    "preflight", auth=OPERATE, response=Preflight, url_name="v1_preflight", summary="Check a run without launching it"
 )
 def preflight(request: HttpRequest, payload: RunDocument) -> Any:
     return drafts.read(payload, person(request)).answer()
 
 
-@router.get("runs/{slug:run_id}", auth=READ, response=RunAnswer, url_name="v1_run", summary="A run")
+@router.post(
+    "preflight/profiles", auth=OPERATE, response=Profiles, url_name="v1_preflight_profiles", summary="Rank profiles"
+)
+def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
+    """Every hardware profile for this run, the best first: whether it fits, and why or why not."""
+    ranked = choosing.choices(drafts.read(payload, person(request)).checked.draft)
+    return {"items": [{"name": each.name, "fits": each.fits, "why": each.why, "set": each.values} for each in ranked]}
+
+
+@router.get("runs/{slug:run_id}", auth=READ, response=RunAnswer, url_name="v1_run", summary="Read a run")
 def get_run(request: HttpRequest, run_id: str) -> Any:
     return _answer(request, run_id)
 
 
 @router.patch(
-    "runs/{slug:run_id}", auth=OPERATE, response=RunAnswer, url_name="v1_run_change", summary="Tags, notes, …"
+    "runs/{slug:run_id}",
+    auth=OPERATE,
+    response=RunAnswer,
+    url_name="v1_run_change",
+    summary="Change a run's tags, notes, priority or preset, or archive it",
 )
 def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
     run, user = queries.run_for(request, run_id), person(request)
+    preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
+    if payload.preset and preset is None:
+        raise Problem(422, f"There is no preset {payload.preset}.", where="preset", fix="GET /presets lists them.")
     add = tags.words(",".join(payload.add_tags))
     if problem := tags.too_long(",".join(payload.add_tags)):
         raise Problem(422, problem, where="add_tags")
@@ -125,6 +149,8 @@ def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
             reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
         except reordering.NotWaiting as error:
             raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
+    if preset is not None:
+        health_views.choose_for(run, preset)
     if add or payload.remove_tags:
         tags.tag([run.pk], user, add, payload.remove_tags)
     if payload.notes is not None:
@@ -137,7 +163,7 @@ def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
     return _answer(request, run_id)
 
 
-@router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="A run's frozen spec")
+@router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="Read a run's frozen spec")
 def spec(request: HttpRequest, run_id: str, format: Literal["json", "yaml"] = "json") -> Any:  # noqa: A002
     """As JSON or YAML; POST /runs takes either and launches the same run again."""
     run = queries.run_for(request, run_id)
@@ -153,7 +179,9 @@ def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
     return {"changed": changed, "run": _answer(request, run_id)}
 
 
-@router.post("runs/{slug:run_id}/resume", auth=OPERATE, response=RunAnswer, url_name="v1_run_resume", summary="Resume")
+@router.post(
+    "runs/{slug:run_id}/resume", auth=OPERATE, response=RunAnswer, url_name="v1_run_resume", summary="Resume a run"
+)
 def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
     """From a checkpoint, or the last one; without any, from the start."""
     run = queries.run_for(request, run_id)

@@ -13,7 +13,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.rewards.models import RewardVersion
 from runs.checkpoints import Checkpoint
 from runs.models import Run
-from runs.scheduling import launching
+from runs.scheduling import homes, launching
 from runs.spec import LaunchRequest, spec_of
 from runs.states import EndReason
 from workers.contract import ContractError
@@ -120,7 +120,7 @@ def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchReq
     return LaunchRequest(
         name=f"{run.name[:90]} · {what}",
         model=spec.model,
-        host=checkpoint.event.attempt.host if checkpoint else run.latest().host,
+        host=homes.host_for(checkpoint) if checkpoint else homes.host_of_start(run),
         dataset_version=setup.dataset,
         reward_version=setup.rewards,
         profile=run.profile,

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Q
 
+from controlplane.accounts.models import User
 from controlplane.templatetags.figures import significant
 from runs.health.rules import HealthRule
 from runs.models import HealthPreset, Run
@@ -61,6 +63,27 @@ def as_preset(row: HealthPreset | None) -> Preset:
     return Preset(row.name, row.bounds) if row is not None else Preset()
 
 
+def copy(row: HealthPreset, owner: User) -> HealthPreset:
+    """A preset of one's own under the next free name, which can be changed."""
+    source = row.source if row.slug is None else f"From “{row.name}”. {row.source}".strip()
+    with transaction.atomic():
+        name = _free_name(row.name)
+        return HealthPreset.objects.create(name=name, owner=owner, bounds=row.bounds, source=source)
+
+
+def make_default(row: HealthPreset) -> None:
+    with transaction.atomic():
+        HealthPreset.objects.filter(is_default=True).update(is_default=False)
+        HealthPreset.objects.filter(pk=row.pk).update(is_default=True)
+
+
+def undeletable(row: HealthPreset) -> str:
+    """Why a preset can't be deleted, or ""."""
+    if row.is_default:
+        return "The default preset can’t be deleted."
+    return "" if row.slug is None else "A built-in preset can’t be deleted."
+
+
 class Presets:
     """All presets, read once for a round over many runs."""
 
@@ -100,3 +123,10 @@ def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
 def _short(value: float, digits: int) -> str:
     text = significant(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def _free_name(name: str) -> str:
+    taken = set(HealthPreset.objects.values_list("name", flat=True))
+    stem = f"Copy of {name}"[:72]
+    numbered = (f"{stem} {number}" for number in range(2, len(taken) + 3))
+    return stem if stem not in taken else next(each for each in numbered if each not in taken)

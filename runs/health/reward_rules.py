@@ -112,14 +112,15 @@ RULES: tuple[HealthRule, ...] = (
     HealthRule(
         id="zero_spread",
         title="Groups without spread",
-        about="Share of completions in groups that all got the same reward, mean over 20 generations",
+        about="Share of completions trained on in groups that all got the same reward, mean over 20 generations",
         watch=0.8,
         bad=0.98,
         format="percent",
         most=1.0,
         source=f"{AXOLOTL}: below 0.8 is fine, 1.0 on every step means no learning.",
-        means="In {value} of the groups all completions got the same reward: nothing is learned from those.",
-        try_="Take prompts that are sometimes solved, more generations, a higher temperature, or a finer reward.",
+        means="In {value} of the groups trained on all completions got the same reward: nothing is learned from those.",
+        try_="Take prompts that are sometimes solved, more generations or a finer reward, or replace such groups: "
+        "dynamic sampling.",
         solved="{value} of the groups have no spread because the reward is near its highest: the prompts are learned.",
         metric="frac_reward_zero_std",
         drawn=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.db import transaction
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
@@ -13,8 +12,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.accounts.roles import operator_required, person
 from runs import queries
 from runs.health import page
+from runs.health import presets as choosing
 from runs.health.forms import PresetForm
-from runs.health.presets import choices, preset_of
+from runs.health.presets import preset_of
 from runs.models import HealthPreset, Run
 from runs.states import ACTIVE
 
@@ -22,7 +22,7 @@ from runs.states import ACTIVE
 @require_safe
 def presets(request: HttpRequest) -> HttpResponse:
     used = dict(Run.objects.exclude(preset=None).values_list("preset").annotate(Count("pk")))
-    rows = [(row, used.get(row.pk, 0)) for row in choices()]
+    rows = [(row, used.get(row.pk, 0)) for row in choosing.choices()]
     return render(request, "health/presets.html", {"presets": rows})
 
 
@@ -58,11 +58,7 @@ def _show(request: HttpRequest, form: PresetForm, status: int = 200) -> HttpResp
 @operator_required
 def copy(request: HttpRequest, preset_id: int) -> HttpResponseBase:
     row = get_object_or_404(HealthPreset, pk=preset_id)
-    source = row.source if row.slug is None else f"From “{row.name}”. {row.source}".strip()
-    with transaction.atomic():
-        copied = HealthPreset.objects.create(
-            name=_free_name(row.name), owner=person(request), bounds=row.bounds, source=source
-        )
+    copied = choosing.copy(row, person(request))
     return redirect("health_preset", copied.pk)
 
 
@@ -70,9 +66,7 @@ def copy(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @operator_required
 def make_default(request: HttpRequest, preset_id: int) -> HttpResponseBase:
     row = get_object_or_404(HealthPreset, pk=preset_id)
-    with transaction.atomic():
-        HealthPreset.objects.filter(is_default=True).update(is_default=False)
-        HealthPreset.objects.filter(pk=row.pk).update(is_default=True)
+    choosing.make_default(row)
     messages.success(request, f"Runs without a preset now use {row.name}.")
     return redirect("health_presets")
 
@@ -81,9 +75,8 @@ def make_default(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @operator_required
 def delete(request: HttpRequest, preset_id: int) -> HttpResponseBase:
     row = get_object_or_404(HealthPreset, pk=preset_id)
-    if row.slug is not None or row.is_default:
-        what = "The default preset" if row.is_default else "A built-in preset"
-        messages.error(request, f"{what} can’t be deleted.")
+    if problem := choosing.undeletable(row):
+        messages.error(request, problem)
         return redirect("health_preset", row.pk)
     row.delete()
     messages.success(request, f"Preset {row.name} is deleted. Its runs now use the default.")
@@ -93,24 +86,20 @@ def delete(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @require_POST
 @operator_required
 def choose(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run = queries.run_for(request, run_id)
+    choose_for(run, get_object_or_404(HealthPreset, pk=_whole(request.POST.get("preset"))))
+    return redirect("run", run.pk)
+
+
+def choose_for(run: Run, row: HealthPreset) -> None:
     """Choose a run's preset and assess the run again at once."""
     from runs.health import tick  # imports numpy
 
-    run = queries.run_for(request, run_id)
-    row = get_object_or_404(HealthPreset, pk=_whole(request.POST.get("preset")))
     run.preset = None if row.is_default else row
     Run.objects.filter(pk=run.pk).update(preset=run.preset)
     if page.card(run) is not None:
         tick.look_at(run, preset_of(run), timezone.now(), tell=run.latest().status in ACTIVE)
-    return redirect("run", run.pk)
 
 
 def _whole(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
-def _free_name(name: str) -> str:
-    taken = set(HealthPreset.objects.values_list("name", flat=True))
-    stem = f"Copy of {name}"[:72]
-    numbered = (f"{stem} {number}" for number in range(2, len(taken) + 3))
-    return stem if stem not in taken else next(each for each in numbered if each not in taken)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
+from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.accounts import vault
@@ -19,7 +21,7 @@ from runs.scheduling.launching import attempt_spec
 from runs.served.models import Served
 from runs.spec import spec_of
 from runs.states import ON_HOST, EndReason, RunStatus
-from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase, digest, gateway
+from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase, digest, gateway, sinks
 from workers.contract.artifacts import STORES
 from workers.contract.chat import KEY_DIGEST
 
@@ -91,6 +93,8 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
         reason = f"The supervisor speaks version {request.schema} of the contract, the control plane {SCHEMA}."
         ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
         return reason
+    if attempt.host.is_another_machine(request.boot_id, timezone.now()):
+        return f"Another machine announces itself as {attempt.host.name}."
     if attempt.stop_mode:
         # Nothing has been started, so there is nothing to stop or prove.
         ending.end(attempt, EndReason.CANCELLED, actor="claim", proved_free=True)
@@ -101,7 +105,7 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
 def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
     """The attempt's secrets, or why they are unavailable; the attempt has then ended."""
     try:
-        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run), **_stores()}, ""
+        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run), **_stores(), **_page(attempt.run)}, ""
     except vault.NotGiven as error:
         reason = str(error)
     except ContractError as error:
@@ -113,6 +117,12 @@ def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
 def _stores() -> dict[str, str]:
     """Whether checkpoints are stored. The keys come later, to the process that uploads."""
     return {STORES: "1"} if vault.has_artifact_store() else {}
+
+
+def _page(run: Run) -> dict[str, str]:
+    """Where people see the run: a host may know the control plane by another address than their browsers."""
+    told = settings.PUBLIC_URL and spec_of(run).sinks
+    return {sinks.LINK: settings.PUBLIC_URL + reverse("run", args=[run.pk])} if told else {}
 
 
 def _key(run: Run) -> dict[str, str]:

@@ -13,11 +13,13 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.accounts import vault
+from controlplane.datasets import storing
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
-from runs import artifacts, corpora, deletions, hints
+from runs import corpora, deletions, hints
+from runs.artifacts import copies
 from runs.host_api import claiming, ended_tokens, ingest, reaping, syncing, uploads
 from runs.host_api.syncing import SyncBody
 from runs.jobs import archives
@@ -28,6 +30,7 @@ from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, from
 from workers.contract.artifacts import Storing
 from workers.contract.jobs import ARCHIVE
 
+BEING_FETCHED = "Its file is being fetched from the artifact store."
 SYNC_LIMIT = 16 * 2**20
 SAMPLES_LIMIT = 64 * 2**20
 LOG_LIMIT = 8 * 2**20
@@ -51,6 +54,11 @@ class SamplesBody(msgspec.Struct):
 class DeletedBody(msgspec.Struct):
     path: str
     problem: str = ""
+
+
+class StoreBody(msgspec.Struct):
+    folder: str = ""
+    """Of a checkpoint that the attempt needs. Earlier supervisors leave it out: they mean what they start from."""
 
 
 class StoredBody(msgspec.Struct):
@@ -128,6 +136,8 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     try:
         rows = version.rows_path.open("rb")
     except FileNotFoundError:
+        if storing.is_on_its_way(version):
+            return error_json(503, BEING_FETCHED, where=str(version))
         return error_json(404, "The dataset's file is gone.", where=str(version))
     return file_answer(request, rows, "application/vnd.apache.parquet")
 
@@ -141,6 +151,8 @@ def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseB
     try:
         documents = version.path.open("rb")
     except FileNotFoundError:
+        if storing.is_on_its_way(version):
+            return error_json(503, BEING_FETCHED, where=str(version))
         return error_json(404, "The corpus's file is gone.", where=str(version))
     return file_answer(request, documents, "application/vnd.apache.parquet")
 
@@ -222,13 +234,13 @@ def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 @for_attempt("POST", answers_late=True)
 def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """The artifact store with its keys, for the processes that upload, fetch and delete checkpoints."""
-    body_of(request, SMALL_LIMIT)
+    body = decode(body_of(request, SMALL_LIMIT), StoreBody)
     if attempt.claimed_at is None:
         return error_json(409, "The attempt was not claimed.", where="attempt")
     if refusal := _refused_late(attempt):
         return refusal
     try:
-        answer = JsonResponse(to_dict(artifacts.store_for(attempt)))
+        answer = JsonResponse(to_dict(copies.store_for(attempt, body.folder)))
     except vault.NotGiven as error:
         return error_json(409, str(error), where="store")
     answer.headers["Cache-Control"] = "no-store"
@@ -241,15 +253,15 @@ def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SMALL_LIMIT), StoredBody)
     if refusal := _refused_late(attempt):
         return refusal
-    if not artifacts.told(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
+    if not copies.told(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
         return error_json(409, "The attempt has no such checkpoint.", where="path")
     return JsonResponse({"ok": True})
 
 
 def _refused_late(attempt: Attempt) -> HttpResponseBase | None:
-    """Long after the end, only for a deletion that somebody has asked for."""
+    """Long after the end, only for what upkeep has asked for, or a deletion by a host of an earlier version."""
     problem, where = ended_tokens.problem(attempt)
-    if not problem or deletions.is_asked(attempt):
+    if not problem or copies.is_expected(attempt) or deletions.is_asked(attempt):
         return None
     return error_json(403, problem, where=where)
 

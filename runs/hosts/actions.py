@@ -1,4 +1,4 @@
-"""Operator actions on a host: release quarantined resources, declare the host lost, remove it."""
+"""Actions on a host: drain it, release quarantined resources, declare it lost, revoke and remove it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,22 @@ from runs.hosts.cards import is_fresh
 from runs.models import Attempt, Lease
 from runs.scheduling import launching, leasing, recovery
 from runs.states import ACTIVE, ON_HOST, RunStatus
+
+
+def drain(host: Host, *, draining: bool) -> None:
+    """Stop a host from accepting runs, or let it accept them again."""
+    host.draining = draining
+    host.save(update_fields=["draining"])
+    if not draining:
+        launching.dispatch_ready()
+
+
+def allow_unsandboxed(host: Host, user: User, *, allowed: bool) -> None:
+    """Let rewards run code on a host without a working sandbox, or no longer."""
+    host.unsandboxed_allowed, host.unsandboxed_by = allowed, user
+    host.save(update_fields=["unsandboxed_allowed", "unsandboxed_by"])
+    if allowed:
+        launching.dispatch_ready()
 
 
 def release(leases: Iterable[Lease], user: User) -> list[str]:

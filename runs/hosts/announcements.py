@@ -36,6 +36,11 @@ def accept(name: str, announcement: dict[str, Any], schema: dict[str, Any] | Non
     return host
 
 
+def is_another_machine(name: str, announcement: dict[str, Any], now: datetime) -> bool:
+    host = Host.every.filter(name=name).first()
+    return host is not None and host.is_another_machine(announcement.get("boot_id"), now)
+
+
 def refuse(name: str) -> None:
     """Send no more launches to a host that isn't served: it doesn't count as in reach."""
     Host.every.filter(name=name).exclude(announced_at=None).update(announced_at=None)

@@ -21,7 +21,8 @@ from controlplane.http.request_body import BadBody, bearer, decode
 from controlplane.joining import credentials
 from controlplane.joining.models import HostCredential
 from runs.hosts import announcements
-from workers.contract.joining import HOST_NAME, HOST_NAME_WORDS, REVOKED, version_problem
+from runs.machines import leaving
+from workers.contract.joining import HOST_NAME, HOST_NAME_WORDS, REVOKED, Leaving, version_problem
 from workers.contract.tokenizers import NoTokenizer
 
 MAX_BODY = 4 * 2**20
@@ -77,12 +78,34 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     if schema is not None and not _is_schema(schema):
         fix = "Send null, or the answer of workers.trainer.describe."
         return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
+    if announcements.is_another_machine(name, inventory, timezone.now()):
+        credentials.note_copy(credential)
+        fix = "Each machine joins with a code of its own. After a restart this one is let in within a minute."
+        return error_json(
+            409, f"Another machine announces itself as {name}, with the same token.", where="name", fix=fix
+        )
     if problem := _noted(credential, document):
         announcements.refuse(name)
         return error_json(426, problem, where="version", fix="Runs that are on the host go on.")
     host = announcements.accept(name, inventory, schema, timezone.now())
     watched = announcements.is_watched(host, timezone.now())
     return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
+
+
+@_document
+def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
+    """A host goes for good, if no run needs it: after the answer its token is worth nothing."""
+    name = document.get("name")
+    if not isinstance(name, str) or not credentials.fits(name, bearer(request)):
+        return _not_this_host(str(name)[:64], bearer(request))
+    try:
+        how = Leaving(str(document.get("how")))
+    except ValueError:
+        fix = f"Say one of {', '.join(Leaving)}."
+        return error_json(400, "How the host leaves is not said.", where="how", fix=fix)
+    if problem := leaving.leave(name, how):
+        return error_json(409, problem, where="host", fix="Stay, and ask again later.")
+    return JsonResponse({"ok": True})
 
 
 def _noted(credential: HostCredential, document: Document) -> str:

@@ -44,7 +44,7 @@ class AddHostForm(forms.Form):
 def add(request: HttpRequest) -> HttpResponseBase:
     """Make a join code and show the command with it, once."""
     form = AddHostForm(request.POST if request.method == "POST" else None)
-    problem = host_redis.problem() or (_no_users() if request.method == "POST" else "")
+    problem = host_redis.problem() or (no_users() if request.method == "POST" else "")
     if request.method != "POST" or problem or not form.is_valid():
         status = 422 if request.method == "POST" else 200
         return render(request, "hosts/add.html", {"form": form, "problem": problem}, status=status)
@@ -63,7 +63,8 @@ def add(request: HttpRequest) -> HttpResponseBase:
     return answer
 
 
-def _no_users() -> str:
+def no_users() -> str:
+    """Why no host could get a user of its own in Redis, or ""."""
     try:
         host_redis.check()
     except host_redis.NoUser as error:

@@ -72,7 +72,7 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
 
 def queue() -> list[QueueLine]:
     """Queued attempts in the order in which they start, each with what it waits for."""
-    rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "waits_on__owner"))
+    rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner"))
     runs = ["", *(row.run_id for row in rows), ""]
     return [
         QueueLine(row, place, sentences.waiting(row) or Waiting("its turn"), runs[place - 1], runs[place + 1])

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 
+from django.utils import timezone
 from django.utils.html import format_html
 
 from controlplane.hardware.models import Host
 from controlplane.joining.models import HostCredential
 from controlplane.templatetags.figures import ago, clock, duration
 from workers.contract.joining import TOLERATED_SKEW_S, VERSION
+
+COPIED_FOR = timedelta(minutes=10)
+"""How long a page says that another machine came with a host's token."""
 
 
 def credentials_of(hosts: Iterable[Host]) -> dict[str, HostCredential]:
@@ -27,8 +32,15 @@ def troubles(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
         return
     if credential.refusal:
         yield "bad", "version refused"
+    if was_copied(credential):
+        yield "bad", "two machines"
     if skew := _skew(credential):
         yield "warn", f"clock {skew}"
+
+
+def was_copied(credential: HostCredential) -> bool:
+    """Whether another machine came with this token lately."""
+    return credential.copied_at is not None and timezone.now() - credential.copied_at < COPIED_FOR
 
 
 def out_of_service(credential: HostCredential | None) -> str:
@@ -49,6 +61,9 @@ def facts(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
     if credential.version:
         same = credential.version == VERSION
         yield "Product", credential.version if same else f"{credential.version}; this control plane is {VERSION}"
+    if was_copied(credential):
+        words = "Another machine came with it {} ago, and was refused. Revoke this host, and let each join by itself."
+        yield "Token", format_html(words, ago(credential.copied_at))
     if skew := _skew(credential):
         yield "Clock", f"{skew} of the control plane's. Nothing is decided by it."
 

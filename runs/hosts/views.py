@@ -14,8 +14,8 @@ from controlplane.hardware.queries import host_for, hosts_for, known_host_for, p
 from runs.hosts import actions, announcements, overview
 from runs.hosts.cards import host_views, is_fresh
 from runs.hosts.host_card import host_card
+from runs.machines import overview as machines
 from runs.models import Lease
-from runs.scheduling import launching
 from runs.sentences import resource_words
 
 
@@ -28,6 +28,7 @@ def hardware(request: HttpRequest) -> HttpResponse:
     verdict = overview.verdict(hosts, len(queue))
     cards = [host_card(host, person(request)) for host in hosts]
     context = {"cards": cards, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
+    context["machines"] = machines.overview()
     if request.headers.get("HX-Request") == "true":
         return render(request, "hosts/_hosts.html", context)
     return render(request, "hosts/hardware.html", {**context, "profiles": profiles_for(request)})
@@ -60,11 +61,7 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
 @operator_required
 def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
     """Stop a host from accepting runs, or resume it."""
-    host = host_for(request, host_id)
-    host.draining = request.POST.get("draining") == "1"
-    host.save(update_fields=["draining"])
-    if not host.draining:
-        launching.dispatch_ready()
+    actions.drain(host_for(request, host_id), draining=request.POST.get("draining") == "1")
     return redirect("hardware")
 
 
@@ -74,11 +71,8 @@ def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
     """Let rewards run code on a host without a working sandbox, after a page that explains the consequences."""
     host = host_for(request, host_id)
     if request.method == "POST":
-        host.unsandboxed_allowed = request.POST.get("allowed") == "1"
-        host.unsandboxed_by = person(request)
-        host.save(update_fields=["unsandboxed_allowed", "unsandboxed_by"])
+        actions.allow_unsandboxed(host, person(request), allowed=request.POST.get("allowed") == "1")
         if host.unsandboxed_allowed:
-            launching.dispatch_ready()
             messages.warning(request, f"Reward code now runs without a sandbox on {host.name}.")
         else:
             messages.success(request, f"{host.name} runs no code without a sandbox. Runs already started continue.")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from controlplane.accounts.models import User
 from controlplane.hardware import inventory
+from controlplane.hardware.models import Host
 from runs.checkpoints import Checkpoint
 from runs.jobs import archiving, starting
 from runs.models import Run
+from runs.scheduling import homes
 from workers.contract import ContractError
 from workers.contract.gguf import SCRIPT, TYPES
 from workers.contract.jobs import GGUF, GgufSettings
@@ -17,9 +19,8 @@ MERGE_FIRST = (
 
 
 def is_offered(checkpoint: Checkpoint) -> bool:
-    """Whether the model's host has announced that it converts models."""
-    host = checkpoint.event.attempt.host
-    return bool(host and inventory.clean(host.inventory).get("converts_to_gguf"))
+    """Whether a host that can have the model has announced that it converts models."""
+    return bool(homes.hosts_for(checkpoint, _converts))
 
 
 def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
@@ -34,7 +35,12 @@ def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
     if checkpoint.is_adapter:
         raise ContractError(MERGE_FIRST)
     settings = GgufSettings(f"{archiving.name_of(checkpoint)}-{kind}", kind)
-    job = starting.start_once(checkpoint, GGUF, user, settings=settings)
+    [host, *_] = homes.hosts_for(checkpoint, _converts)
+    job = starting.start_once(checkpoint, GGUF, user, settings=settings, host=host)
     if job.spec["job"]["type"] != kind:
         raise ContractError(f"a conversion of this model to {job.spec['job']['type']} is under way: wait for its end")
     return job
+
+
+def _converts(host: Host) -> bool:
+    return bool(inventory.clean(host.inventory).get("converts_to_gguf"))

@@ -8,13 +8,15 @@ from typing import Any
 from django.db import transaction
 
 from controlplane.accounts.models import User
+from controlplane.hardware.models import Host
 from runs.checkpoints import Checkpoint
 from runs.models import Attempt, Run
-from runs.scheduling import launching
+from runs.scheduling import homes, launching
 from runs.spec import spec_of
 from runs.states import ACTIVE
 from workers.contract import ContractError, HangSpec, HardwareSpec, LimitsSpec, ModelSpec, RecoverySpec, to_dict
 from workers.contract.jobs import KINDS
+from workers.contract.prompts import PromptsSpec
 
 ON_THE_CPU = HardwareSpec("", cpu_slots=1)
 """Most jobs read and write files, and need no GPU."""
@@ -28,9 +30,10 @@ def start(
     settings: Any = None,
     hardware: HardwareSpec = ON_THE_CPU,
     model: str = "",
+    host: Host | None = None,
 ) -> Run:
-    """Queue a job on the host that has the checkpoint. `settings`: the kind's dataclass in workers.contract.jobs.
-    `model`: another folder than the run's model, for a server that loads one alone.
+    """Queue a job on `host`, or else where the checkpoint can be used. `settings`: the kind's dataclass in
+    workers.contract.jobs. `model`: another folder than the run's model, for a server that loads one alone.
 
     Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
     """
@@ -48,17 +51,24 @@ def start(
         hang=HangSpec(),
         limits=LimitsSpec(),
         sinks=(),
+        prompts=PromptsSpec(),
         keep_best="",
     )
     if not checkpoint.is_adapter:
         spec = replace(spec, lora=None)
     if model:
         spec = replace(spec, model=ModelSpec(model))
-    return launching.submit_job(source, spec, host=checkpoint.event.attempt.host, user=user)
+    return launching.submit_job(source, spec, host=host or homes.host_for(checkpoint), user=user)
 
 
 def start_once(
-    checkpoint: Checkpoint, kind: str, user: User, *, settings: Any = None, hardware: HardwareSpec = ON_THE_CPU
+    checkpoint: Checkpoint,
+    kind: str,
+    user: User,
+    *,
+    settings: Any = None,
+    hardware: HardwareSpec = ON_THE_CPU,
+    host: Host | None = None,
 ) -> Run:
     """The job of this kind that is under way on the checkpoint, or a new one: a second click starts nothing."""
     with transaction.atomic():
@@ -66,4 +76,4 @@ def start_once(
         under_way = checkpoint.run.jobs.filter(
             kind=kind, spec__start_from=checkpoint.folder, attempts__status__in=ACTIVE
         )
-        return under_way.first() or start(checkpoint, kind, user, settings=settings, hardware=hardware)
+        return under_way.first() or start(checkpoint, kind, user, settings=settings, hardware=hardware, host=host)

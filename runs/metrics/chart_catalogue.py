@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from runs.metrics import prompt_charts
 from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
 from workers.contract import RewardSpec, Rollout, RunSpec, outcome_weights
 from workers.contract.best import OTHER_REWARD
@@ -57,6 +58,8 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
     yield ChartGroup("Reward", (*totals, *(components if few else ()), _zero_spread(), *failed))
     if not few:
         yield ChartGroup("Reward components", components, folded=len(components) > MANY)
+    if spec.prompts.on:
+        yield ChartGroup("Choice of prompts", tuple(prompt_charts.of(spec)))
     yield ChartGroup("Policy", tuple(_policy(spec)))
     yield ChartGroup("Completions", _completions())
     yield ChartGroup("Speed", (*_speed(spec), *_reward_times(spec, names)))
@@ -82,7 +85,9 @@ def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
 def _reward(spec: RunSpec) -> Iterator[Chart]:
     low, high = _total_range(spec)
     total = ChartLine("reward", "reward", "c8", band="reward_std", evaluation="eval_reward", low=low, high=high)
-    yield Chart("reward", "Reward, total", (total,), help="Weighted sum of the components; the band is one deviation")
+    chosen = ". Of the groups trained on, so compare runs by evaluations" if spec.prompts.on else ""
+    hint = f"Weighted sum of the components; the band is one deviation{chosen}"
+    yield Chart("reward", "Reward, total", (total,), help=hint)
     if len(spec.rewards) > 1:
         parts = tuple(
             ChartLine(f"rewards/{reward.name}/mean", reward.name, colour(i), weight=weight)
@@ -150,7 +155,7 @@ def _zero_spread() -> Chart:
         (ChartLine("frac_reward_zero_std", "zero spread", "c6"),),
         format="percent",
         zero=True,
-        help="Share of prompt groups whose completions all got the same reward",
+        help="Share of prompt groups that were trained on though their completions all got the same reward",
     )
 
 

@@ -22,7 +22,7 @@ from controlplane.hardware.prices import gpu_hour
 from controlplane.hardware.profiles import launch_values, profile_of
 from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
-from runs import sentences
+from runs import preflight, sentences
 from runs.hosts.cards import GpuView, HostView, host_views
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LaunchForm
@@ -78,6 +78,7 @@ def draft_of(
         eval_rewards=eval_rewards,
         keep_best=request.keep_best,
         limits=request.limits,
+        prompts=request.prompts,
         sinks=request.sinks,
         priority=request.priority,
         owner=owner,
@@ -114,6 +115,12 @@ def form_findings(form: LaunchForm) -> list[Finding]:
         for name, error in form_errors
         if not (name in CHOICES and error.code == "required")
     ]
+
+
+def findings_of(form: LaunchForm, draft_check: Checked) -> list[Finding]:
+    """Preflight's findings, and the form's errors for fields that it can't read."""
+    errors = form_findings(form)
+    return errors + [finding for finding in preflight.check(draft_check.draft) if finding.field not in form.errors]
 
 
 def candidates(chosen: Host | None) -> list[HostView]:

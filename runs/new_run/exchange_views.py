@@ -18,10 +18,10 @@ from controlplane.exchange.reading import Unreadable
 from runs import queries
 from runs.new_run import importing
 from runs.new_run import search_example as search_examples
-from runs.new_run.drafting import checked, host_numbered, schema_of
+from runs.new_run.drafting import checked, findings_of, host_numbered, schema_of
 from runs.new_run.dry_run import DRAFT, NothingToShow
 from runs.new_run.forms import LaunchForm
-from runs.new_run.views import bound_form, findings_of, page
+from runs.new_run.views import bound_form, page
 from runs.spec import freeze, spec_of
 from workers.contract import ContractError, RunSpec
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from django import forms
+from django.core.validators import RegexValidator
 
 from controlplane.datasets.models import DatasetVersion
 from controlplane.environments import queries as environments
@@ -21,6 +22,7 @@ from runs.models import Priority
 from runs.new_run import advanced_fields, starting
 from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
+from runs.new_run.prompt_fields import PROMPT_FIELDS, PromptFields
 from runs.new_run.recovery_fields import RECOVERY_FIELDS, RecoveryFields
 from runs.new_run.sink_fields import SINK_FIELDS, SinkFields
 from runs.new_run.starting import StartChoices
@@ -32,8 +34,9 @@ from runs.new_run.training_fields import (
     TRAINING,
     FieldSection,
 )
+from runs.scheduling import homes
 from runs.spec import LaunchRequest
-from workers.contract import LoraSpec
+from workers.contract import LoraSpec, ModelSpec
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
@@ -59,7 +62,7 @@ def model_name(text: str) -> str:
     return model
 
 
-class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.Form):
+class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkFields, forms.Form):
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     name = forms.CharField(
         label="Name of the run",
@@ -75,6 +78,14 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
         max_length=500,
         help_text="A folder on the host, or a hub id. The list shows models found on hosts.",
         widget=forms.TextInput(attrs={"list": "known-models", "spellcheck": "false"}),
+    )
+    revision = forms.CharField(
+        label="Revision",
+        required=False,
+        max_length=200,
+        help_text="A branch, tag or commit of a model of the hub. Empty: the newest.",
+        validators=[RegexValidator(r"\A\w[\w./-]*\Z", "Use letters, digits and . / _ - only.")],
+        widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false", "autocomplete": "off"}),
     )
     start_from = forms.CharField(
         label="Start from a checkpoint",
@@ -215,6 +226,8 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
         # Unused fields are hidden and may hold anything.
         for name in self.unused:
             self.errors.pop(name, None)
+        if values.get("revision") and str(values.get("model") or "").startswith(("/", ".", "~")):
+            self.add_error("revision", "A folder has no revisions. Leave this empty, or give a model of the hub.")
         if values.get("start_from"):
             self._start_from(values["start_from"])
         return values
@@ -228,7 +241,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
         if checkpoint is not None:
             if "start_from" in self.cleaned_data:
                 self.cleaned_data["start_from"] = checkpoint.folder
-            self.cleaned_data["host"] = self.row("host") or checkpoint.event.attempt.host
+            self.cleaned_data["host"] = self.row("host") or homes.host_for(checkpoint)
 
     def clean_model(self) -> str:
         return model_name(self.cleaned_data["model"])
@@ -271,7 +284,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
         """The valid choices so far."""
         return LaunchRequest(
             name=self.run_name(),
-            model=str(self.row("model") or ""),
+            model=ModelSpec(str(self.row("model") or ""), self.row("revision") or None),
             host=self.row("host"),
             dataset_version=self.row("dataset_version"),
             reward_version=self.row("reward_version"),
@@ -286,6 +299,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
             start_from=str(self.row("start_from") or ""),
             limits=self.limits,
             hang=self.hang,
+            prompts=self.prompts,
             sinks=self.sinks,
             priority=self.queue_priority,
             environment_version=self.row("environment"),
@@ -348,6 +362,7 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, SinkFields, forms.F
     def folds(self) -> list[dict[str, Any]]:
         """The folds of the Training card: title, fields, and whether to open them because of errors or a fix."""
         extra: dict[FieldSection, tuple[str, ...]] = {
+            FieldSection.PROMPTS: PROMPT_FIELDS,
             FieldSection.PRECISION: ("precision", "attn_implementation"),
             FieldSection.EVALUATION: ("eval_reward_version",),
             FieldSection.LORA: ("use_lora", *LORA_FIELDS),

@@ -22,12 +22,15 @@ from runs.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
 from runs.new_run.importing_environment import FIELDS as EPISODES
 from runs.new_run.importing_environment import differing_limits, left_out, named, needs
 from runs.new_run.limit_fields import LIMIT_FIELDS
+from runs.new_run.prompt_fields import PROMPT_FIELDS, of_spec
 from runs.new_run.sink_fields import KINDS, SECRETS, SINK_FIELDS
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING
 from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
+from workers.contract.prompts import PromptsSpec
 
 FORM_FIELDS = {
     "model.path": "model",
+    "model.revision": "revision",
     "name": "name",
     "attn_implementation": "attn_implementation",
     "lora.r": "lora_r",
@@ -40,6 +43,7 @@ FORM_FIELDS = {
     "recovery.pause_s": "resume_pause_s",
     "hang.after": "hang_after",
     "hang.stop": "hang_stop",
+    **{f"prompts.{name}": name for name in PROMPT_FIELDS},
     "limits.hours": "limit_hours",
     "limits.tokens": "limit_tokens",
     "limits.money": "limit_money",
@@ -171,13 +175,14 @@ def _left_to_trl(imported: Imported) -> None:
     for names in form.advanced.values():
         imported.values |= dict.fromkeys(names, "")
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
-    imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": ""}
+    imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": "", "revision": ""}
     imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
     imported.values |= {
         "hang_after": str(HangSpec().after),
         "hang_stop": "",
         **dict.fromkeys((*LIMIT_FIELDS, *SINK_FIELDS), ""),
     }
+    imported.values |= {name: sent(value) if value else "" for name, value in of_spec(PromptsSpec()).items()}
     imported.values |= {name: sent(value) for name, value in left_out().items()}
 
 
@@ -219,9 +224,6 @@ def _rows(imported: Imported) -> None:
             reading.note(Verdict.LEFT_OUT, "eval_rewards", text, path="eval_reward_version")
         else:
             imported.put("eval_reward_version", chosen.pk, "eval_rewards")
-    if (revision := reading.pop("model.revision")) is not None:
-        text = f"A launch from this page takes the newest revision, not {short(revision)}."
-        reading.note(Verdict.LEFT_OUT, "model.revision", text, path="model")
     if reading.pop("model.trust_remote_code"):
         reading.note(Verdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
 

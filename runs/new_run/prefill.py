@@ -13,7 +13,7 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import launch_values
 from controlplane.rewards.models import RewardVersion
 from runs.models import Run
-from runs.new_run import advanced_fields, episode_fields, limit_fields, sink_fields
+from runs.new_run import advanced_fields, episode_fields, limit_fields, prompt_fields, sink_fields
 from runs.new_run.forms import LORA_DEFAULT, LaunchForm
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.preflight.draft import TRL_DEFAULTS
@@ -59,6 +59,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
     values: dict[str, Any] = {
         "name": _next_name(spec.name),
         "model": spec.model.path,
+        "revision": spec.model.revision or "",
         "dataset_version": run.dataset_version_id,
         "reward_version": run.reward_version_id,
         "profile": run.profile_id,
@@ -73,6 +74,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "hang_after": spec.hang.after,
         "hang_stop": spec.hang.stop,
         **limit_fields.of_spec(spec.limits),
+        **prompt_fields.of_spec(spec.prompts),
         **sink_fields.of_spec(spec.sinks),
         **episode_fields.of_spec(spec.episodes, run.environment_version),
         "precision": _precision(spec.grpo),

@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 
 from controlplane.accounts import vault
+from controlplane.parameter_forms import StoredChoiceField, endpoints
 from workers.contract import sinks
 from workers.contract.sinks import LONGEST_TEXT, SinkSpec
 
@@ -14,12 +15,16 @@ KINDS = {kind: f"send_{kind}" for kind in sinks.TITLES}
 """Kind -> its checkbox."""
 SECRETS = {sinks.WANDB: "send_wandb_secret", sinks.MLFLOW: "send_mlflow_secret"}
 """Kind -> the field with its endpoint."""
-SINK_FIELDS = (*KINDS.values(), "send_project", "send_name", *SECRETS.values())
+SINK_FIELDS = (
+    "send_wandb", "send_wandb_secret", "send_tensorboard",
+    "send_mlflow", "send_mlflow_secret", "send_trackio",
+    "send_project", "send_name",
+)  # fmt: skip
+"""In the rows of three in which a wide page has them."""
 
 
-def _endpoint(label: str, help_text: str) -> forms.CharField:
-    widget = forms.TextInput(attrs={"class": "code", "spellcheck": "false"})
-    return forms.CharField(label=label, required=False, max_length=LONGEST_TEXT, help_text=help_text, widget=widget)
+def _endpoint(label: str, help_text: str) -> StoredChoiceField:
+    return StoredChoiceField(stored=endpoints, label=label, required=False, help_text=help_text)
 
 
 class SinkFields(forms.Form):
@@ -41,15 +46,17 @@ class SinkFields(forms.Form):
         label="Project",
         required=False,
         max_length=LONGEST_TEXT,
-        help_text="There; in MLflow the experiment. Empty: grpo.",
+        help_text="There; in MLflow the experiment, in W&B perhaps entity/project. Empty: grpo.",
     )
     send_name = forms.CharField(
         label="Name there", required=False, max_length=LONGEST_TEXT, help_text="Empty: the name of the run."
     )
     send_wandb_secret = _endpoint(
-        "Endpoint for W&B", "An endpoint among the secrets, such as one with https://api.wandb.ai and your API key."
+        "Endpoint for W&B", "Among the secrets, such as one with https://api.wandb.ai and an API key."
     )
-    send_mlflow_secret = _endpoint("Endpoint for MLflow", "An endpoint among the secrets with the server's address.")
+    send_mlflow_secret = _endpoint(
+        "Endpoint for MLflow", "Among the secrets, with the server's address. Its key is a token, or name:password."
+    )
 
     def check_sinks(self, values: dict[str, Any]) -> None:
         """Add an error for each endpoint that is missing or can't be used."""

@@ -32,7 +32,7 @@ def problems(checkpoint: Checkpoint | None, choices: StartChoices) -> Iterator[t
         yield "start_from", f"The trainer has removed the checkpoint of step {checkpoint.step} since. Choose another."
     yield from _against_its_run(checkpoint, choices)
     home = checkpoint.event.attempt.host
-    if choices.host and home and choices.host != home and not _shared(choices.host, home):
+    if choices.host and home and choices.host != home and not (checkpoint.stored or _shared(choices.host, home)):
         yield "host", f"The checkpoint is on {home}: choose that host, or leave this empty."
 
 

@@ -14,6 +14,7 @@ from django import forms
 
 from runs.new_run.episode_fields import EPISODE_FIELDS
 from runs.new_run.limit_fields import LIMIT_FIELDS
+from runs.new_run.prompt_fields import PROMPT_FIELDS
 from runs.new_run.sink_fields import SINK_FIELDS
 from workers.contract.training_rules import CHOICES
 
@@ -25,6 +26,7 @@ class FieldSection(StrEnum):
     OPTIMISER = "Optimizer and schedule"
     LOSS = "Loss and clipping"
     SAMPLING = "Sampling"
+    PROMPTS = "Choice of prompts"
     PRECISION = "Precision and attention"
     LORA = "LoRA"
     EVALUATION = "Evaluation"
@@ -302,11 +304,13 @@ FORM_NAMES = frozenset(
         "eval_rows",
         "keep_best",
         "start_from",
+        "revision",
         "auto_resumes",
         "resume_pause_s",
         "hang_after",
         "hang_stop",
         *LIMIT_FIELDS,
+        *PROMPT_FIELDS,
         *SINK_FIELDS,
         *EPISODE_FIELDS,
     }

@@ -22,14 +22,14 @@ from controlplane.http.streams import file_answer
 from runs import checkpoints, preflight, queries
 from runs.idempotency import launch_once
 from runs.models import Run
-from runs.new_run import drafting, fixing, past_runs, prefill
+from runs.new_run import drafting, every_prompt, fixing, past_runs, prefill
 from runs.new_run import dry_run as new_run_dry_run
 from runs.new_run.drafting import (
     Checked,
     candidates,
     checked,
+    findings_of,
     forecast,
-    form_findings,
     host_numbered,
     host_to_ask,
     known_models,
@@ -108,21 +108,15 @@ def check_learnability(request: HttpRequest) -> HttpResponseBase:
 def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """A check with the settings of another one that samples every training prompt; one for each check."""
     run, user = queries.run_for(request, run_id), person(request)
-    schema = schema_of(run.host)
     try:
-        initial = prefill.from_run(run, schema)
-        form = LaunchForm(prefill.as_sent(LaunchForm(initial=initial, schema=schema)), schema=schema)
-        draft_check = checked(form, user)
-        findings = findings_of(form, draft_check)
-        if not form.is_valid() or preflight.blocks(findings):
-            return page(request, form, clone_of=run, draft_check=draft_check, findings=findings, status=422)
-        rows = run.dataset_version.rows - run.dataset_version.validation_rows
-        wanted = replace(draft_check.request, kind=CHECK, check_groups=rows)
-        check, fresh = launch_once(wanted, user, f"every-{run.pk}")
+        found = every_prompt.check(run, user)
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be checked: {error}")
         return redirect("learnability", run.pk)
-    return _to_run(request, check, fresh=fresh)
+    if found.run is None:
+        checks, findings = found.draft_check, found.findings
+        return page(request, found.form, clone_of=run, draft_check=checks, findings=findings, status=422)
+    return _to_run(request, found.run, fresh=found.fresh)
 
 
 def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
@@ -240,12 +234,6 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
     if row.answered_at is not None:
         answer["HX-Trigger"] = "inspected"
     return answer
-
-
-def findings_of(form: LaunchForm, draft_check: Checked) -> list[preflight.Finding]:
-    """Preflight's findings, and the form's errors for fields that it can't read."""
-    errors = form_findings(form)
-    return errors + [finding for finding in preflight.check(draft_check.draft) if finding.field not in form.errors]
 
 
 def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, bool]:

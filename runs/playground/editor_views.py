@@ -68,7 +68,7 @@ def _save(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> 
             return redirect("reward_config", saved.config_id)
     if config:
         config.name = before  # the form has overwritten it with the typed one
-    return editor_page(request, editor, config, status=400)
+    return editor_page(request, editor, config, status=422)
 
 
 def _gone(request: HttpRequest) -> HttpResponse:
@@ -78,7 +78,7 @@ def _gone(request: HttpRequest) -> HttpResponse:
     editor.problem = (
         f"This config was deleted since you opened it. Save again to create a new one. {editor.problem}".strip()
     )
-    return editor_page(request, editor, None, status=400)
+    return editor_page(request, editor, None, status=422)
 
 
 def _saved_message(number: int, name: str, fresh_one: bool, *, renamed: str) -> str:

@@ -22,6 +22,11 @@ from workers.rewards.tools import Tools
 MOST_BYTES = 200_000
 """Of the moves that a page sends back."""
 MOST_MOVES = 200
+MOST_CALLS = 64
+"""In one move."""
+LONGEST_TEXT = 20_000
+SECONDS = 60.0
+"""For one request: all moves are carried out again, and a model may write one more."""
 CHARACTERS_PER_TOKEN = 4
 """No tokenizer is at hand here, and results are cut to so many for each token that a run would leave."""
 ENDS = {

@@ -59,8 +59,13 @@ def read(text: str) -> list[dict[str, Any]]:
         messages = storable(json.loads(text or "[]"))
     except (ValueError, RecursionError):
         messages = None
-    known = isinstance(messages, list) and all(isinstance(one, dict) and "role" in one for one in messages)
-    if not known or not any(one["role"] == "assistant" for one in messages):
+    return known(messages)
+
+
+def known(messages: Any) -> list[dict[str, Any]]:
+    """The same, read already. Raises ValueError."""
+    fine = isinstance(messages, list) and all(isinstance(one, dict) and "role" in one for one in messages)
+    if not fine or not any(one["role"] == "assistant" for one in messages):
         raise ValueError("There is no turn to score yet. Play one first.")
     return messages  # type: ignore[no-any-return]
 

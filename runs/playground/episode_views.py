@@ -20,15 +20,11 @@ from controlplane.parameter_forms import PARAM, PREFIX, TextField, new_prefix
 from controlplane.rewards import queries as reward_queries
 from controlplane.rewards import turns
 from runs.playground import episode_play, episode_scoring, model_turn, rows
-from runs.playground.episode_play import NotWritten, Play, WrittenMove
+from runs.playground.episode_play import LONGEST_TEXT, MOST_CALLS, SECONDS, NotWritten, Play, WrittenMove
 from runs.playground.player_form import PlayerForm
 from workers.environments import ToolDescription, signature
 from workers.environments.executor import Call, Unusable
 
-SECONDS = 60.0
-"""For one request: all moves are carried out again, and a model may write one more."""
-MOST_CALLS = 64
-LONGEST_TEXT = 20_000
 LONGEST_SOURCE = 100_000
 
 

@@ -12,6 +12,7 @@ from runs.scheduling.limits import Allowance
 from workers.contract import HardwareSpec, LimitsSpec, LoraSpec, RewardSpec, ServerSpec
 from workers.contract.batch import Batch
 from workers.contract.episodes import EpisodeSpec, PartSpec
+from workers.contract.prompts import PromptsSpec
 from workers.contract.sinks import SinkSpec
 
 TRL_DEFAULTS: dict[str, Any] = {
@@ -169,6 +170,7 @@ class Draft:
     """Of the other reward config for evaluations."""
     keep_best: str = ""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
+    prompts: PromptsSpec = field(default_factory=PromptsSpec)
     sinks: tuple[SinkSpec, ...] = ()
     priority: int = 0
     episodes: EpisodeSpec | None = None

@@ -16,7 +16,18 @@ LOGGED = frozenset(
     | {f"completions/{name}_terminated_length" for name in ("mean", "min", "max")}
 )
 """Metrics that TRL logs for every run; others depend on its settings."""
-PREFIXES = ("rewards/", "sampling/", "time/", "clip_ratio/", "memory/", "tools/", "turns/", "episodes/", "gateway/")
+PREFIXES = (
+    "rewards/",
+    "sampling/",
+    "time/",
+    "clip_ratio/",
+    "memory/",
+    "tools/",
+    "turns/",
+    "episodes/",
+    "gateway/",
+    "prompts/",
+)
 
 
 def check(draft: Draft) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from runs.preflight.draft import Draft
@@ -38,6 +39,8 @@ def check_strategy(draft: Draft) -> Iterator[Finding]:
 
 OVERRIDES = {"optim": "optimizer", "gradient_checkpointing": "gradient checkpointing", "use_liger_kernel": "Liger"}
 """Advanced fields that override the profile's settings."""
+PASSES = ("per_device_train_batch_size", "gradient_accumulation_steps")
+"""Their product is what a step learns from."""
 
 
 def check_deviations(draft: Draft) -> Iterator[Finding]:
@@ -90,8 +93,11 @@ def _parts(lora: LoraSpec) -> list[tuple[str, str, Any]]:
 
 
 def _batch(draft: Draft) -> Iterator[Finding]:
+    divided = _only_divided(draft)
     for name, text in draft.made_for.items():
         value = draft.grpo.get(name)
+        if divided and name in PASSES:
+            continue
         if name == "use_lora" or name.startswith("lora_") or value is None or _same(value, text):
             continue
         yield note(
@@ -100,6 +106,14 @@ def _batch(draft: Draft) -> Iterator[Finding]:
             "",
             Fix(f"Use the profile's {label(name)}: {text}", {name: text}),
         )
+
+
+def _only_divided(draft: Draft) -> bool:
+    """Whether a step has as many completions as the profile's, in other passes."""
+    meant, own = ([values.get(name) for name in PASSES] for values in (draft.made_for, draft.grpo))
+    if not all(str(number).isdigit() for number in (*meant, *own)):
+        return False
+    return prod(int(str(number)) for number in meant) == prod(int(str(number)) for number in own)
 
 
 def _precision(draft: Draft) -> Iterator[Finding]:

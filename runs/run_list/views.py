@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.accounts.roles import operator_required, person
 from runs import queries, tags
 from runs.compare import comparison
-from runs.models import SavedView
+from runs.models import Run, SavedView
 from runs.run_list import demo
 from runs.run_list.query import RunListQuery
 from runs.run_list.rows import choices, listing
@@ -23,7 +23,8 @@ from workers.contract import StopMode
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    return redirect("runs")
+    """The runs; in an installation without any, the first steps."""
+    return redirect("runs" if Run.objects.exists() or demo.preparing() else "start")
 
 
 @require_safe

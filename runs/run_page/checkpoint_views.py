@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from controlplane.accounts import vault
 from controlplane.accounts.roles import operator_required, person
-from runs import checkpoints, queries
+from runs import checkpoints, deletions, queries
+from runs.artifacts import copies
+from runs.artifacts.models import StoredCopy
 from runs.checkpoints import Checkpoint
 from runs.metrics.series import Series, series
 from runs.model_pages.catalogue import SavedModel
@@ -38,6 +42,19 @@ class CheckpointRow:
     """By the rule that ended the run early."""
     as_model: str = ""
     """The query of the New run page for a run with this checkpoint as its model; "" for an adapter, which is none."""
+    host_problem: str = ""
+    """Why its host can't use it now; "": it can."""
+    leftover: StoredCopy | None = None
+    """What is still in the store although it is to be removed."""
+
+
+@dataclass(frozen=True)
+class StoreView:
+    address: str
+    """"": there is no store."""
+    stored: int
+    of: int
+    """Checkpoints that exist."""
 
 
 @require_safe
@@ -54,6 +71,7 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
         "over": best.OVER,
         "rows": rows,
         "most": checkpoints.MOST,
+        "store": _store(saved) if may_act else None,
         "live": status in ACTIVE,
         "may_act": may_act,
         "may_resume": may_act and status in FINAL,
@@ -88,6 +106,7 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
         {name: None if each.superseded else figure_at(histories[name], name, each.step) for name in labels}
         for each in saved
     ]
+    left, problems = copies.leftovers(run), _host_problems(saved)
     scored = [(each, values.get(best_by)) for each, values in zip(saved, figures, strict=True) if each.usable]
     winner, recommended = best_of(best_by, scored), _recommended(run, saved)
     rows = [
@@ -98,10 +117,26 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
             resumable=each.usable and checkpoints.trains_on(run, each.step),
             recommended=each is recommended,
             as_model=SavedModel(each).as_model,
+            host_problem=problems.get(each.event.attempt_id, ""),
+            leftover=left.get((each.event.attempt_id, each.event.data["path"])),
         )
         for each, values in zip(saved, figures, strict=True)
     ]
     return labels, rows, best_by
+
+
+def _host_problems(saved: list[Checkpoint]) -> dict[str, str]:
+    """Why the files of an attempt can't be reached on its host, in a word or three."""
+    now = timezone.now()
+    attempts = {each.event.attempt_id: each.event.attempt for each in saved}
+    away = {pk: each for pk, each in attempts.items() if each.host is None or not each.host.is_fresh(now)}
+    return {pk: "gone" if deletions.is_lost(each) else "out of reach" for pk, each in away.items()}
+
+
+def _store(saved: list[Checkpoint]) -> StoreView:
+    usable = [each for each in saved if each.usable]
+    stored = sum(each.stored for each in usable)
+    return StoreView(vault.artifact_store_address(), stored, len(usable))
 
 
 def figure_at(history: Series, name: str, step: int) -> float | None:

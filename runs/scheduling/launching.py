@@ -19,7 +19,7 @@ from runs import checkpoints
 from runs.checkpoints import Checkpoint
 from runs.gateway import permissions
 from runs.models import Attempt, Priority, Run, RunEvent, new_run_id
-from runs.scheduling import leasing, limits, queueing, spending
+from runs.scheduling import homes, leasing, limits, queueing, spending
 from runs.scheduling.leasing import Shortage
 from runs.scheduling.queueing import Capacity
 from runs.spec import LaunchRequest as LaunchRequest
@@ -121,8 +121,23 @@ def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attemp
 
 
 def resume_planned(attempt: Attempt, *, actor: str, number: int, of: int) -> Attempt:
-    """The same by the control plane itself, as planned at the end of `attempt`, which must still be the run's last."""
-    return _resume(attempt.run, actor, {"automatic": number, "of": of}, planned_on=attempt)
+    """The same by the control plane itself, as planned at the end of `attempt`, which must still be the run's last.
+    `number` 0: it isn't counted."""
+    data = {"automatic": number, "of": of} if number else {}
+    return _resume(attempt.run, actor, data, planned_on=attempt)
+
+
+def move_resumes() -> None:
+    """Queued resumes whose host can't take them are given to one that has joined since and sees the checkpoint."""
+    now = timezone.now()
+    resumes = Attempt.objects.filter(status=RunStatus.QUEUED, run__host=None, host__isnull=False, number__gt=1)
+    for attempt in resumes.exclude(resume_from="").select_related("run", "host"):
+        if attempt.host is None or not leasing.host_problem(attempt.host, now):
+            continue
+        checkpoint = checkpoints.by_folder(attempt.resume_from)
+        host = homes.host_with(checkpoint, attempt.run) if checkpoint else attempt.host
+        if host != attempt.host:
+            Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(host=host)
 
 
 def _resume(
@@ -147,14 +162,14 @@ def _resume(
             if problem := spending.used_up(run, last.number + 1):
                 raise NotResumable(problem)
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
-            checkpoint = checkpoint or _checkpoint_for(run)
+            checkpoint = checkpoint or homes.resume_point(run)
             attempt = _queue(
                 run,
                 number=last.number + 1,
                 actor=actor,
                 kind="resumed",
                 data=data,
-                host=_host_with(checkpoint, run) if checkpoint else run.host,
+                host=homes.host_with(checkpoint, run) if checkpoint else run.host,
                 priority=last.priority,
                 resume_from=checkpoint.folder if checkpoint else "",
                 resume_step=checkpoint.step if checkpoint else 0,
@@ -165,46 +180,6 @@ def _resume(
     except IntegrityError:
         raise NotResumable(f"{run.name} has just been resumed by somebody else.") from None
     return attempt
-
-
-def _checkpoint_for(run: Run) -> Checkpoint | None:
-    """The last one; if launches can't go to its host, the last that is in the artifact store, where there is one."""
-    last, now = checkpoints.last(run), timezone.now()
-    home = last.event.attempt.host if last else None
-    if last is None or last.stored or run.host_id is not None or home is None or not leasing.host_problem(home, now):
-        return last
-    elsewhere = (each for each in checkpoints.of_run(run) if each.usable and each.stored)
-    return next(elsewhere, last) if _host_with(last, run) == home else last
-
-
-def _host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
-    """The host that saved it, or, if launches can't go there, one with the same RUNS_DIR that could ever hold the run.
-    With a copy in the artifact store: any host, if its own can't start the run now. A run that is to be on a certain
-    host stays there."""
-    home, now = checkpoint.event.attempt.host, timezone.now()
-    if home is None or run.host_id is not None:
-        return home if run.host_id is None or not checkpoint.stored else run.host
-    if checkpoint.stored:
-        return home if not leasing.host_problem(home, now) and _has_room(home, run) else None
-    if not leasing.host_problem(home, now):
-        return home
-    folder = home.inventory.get("runs_folder")
-    if not folder:
-        return home
-    try:
-        need = queueing.need_of(run)
-    except ContractError:
-        return home
-    sharing = [host for host in Host.objects.exclude(pk=home.pk) if host.inventory.get("runs_folder") == folder]
-    able = (host for host in sharing if not leasing.host_problem(host, now))
-    return next((host for host in able if isinstance(leasing.place(need, host, {}), Placement)), home)
-
-
-def _has_room(host: Host, run: Run) -> bool:
-    try:
-        return not isinstance(Capacity.read().find(queueing.need_of(run), host.pk), Shortage)
-    except ContractError:
-        return True  # the dispatcher says what is wrong
 
 
 def dispatch_ready() -> int:
@@ -326,6 +301,9 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
         if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
             return False
         leasing.take(attempt, host, placement)
+        if not Host.objects.filter(pk=host.pk).exists():
+            # It has just left; a host that leaves locks its row, which leases refer to.
+            raise IntegrityError(f"{host.name} has left.")
         transaction.on_commit(lambda: send_launch(attempt), robust=True)
     return True
 

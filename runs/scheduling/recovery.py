@@ -2,6 +2,9 @@
 
 A resume is planned only once everything of the ended attempt is proved gone and its resources are free; never while one
 is in quarantine. Whoever resumes or archives the run meanwhile, or calls the resume off, wins.
+
+A cluster that takes its machine back is no failure of the run: such a resume is planned whether or not the run was
+launched with automatic ones, and isn't counted, as long as each attempt gets further.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from runs import checkpoints, hints
+from runs.checkpoints import Checkpoint
 from runs.models import Attempt, Lease, Run, RunEvent
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
@@ -42,16 +46,17 @@ def plan(attempt: Attempt, now: datetime | None = None) -> bool:
     run = Run.objects.get(pk=attempt.run_id)
     recovery, used = recovery_of(run), resumes_used(run)
     saved = checkpoints.last(run)
-    if used >= recovery.resumes or (saved is not None and not checkpoints.trains_on(run, saved.step)):
+    counted = not _got_further(attempt, saved)
+    if (counted and used >= recovery.resumes) or (saved is not None and not checkpoints.trains_on(run, saved.step)):
         return False
     if RunEvent.objects.filter(attempt=attempt, kind="resume_planned").exists():
         return False
     now = now or timezone.now()
-    resumes_at = now + pause(recovery, used)
+    resumes_at = now + pause(recovery, used if counted else 0)
     latest = not run.attempts.filter(number__gt=attempt.number).exists()
     if not latest or not Attempt.objects.filter(pk=attempt.pk).update(resumes_at=resumes_at):
         return False
-    data = {"resumes_at": resumes_at.isoformat(), "number": used + 1, "of": recovery.resumes}
+    data = {"resumes_at": resumes_at.isoformat(), "number": used + 1 if counted else 0, "of": recovery.resumes}
     RunEvent.objects.create(run=run, attempt=attempt, at=now, kind="resume_planned", actor=ACTOR, data=data)
     attempt.resumes_at = resumes_at
     return True
@@ -70,7 +75,7 @@ def resume_due(now: datetime) -> None:
         if run.archived_at:
             _forget(attempt)
             continue
-        number = resumes_used(run) + 1
+        number = _number(run, attempt, checkpoints.last(run))
         try:
             launching.resume_planned(attempt, actor=ACTOR, number=number, of=recovery_of(run).resumes)
         except launching.NotResumable:
@@ -96,6 +101,7 @@ def call_off(run: Run, by: str) -> bool:
 class PlannedResume:
     at: datetime
     number: int
+    """0: it isn't counted."""
     of: int
     step: int | None
     """Of the checkpoint; None: it starts again."""
@@ -106,7 +112,7 @@ def planned(run: Run, attempt: Attempt) -> PlannedResume | None:
         return None
     saved = checkpoints.last(run)
     step = saved.step if saved else None
-    return PlannedResume(attempt.resumes_at, resumes_used(run) + 1, recovery_of(run).resumes, step)
+    return PlannedResume(attempt.resumes_at, _number(run, attempt, saved), recovery_of(run).resumes, step)
 
 
 def pause(recovery: RecoverySpec, used: int) -> timedelta:
@@ -123,6 +129,22 @@ def recovery_of(run: Run) -> RecoverySpec:
 
 def resumes_used(run: Run) -> int:
     return RunEvent.objects.filter(run=run, kind="resumed", data__has_key="automatic").count()
+
+
+def _number(run: Run, attempt: Attempt, saved: Checkpoint | None) -> int:
+    """Of the automatic resume after this attempt; 0: it isn't counted."""
+    return 0 if _got_further(attempt, saved) else resumes_used(run) + 1
+
+
+def _got_further(attempt: Attempt, saved: Checkpoint | None) -> bool:
+    """Whether an attempt whose machine a cluster took back brought the run further, or had no chance to begin. Only
+    the first in a row has that excuse."""
+    if attempt.reason != R.HOST_PREEMPTED:
+        return False
+    if attempt.claimed_at is None:
+        before = Attempt.objects.filter(run=attempt.run_id, number=attempt.number - 1)
+        return not before.filter(reason=R.HOST_PREEMPTED, claimed_at=None).exists()
+    return saved is not None and saved.event.attempt_id == attempt.pk and saved.step > attempt.resume_step
 
 
 def _forget(attempt: Attempt) -> bool:

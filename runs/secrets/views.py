@@ -1,4 +1,5 @@
-"""The secrets page: keys of judge endpoints and the model hub's token. Admins only; stored values are never shown."""
+"""The secrets page: keys of judges, players, W&B and MLflow, the model hub's token, the store for checkpoints. Admins
+only; stored values are never shown."""
 
 from __future__ import annotations
 
@@ -57,5 +58,7 @@ def delete(request: HttpRequest, secret_id: int) -> HttpResponse:
 
 def _effect(secret: Secret) -> str:
     if secret.kind == Secret.Kind.STORE:
-        return "Runs that start from now on store their checkpoints there."
-    return "Runs whose rewards name it get it when they start."
+        return "Runs that start from now on store their checkpoints there, and datasets are uploaded."
+    if secret.kind == Secret.Kind.ENGINE:
+        return "Sources of machines can name it."
+    return "Runs that name it get it when they start."

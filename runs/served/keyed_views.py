@@ -42,7 +42,7 @@ class AddressForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable f
 def serve(request: HttpRequest, event_id: int) -> HttpResponseBase:
     """POST starts it and shows the key, this once."""
     model = catalogue.model_for(request, event_id)
-    form = ServeForm(model.host, request.POST if request.method == "POST" else None)
+    form = ServeForm(starting.host_for(model.checkpoint), request.POST if request.method == "POST" else None)
     key, status = "", 200
     if request.method == "POST":
         status = 422

@@ -13,6 +13,7 @@ from controlplane.hardware.models import Host
 from runs.checkpoints import Checkpoint
 from runs.jobs import starting
 from runs.models import Run
+from runs.scheduling import homes
 from runs.served.models import Served
 from runs.states import ACTIVE
 from workers.contract import ContractError, HardwareSpec, Rollout, ServerSpec, WeightSync
@@ -25,6 +26,11 @@ _HARDWARE = {
     GPU: HardwareSpec("", trainer_gpus=1),
     VLLM: HardwareSpec("", rollout=Rollout.SERVER, server=ServerSpec(gpus=1, weight_sync=WeightSync.LORA)),
 }
+
+
+def host_for(checkpoint: Checkpoint) -> Host | None:
+    """The host that serves it: of those that can have its files, one with the most places."""
+    return max(homes.hosts_for(checkpoint), key=lambda host: len(places_on(host)), default=None)
 
 
 def places_on(host: Host | None) -> list[str]:
@@ -99,11 +105,11 @@ def models_of(run: Run) -> list[str]:
 
 
 def _start(checkpoint: Checkpoint, user: User, place: str, job: ServeSettings, *, key: str) -> Run:
-    hardware, model = _HARDWARE[place], ""
+    hardware, model, host = _HARDWARE[place], "", host_for(checkpoint)
     if hardware.vllm_server and not checkpoint.is_adapter:
-        model = checkpoint.path  # vLLM loads one folder, and no base beside it
+        model = checkpoint.path_on(host)  # vLLM loads one folder, and no base beside it
         if not model:
             raise ContractError("its host hasn't said where its runs are")
-    run = starting.start(checkpoint, SERVE, user, settings=job, hardware=hardware, model=model)
+    run = starting.start(checkpoint, SERVE, user, settings=job, hardware=hardware, model=model, host=host)
     Served.objects.create(run=run, key_sha256=hashlib.sha256(key.encode()).hexdigest() if key else "")
     return run

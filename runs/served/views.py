@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -16,12 +16,11 @@ from runs.model_pages.catalogue import SavedModel
 from runs.playground import rows
 from runs.scheduling import stopping
 from runs.scheduling.limits import QueueFull
-from runs.served import conversation, page, scoring, starting
-from runs.served.conversation import Message, NotAsked, Question
+from runs.served import asking, conversation, page, scoring, starting
+from runs.served.conversation import NotAsked
 from runs.served.forms import AskForm, PlaceForm
 from runs.served.models import Turn
 from workers.contract import ContractError, StopMode
-from workers.contract.chat import Sampling
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -42,7 +41,7 @@ def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
 
 @operator_required
 def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
-    form = PlaceForm(model.host, request.POST)
+    form = PlaceForm(starting.host_for(model.checkpoint), request.POST)
     try:
         if not form.is_valid():
             raise ContractError("this host has no such place for it")
@@ -73,7 +72,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
 def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
     """One turn, asked for again while it is answered."""
     model = catalogue.model_for(request, event_id)
-    found = _turn_of(model, turn_id)
+    found = asking.turn_of(model, turn_id)
     conversation.see(found.run)
     return render(request, "served/_turn.html", _about(request, model) | {"view": page.view_of(found)})
 
@@ -87,10 +86,10 @@ def ask(request: HttpRequest, event_id: int) -> HttpResponse:
     status = 200
     try:
         if again.isdecimal():
-            _ask(request, model, _anew(_turn_of(model, int(again))))
+            asking.ask(model, person(request), asking.anew(asking.turn_of(model, int(again))))
             return _asked(HttpResponse(status=204))
         if form.is_valid():
-            _ask(request, model, _question(model, form))
+            asking.ask(model, person(request), asking.question(model, form))
             form = AskForm(initial={**form.cleaned_data, "text": "", "new": False, "row": None})
         else:
             status = 422
@@ -120,7 +119,7 @@ def stop(request: HttpRequest, event_id: int) -> HttpResponse:
 def scores(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
     """Score a turn's finished answers by the run's own rewards."""
     model = catalogue.model_for(request, event_id)
-    view = page.view_of(_turn_of(model, turn_id))
+    view = page.view_of(asking.turn_of(model, turn_id))
     if not view.live:
         for each in view.answers:
             if each.wants_scores:
@@ -136,7 +135,7 @@ def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
     version = model.run.dataset_version
     place = whole(request, "place", 0, 0, 10**9)
     found = rows.at(version, place)
-    form = AskForm(initial={**_typed(request), **_prompt_of(found.row), "new": True})
+    form = AskForm(initial={**_typed(request), **asking.prompt_of(found.row), "new": True})
     context = _about(request, model) | {"form": form, "prompts": version.rows, "place": found, "next": found.place + 1}
     return render(request, "served/_ask.html", context)
 
@@ -155,55 +154,8 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     return _about(request, model) | {
         "served": served,
         "mark": served.mark if served else "none",
-        "places": PlaceForm(model.host),
+        "places": PlaceForm(starting.host_for(model.checkpoint)),
     }
-
-
-def _turn_of(model: SavedModel, turn_id: int) -> Turn:
-    found = conversation.turns_of(model.checkpoint).filter(pk=turn_id).first()
-    if found is None:
-        raise Http404(f"There is no turn {turn_id}.")
-    return found
-
-
-def _ask(request: HttpRequest, model: SavedModel, question: Question) -> None:
-    place = starting.place_again(model.checkpoint, model.host)
-    if not place:
-        raise NotAsked("Load the model first: choose above where it runs.")
-    run = starting.live_or_start(model.checkpoint, person(request), place=place)
-    conversation.ask(run, person(request), question)
-
-
-def _question(model: SavedModel, form: AskForm) -> Question:
-    data = form.cleaned_data
-    parent = None if data["new"] else conversation.turns_of(model.checkpoint).last()
-    number = data["row"]
-    prompt: list[Message] | str = [{"role": "user", "content": data["text"]}]
-    if number is not None:
-        row = rows.by_number(model.run.dataset_version, [number]).rows.get(number)
-        shown = _prompt_of(row) if row else {}
-        if row is None or (shown["text"], shown["system"]) != (data["text"], data["system"]):
-            number = None  # edited: it is no longer the row's prompt, and has no known answer
-        elif isinstance(row["prompt"], str):
-            prompt = row["prompt"]
-        else:
-            prompt = [message for message in row["prompt"] if message["role"] != "system"]
-    return Question(prompt, data["system"], form.sampling(), number, None if number is not None else parent)
-
-
-def _anew(turn: Turn) -> Question:
-    """The same with the next seed."""
-    sampling = {**turn.sampling, "seed": (turn.sampling["seed"] + 1) % 2**31}
-    return Question(turn.prompt, turn.system, Sampling(**sampling), turn.row, turn.parent)
-
-
-def _prompt_of(row: dict[str, Any]) -> dict[str, Any]:
-    """What the form shows of a row."""
-    found = row["prompt"]
-    if isinstance(found, str):
-        return {"text": found, "system": "", "row": row["row"]}
-    system = next((str(message["content"]) for message in found if message["role"] == "system"), "")
-    return {"text": str(found[-1]["content"]), "system": system, "row": row["row"]}
 
 
 def _settings_of(turn: Turn) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from runs.alerts.delivery import queue_test
 from runs.api import application
 from runs.host_api import ingest, uploads
 from runs.jobs import archives, archiving
+from runs.machines.models import MachineRequest, MachineSource
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
 from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
@@ -41,6 +42,7 @@ from tests.controlplane.route_rules import (
     READ,
     RULES,
     SELF,
+    TOKEN_ADMIN,
     TOKEN_OPERATE,
     TOKEN_READ,
 )
@@ -53,7 +55,7 @@ pytestmark = pytest.mark.django_db
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
-BY_TOKEN = (HOST, TOKEN_READ, TOKEN_OPERATE)
+BY_TOKEN = (HOST, TOKEN_READ, TOKEN_OPERATE, TOKEN_ADMIN)
 
 
 def routes(resolver: Any = None, before: str = "") -> Iterator[tuple[str, str]]:
@@ -89,12 +91,15 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     [checkpoint] = checkpoints.of_run(attempt.run)
     download = archiving.start(checkpoint, attempt.run.owner, card="")
     archives.store(download, 0, b"tar", of=3)
+    source = MachineSource.objects.create(name="cluster", kind="slurm", control_url="https://control.example")
+    machine = MachineRequest.objects.create(source=source, host_name="cluster-1")
     values: dict[str, Any] = {
         "job_id": download.pk,
         "secret_id": an_endpoint().pk,
         "target_id": target.pk,
         "delivery_id": queue_test(target).pk,
         "token": "nonsense",
+        "slug": "sums",
         "token_id": Program().token.pk,
         "user_id": make_user().pk,
         "run_id": attempt.run_id,
@@ -109,6 +114,9 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "profile_id": attempt.run.profile_id,
         "host_id": host.pk,
         "host": host.name,
+        "engine": machine.source.kind,
+        "source_id": machine.source_id,
+        "machine_id": machine.pk,
         "code_id": codes.make("", by=None)[0].pk,
         "lease_id": lease.pk,
         "check_id": ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards).pk,
@@ -277,19 +285,32 @@ def verbs() -> dict[str, str]:
 
 def answers_to(program: Program, names: list[str], address: Any) -> dict[str, Any]:
     sent, body = verbs(), {"content_type": "application/json"}
-    return {name: program.client.generic(sent.get(name, "GET"), address(name), **body) for name in names}
+    return {name: closed(program.client.generic(sent.get(name, "GET"), address(name), **body)) for name in names}
 
 
 def test_a_token_that_may_read_reads_everything(address: Any) -> None:
     answers = answers_to(Program(ApiScope.READ), of(TOKEN_READ), address)
     # The version of this test has no file.
-    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == {"v1_rows": 409}
+    no_file = {"v1_rows": 409, "v1_version_export": 409, "v1_run_dry_run": 409}
+    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == no_file
 
 
 def test_a_token_that_may_only_read_changes_nothing_whoever_it_belongs_to(address: Any) -> None:
     for role in Role:
-        answers = answers_to(Program(ApiScope.READ, user=make_user(role)), of(TOKEN_OPERATE), address)
+        program = Program(ApiScope.READ, user=make_user(role))
+        answers = answers_to(program, of(TOKEN_OPERATE, TOKEN_ADMIN), address)
         assert {a.status_code for a in answers.values()} == {403}
+
+
+def test_a_token_that_may_operate_does_not_administer_even_an_admins(address: Any) -> None:
+    for role in (Role.OPERATOR, Role.ADMIN):
+        answers = answers_to(Program(ApiScope.OPERATE, user=make_user(role)), of(TOKEN_ADMIN), address)
+        assert {a.status_code for a in answers.values()} == {403}
+
+
+def test_a_token_that_may_administer_is_let_in_everywhere(address: Any) -> None:
+    answers = answers_to(Program(ApiScope.ADMIN), of(TOKEN_READ, TOKEN_OPERATE, TOKEN_ADMIN), address)
+    assert {name: a.status_code for name, a in answers.items() if a.status_code in (401, 403, 405, 500)} == {}
 
 
 def test_a_token_loses_what_its_users_role_loses(address: Any) -> None:

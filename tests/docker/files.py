@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -52,3 +53,13 @@ SERVICES_COMMANDS = [
     ["serve", "web", "--bind", "0.0.0.0"],
 ]
 """What containers of the control plane start; the last is the image's own."""
+
+
+def dashboard_expressions() -> list[str]:
+    panels = json.loads((DOCKER / "grafana" / "dashboard.json").read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+def alert_expressions() -> list[str]:
+    groups = yaml.safe_load((DOCKER / "prometheus" / "alerts.yml").read_text())["groups"]
+    return [rule["expr"] for group in groups for rule in group["rules"]]

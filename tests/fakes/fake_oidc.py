@@ -30,6 +30,9 @@ class Provider(ThreadingHTTPServer):
         self.claims: dict[str, Any] = {}
         """Put over those of the ID token."""
         self.signs_with = self.key
+        self.kid: dict[str, str] = {"kid": "k1"}
+        """What names the key, in its own list and in tokens."""
+        self.more_keys = 0
         self.named_issuer = self.issuer
         """By the discovery document."""
         self.says_no = False
@@ -38,7 +41,7 @@ class Provider(ThreadingHTTPServer):
     def id_token(self) -> str:
         now = int(time.time())
         lasting = {"iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 60}
-        return jwt.encode({**lasting, **self.person, **self.claims}, self.signs_with, "RS256", headers={"kid": "k1"})
+        return jwt.encode({**lasting, **self.person, **self.claims}, self.signs_with, "RS256", headers=self.kid)
 
 
 @contextmanager
@@ -64,8 +67,9 @@ class _Handler(BaseHTTPRequestHandler):
             places = {name: self.server.issuer + end for name, end in {**ends, "userinfo_endpoint": "/me"}.items()}
             self._json(200, {"issuer": self.server.named_issuer, **places})
         elif path == "/keys":
-            public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.server.key.public_key()))
-            self._json(200, {"keys": [{**public, "kid": "k1", "alg": "RS256"}]})
+            keys = [self.server.key, *(_new_key() for _ in range(self.server.more_keys))]
+            public = [json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())) for key in keys]
+            self._json(200, {"keys": [{**one, **self.server.kid} for one in public]})
         elif path == "/authorize":
             self._authorize(query)
         elif path == "/me" and self.headers["Authorization"] == "Bearer an access token":

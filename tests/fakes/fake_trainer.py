@@ -6,7 +6,7 @@ FAKE_TRAINER=name:value,name,...
   crash:CODE after the steps · silent_exit (0 without a last line) · no_steps · refuse (exit 3) · bad_reward (exit 7) ·
   sigkill (kills itself) · ignore_term · renamed (a grandchild in a session of its own, renamed, that ignores SIGTERM) ·
   storm (a grandchild that forks again and again) · oom · torn · garbage · samples:N · noise:BYTES to the log ·
-  saves (a checkpoint after each step, which replaces the one before) ·
+  saves (a checkpoint after each step, which replaces the one before) · whole (checkpoints can be resumed from) ·
   at_once:N (steps before the first pause) · no_save (STOP is ignored) · fill (writes until the disk is full) ·
   connect:PORT (a request a step to a server; exits 1 when it fails) · generate:PORT (a completion a step,
   awaited without a time-out) · gate (trains until FOLDER/gate.trainer exists, and ends well) ·
@@ -25,9 +25,11 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import sys
 import time
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import behaviour
@@ -71,6 +73,8 @@ def before_training() -> int | None:
 def train() -> int:
     steps = int(OPTIONS.get("steps") or SPEC["run"]["grpo"].get("max_steps", 5))
     write("stage", stage="loading model")
+    while os.environ.get("GRPO_AWAIT_SERVERS") and not (FOLDER / "servers.ready").exists():
+        time.sleep(0.02)
     write("training", at=0, max_steps=steps, step=0)
     step = all_at_once(int(OPTIONS.get("at_once", "0")))
     stopped = False
@@ -183,7 +187,19 @@ def save(step: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / f"checkpoint-{step}").mkdir(parents=True)
     (folder / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"0" * 1000)
+    if "whole" in OPTIONS:
+        make_whole(folder / f"checkpoint-{step}", step)
     write("checkpoint", at=step, step=step, path=f"checkpoints/checkpoint-{step}", bytes=1000, kept=[step])
+
+
+def make_whole(folder: Path, step: int) -> None:
+    """With all files that a resume looks for."""
+    header = json.dumps({"weight": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        with zipfile.ZipFile(folder / name, "w") as file:
+            file.writestr("data.pkl", "x")
 
 
 def spawn(action) -> None:

@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tests.fakes.fake_gpus import Gpus
 from tests.faults import invariants
 from tests.faults.harness import CPU, FAKES, LAUNCH, PREPARE, SCALED, ARun, Product
 from tests.namespaces import network
+from tests.namespaces.clients import Client, Person, by_curl, by_grpoctl, by_mcp
 from tests.postgres import Postgres
 from tests.postgres import missing as no_postgres
 from tests.stack import ROOT, Stack, command_of
@@ -27,11 +30,25 @@ from tests.workers.host.test_second_host import CODE, SEEN
 
 pytestmark = pytest.mark.processes
 
+CUT_OFF_S = float(os.environ.get("CUT_OFF_S", "0"))
+"""How long a host stays cut off beyond what it takes to notice: `CUT_OFF_S=60` for a minute."""
 REVOKE = """
 from controlplane.accounts.models import User
 from controlplane.hardware.models import Host
 from runs.hosts import actions
 result = actions.revoke(Host.objects.get(name=host), User.objects.get(username="admin"))
+"""
+TOKEN = """
+import uuid
+from controlplane.accounts import api_tokens
+from controlplane.accounts.models import User
+user = User.objects.get(username="operator")
+result = api_tokens.make(user, "there " + uuid.uuid4().hex[:6], "operate", days=1)[1]
+"""
+TRAINER = """
+from controlplane.hardware.models import Host
+seen = Host.objects.get(name=host).inventory
+result = seen.get("trainer") == "ready" and any(model.endswith("/tiny") for model in seen["models"])
 """
 
 
@@ -43,6 +60,7 @@ class Machine:
     folder: Path
     net: network.Network
     joining: list[str]
+    trainer_python: str = sys.executable
     process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,8 +69,9 @@ class Machine:
 
     def start(self, *joining: str) -> None:
         trainer = command_of(FAKES / "fake_trainer.py", FAKE_TRAINER="pause:0.05", FAKE_TRAINER_LIFETIME="300")
-        own = {"GRPO_TRAINER_PYTHON": sys.executable, "GRPO_TRAINER_COMMAND": trainer, "GRPO_REFUSED_DEADLINE_S": "1"}
+        own = {"GRPO_TRAINER_PYTHON": self.trainer_python, "GRPO_TRAINER_COMMAND": trainer}
         scaled = {name: value for name, value in SCALED.items() if name.startswith("GRPO_")}
+        scaled["GRPO_REFUSED_DEADLINE_S"] = "1"
         argv = [*self.net.at(self.name), sys.executable, "-m", "workers.host.join", *joining, "--data"]
         with (self.folder / "join.log").open("ab") as log:
             environment = {name: value for name, value in os.environ.items() if name != "CONTROLPLANE_DATA"}
@@ -93,6 +112,10 @@ class Site:
         self.product.runs.append(made)
         made.until_step(3)
         return made
+
+    def person(self, host: str) -> Person:
+        token = self.product.stack.django(TOKEN)
+        return Person(self.net.at(host), self.product.stack.url, token, settings={"GRPOCTL_INSECURE": "1"})
 
     def restart(self, part: str) -> None:
         if part == "postgres":
@@ -162,8 +185,10 @@ def _control_plane(folder: Path, postgres: Postgres, fleet: Fleet) -> Stack:
 def test_a_host_that_is_cut_off_trains_on_and_reports_afterwards(site: Site) -> None:
     cut, other = site.launch("one"), site.launch("two")
     site.net.cut("one")
+    since = time.monotonic()
     cut.until(lambda seen: seen["out_of_reach"])
     assert cut.look()["status"] == "running"
+    site.product.until(lambda: time.monotonic() > since + CUT_OFF_S, "never", limit_s=CUT_OFF_S + 60)
     other.open_gate("trainer")
     invariants.check(other, status="succeeded", reason="completed")
     cut.open_gate("trainer")  # it ends while nobody hears of it
@@ -181,6 +206,30 @@ def test_runs_outlive_a_restart_of_each_part(site: Site) -> None:
     for run in runs:
         run.open_gate("trainer")
         invariants.check(run, status="succeeded", reason="completed")
+
+
+@pytest.fixture(scope="module")
+def checked(site: Site, trainer_python: Path, tiny_model: Path) -> None:
+    """Preflight finds a trainer and a model on host one: those who launch by the API don't get around it."""
+    machine = site.machines["one"]
+    machine.model = Path(shutil.copytree(tiny_model, machine.folder / "models" / "tiny"))
+    machine.trainer_python = str(trainer_python)
+    site.restart("one")
+    ready = partial(site.product.stack.django, TRAINER, host="one")
+    site.product.until(ready, (machine.folder / "join.log").read_text, limit_s=120)
+
+
+@pytest.mark.trainer
+@pytest.mark.usefixtures("checked")
+@pytest.mark.parametrize("client", [by_curl, by_grpoctl, by_mcp])
+async def test_each_client_launches_watches_and_stops_a_run_from_another_machine(site: Site, client: Client) -> None:
+    first = site.launch("one")
+    again = RunThere(site.product, await client(site.person("one"), first.run))
+    again.machine = first.machine
+    site.product.runs.append(again)
+    invariants.check(again, status="stopped", reason="stopped_by_user")
+    first.open_gate("trainer")
+    invariants.check(first, status="succeeded", reason="completed")
 
 
 def test_a_host_that_is_cut_off_for_good_is_revoked_and_does_no_more(site: Site) -> None:

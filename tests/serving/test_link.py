@@ -36,7 +36,7 @@ def test_a_link_signs_the_first_admin_in_at_the_address_that_is_served(tmp_path:
         printed = link()
     assert printed.startswith(URL)
     client = Client()
-    assert client.get(printed.removeprefix(URL))["Location"] == "/runs/"
+    assert client.get(printed.removeprefix(URL))["Location"] == "/"
     assert client.get("/users/").status_code == 200
 
 

@@ -58,10 +58,9 @@ def attempt(
     return builders.attempt_folder(
         folder,
         model=model,
-        rewards=REWARDS,
         grpo={**GRPO, **(grpo or {})},
         run={"episodes": episodes, **(run or {})},
-        **{"dataset": chats(), **options},
+        **{"dataset": chats(), "rewards": REWARDS, **options},
     )
 
 

@@ -14,6 +14,7 @@ from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
 from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
+from workers.contract.commands import AWAIT_SERVERS
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -175,6 +176,28 @@ def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3
     assert "vllm is not installed" in stderr
+
+
+def told(folder: Path) -> list[str]:
+    """The stages that the trainer has named so far."""
+    file = folder / FileName.METRICS
+    return [line["data"]["stage"] for line in builders.lines(file) if line["kind"] == "stage"] if file.exists() else []
+
+
+def test_a_trainer_beside_its_server_loads_the_model_before_it_waits(
+    preloaded: Preloaded, tiny_model: Path, canned_server: RunningVllm, tmp_path: Path
+) -> None:
+    folder = attempt(tmp_path / "attempt", tiny_model, canned_server, max_steps=1, save_strategy="no")
+    trainer = preloaded.start("-m", "workers.trainer", folder, env={AWAIT_SERVERS: "1", "OMP_NUM_THREADS": "1"})
+    try:
+        until(lambda: "waiting for vLLM" in told(folder), seconds=120)
+        assert "Generated" not in canned_server.log()
+        (folder / FileName.SERVERS_READY).touch()
+        _, stderr = trainer.communicate()
+        assert trainer.returncode == 0, stderr
+    finally:
+        trainer.kill()
+    assert told(folder)[-3:] == ["loading model", "waiting for vLLM", "starting the first step"]
 
 
 def test_two_ranks_share_one_request_and_each_gets_its_own_completions(

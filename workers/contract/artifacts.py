@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import parse_qs, urlsplit
@@ -12,6 +13,12 @@ STORE = "ARTIFACT_STORE"
 """The name of the secret that holds the store's address and keys."""
 STORES = "GRPO_STORES_CHECKPOINTS"
 """Among a claim's secrets: there is a store. It holds no key."""
+
+
+CHECKPOINT_FOLDER = re.compile(
+    r"(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-9][0-9]{0,5})/(?P<path>checkpoints/checkpoint-[0-9]{1,9})"
+)
+"""Relative to RUNS_DIR, and the name of the copy in the store."""
 
 
 class Storing(StrEnum):
@@ -41,7 +48,7 @@ class StoreAnswer:
 
     store: Store | None
     manifest: str = ""
-    """The SHA-256 of the manifest of the checkpoint that the attempt resumes or starts from; "": it isn't stored."""
+    """The SHA-256 of the manifest of the checkpoint that was asked about; "": it isn't stored."""
 
 
 def store_of(address: str, keys: str) -> Store:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from math import ceil
 from pathlib import PurePath
 
 from workers.contract import (
@@ -19,10 +20,12 @@ from workers.contract import (
     ServerPlace,
     ServerSpec,
     WeightSync,
+    evaluation,
     models_of,
     servers_of,
 )
-from workers.contract.jobs import SERVE
+from workers.contract.batch import Batch
+from workers.contract.jobs import KINDS, SERVE
 
 HOST = "127.0.0.1"
 """The routes for weight updates are open to anyone who can connect: servers listen on loopback only."""
@@ -30,6 +33,10 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank; other adapters need the next larger one."""
 RANKS, LAUNCHER_STORE, GROUP_STORE = "ranks", "launcher", "group"
 """The folder in an attempt's folder where its ranks meet, and the files of torchrun and of the process group."""
+AWAIT_SERVERS = "GRPO_AWAIT_SERVERS"
+"""Set where a trainer starts beside its servers: it waits for FileName.SERVERS_READY before it asks them anything."""
+MOST_GRAPHS = 512
+"""The largest batch for which vLLM captures a CUDA graph by default."""
 ADAPTERS_HELD = 3
 """The current version, the previous one, and the one being loaded."""
 
@@ -123,11 +130,33 @@ def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> li
         arguments += ["--max-model-len", str(server.max_model_len)]
     if server.enforce_eager:
         arguments += ["--enforce-eager"]
+    elif size := largest_graph(spec.run):
+        arguments += ["--max-cudagraph-capture-size", str(size)]
     if model.revision:
         arguments += ["--revision", model.revision]
     if model.trust_remote_code:
         arguments += ["--trust-remote-code"]
     return arguments + _weight_arguments(spec, server)
+
+
+def largest_graph(run: RunSpec) -> int:
+    """The batch size up to which a server captures CUDA graphs: the most completions that the run asks one server for
+    at once, rounded up to a size that vLLM captures (1, 2, 4, multiples of 8, from 256 on of 16). 0: vLLM's own choice,
+    up to MOST_GRAPHS, also where agents decide how many requests they send.
+
+    Each size costs start-up time and memory, with adapters about twice as much.
+    """
+    server, agents = run.hardware.vllm_server, run.episodes is not None and run.episodes.gateway is not None
+    if server is None or server.all_graphs or agents or run.kind in KINDS:
+        return 0
+    grpo = evaluation.settings(run) if run.kind == evaluation.EVALUATION else run.grpo
+    batch = Batch.of(grpo, run.hardware.processes)
+    group = int(grpo.get("num_generations_eval") or batch.num_generations)
+    evaluated = ceil(int(grpo.get("per_device_eval_batch_size") or 8) * batch.processes / group)
+    most = max(ceil(batch.prompts / server.servers) * batch.num_generations, ceil(evaluated / server.servers) * group)
+    step = 8 if most < 256 else 16
+    size = ceil(most / step) * step
+    return size if size < MOST_GRAPHS else 0
 
 
 def served_name(spec: AttemptSpec, place: ServerPlace) -> str:

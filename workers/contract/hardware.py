@@ -87,6 +87,8 @@ class ServerSpec:
     max_model_len: int | None = None
     dtype: str = "auto"
     enforce_eager: bool = False
+    all_graphs: bool = False
+    """CUDA graphs for every batch size that vLLM would capture, not only for those that the run's batches reach."""
     prefix_caching: bool = True
     ready_timeout_s: int = 600
     request_timeout_s: int = 1800

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from ipaddress import ip_address
 
 VERSION = "0.1.0"
@@ -10,10 +11,23 @@ VERSION = "0.1.0"
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST_NAME_WORDS = "letters, digits, dots, dashes and underscores, up to 64"
 JOIN = "/api/hosts/join"
+LEAVE = "/api/hosts/leave"
 REVOKED = "revoked credentials"
 """Where an error is, in answers to a host that was revoked: what it runs ends."""
 TOLERATED_SKEW_S = 30
 """Clocks this close together are not worth a word. Nothing is decided by a host's clock."""
+
+
+class Leaving(StrEnum):
+    """What a host says that leaves for good."""
+
+    STOPPING = "stopping"
+    """It was told to end: no more runs should come, and those it has are ending."""
+    STOPPED = "stopped"
+    """They have ended."""
+    IDLE = "idle"
+    """It has had nothing to do for long."""
+
 
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})(\.\d{1,6})?([.a-z+-].{0,40})?")
 _PRIORITY = "\x06\x16"

@@ -25,6 +25,7 @@ class FileName:
     PIDS = "pids.json"  # supervisor: {"boot_id", "processes": [[pid, start_time], ...]} of every descendant
     ACTIVITY = "activity-{rank}.json"  # each trainer rank: {"rank", "pid", "doing": [str], "since", "steps_since"}; the
     # times are of the monotonic clock, which all processes of a host share
+    SERVERS_READY = "servers.ready"  # supervisor -> trainer that started beside its vLLM servers: all of them are ready
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
     CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.chat.ChatNews, one a line
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
@@ -160,6 +161,7 @@ class Task(StrEnum):
     WATCH_RUN = "workers.watch_run"  # (run_id, attempt_number)
     REAP_RUN = "workers.reap_run"  # (run_id, attempt_number, token, placement: dict)
     DELETE_MODEL = "workers.delete_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)
+    STORE_MODEL = "workers.store_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)
     INSPECT_MODEL = "workers.inspect_model"  # (inspection_id: int, model: str)
 
 

@@ -12,7 +12,7 @@ ENVIRONMENT = ".venv-sinks"
 GROUP = "sinks"
 PYTHON = "GRPO_SINKS_PYTHON"
 LINK = "GRPO_SINKS_LINK"
-"""The variable with the address of the run's page."""
+"""The variable with the address of the run's page, from the control plane if it knows its public address."""
 SECRET_PREFIX = "GRPO_SINK_SECRET_"  # noqa: S105  # of names
 """Before an endpoint's name: the variable with its {"address", "key"} as JSON, for the sinks' process alone."""
 ROLE = "sinks"
@@ -25,11 +25,23 @@ LONGEST_TEXT = 120
 class SinkSpec:
     kind: str
     project: str = ""
+    """Of W&B perhaps entity/project."""
     name: str = ""
     """Of the run there; "": the run's own name."""
     secret: str = ""
     """The endpoint among the secrets with its address and key; "": it writes into the attempt's folder. There is no
     address beside it, so that an admin decides where hosts send to."""
+
+
+def joined(entity: str, project: str) -> str:
+    """W&B's project of a person or a team, in one word."""
+    return f"{entity}/{project}"
+
+
+def parted(project: str) -> tuple[str, str]:
+    """(entity, project)."""
+    entity, _, own = project.rpartition("/")
+    return entity, own
 
 
 def problem(sink: SinkSpec) -> str:

@@ -16,6 +16,7 @@ from workers.contract.episodes import EpisodeSpec, PartSpec
 from workers.contract.hardware import HardwareSpec, Rollout
 from workers.contract.limits import LimitsSpec, Spent
 from workers.contract.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
+from workers.contract.prompts import PromptsSpec
 from workers.contract.sinks import SinkSpec
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
@@ -131,6 +132,7 @@ class RunSpec:
     job: dict[str, Any] = field(default_factory=dict)
     """The settings of a job, as the dataclass of its kind in workers.contract.jobs has them."""
     episodes: EpisodeSpec | None = None
+    prompts: PromptsSpec = field(default_factory=PromptsSpec)
     sinks: tuple[SinkSpec, ...] = ()
     """Where its figures are also sent."""
     schema: int = SCHEMA

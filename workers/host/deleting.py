@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from pathlib import Path
 
-from workers.contract.artifacts import Storing
+from workers.contract.artifacts import CHECKPOINT_FOLDER
 from workers.host.settings import HostSettings
-from workers.supervisor.artifactstore import ArtifactStore, StoreError
-from workers.supervisor.control import Control, Refused
-
-_FOLDER = re.compile(
-    r"(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-9][0-9]{0,5})/(?P<path>checkpoints/checkpoint-[0-9]{1,9})"
-)
+from workers.supervisor.control import Control
 
 
 class NotDeleted(Exception):
@@ -24,7 +18,7 @@ class NotDeleted(Exception):
 def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
     """Delete <run>/<attempt>/checkpoints/checkpoint-N and tell the control plane; True: it is gone. `token`: the
     attempt's. What is gone already is told again."""
-    named = _FOLDER.fullmatch(folder)
+    named = CHECKPOINT_FOLDER.fullmatch(folder)
     if named is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint")
     problem = ""
@@ -34,26 +28,10 @@ def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
         problem = str(error)
     control = Control.of(settings, token)
     try:
-        problem = problem or _remove_copy(folder, f"{named['run']}-{named['attempt']}", named["path"], control)
         control.send_deleted(f"{named['run']}-{named['attempt']}", path=named["path"], problem=problem)
     finally:
         control.close()
     return not problem
-
-
-def _remove_copy(folder: str, attempt_id: str, path: str, control: Control) -> str:
-    """Remove its copy from the artifact store; return why it is still there, or ""."""
-    try:
-        store = control.ask_store(attempt_id).store
-        if store is not None:
-            ArtifactStore(store).remove(folder)
-            control.send_stored(attempt_id, path=path, state=Storing.REMOVED)
-    except StoreError as error:
-        return f"Its files on the host are gone, but not its copy in the artifact store. {error}"
-    except Refused as error:
-        if error.status != 404:  # a control plane without stores
-            return f"Its files on the host are gone, but not its copy in the artifact store. {error.text}"
-    return ""
 
 
 def delete(folder: str, runs_dir: Path) -> None:

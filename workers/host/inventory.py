@@ -41,7 +41,7 @@ class Inventory:
         read_links: Callable[[], dict[int, list[Link]]] = gpulinks.read,
     ) -> None:
         self._settings = settings
-        self._gpus = Gpus(read_gpus, read_links)
+        self._gpus = Gpus(read_gpus, read_links, own=settings.own_gpus)
         psutil.cpu_percent(None)  # the first call has nothing to compare with
 
     def take(self) -> dict[str, Any]:
@@ -101,9 +101,14 @@ class Gpus:
     """The GPUs available to runs, and why others, or all, are missing."""
 
     def __init__(
-        self, read_gpus: Callable[[], list[GpuReading]], read_links: Callable[[], dict[int, list[Link]]]
+        self,
+        read_gpus: Callable[[], list[GpuReading]],
+        read_links: Callable[[], dict[int, list[Link]]],
+        *,
+        own: frozenset[int] | None = None,
     ) -> None:
         self._read_gpus = read_gpus
+        self._own = own
         self._read_links = read_links
         self._links: dict[int, list[Link]] = {}
         self._linked: tuple[str, ...] | None = None
@@ -131,7 +136,7 @@ class Gpus:
         return [self._entry(gpu) for gpu in readings if not gpu.trouble], "; ".join(trouble)
 
     def _read(self) -> list[GpuReading]:
-        readings = self._read_gpus()
+        readings = [gpu for gpu in self._read_gpus() if self._own is None or gpu.index in self._own]
         uuids = tuple(gpu.uuid for gpu in readings)
         if uuids != self._linked:
             self._links = self._read_links() if len(uuids) > 1 else {}

@@ -1,7 +1,8 @@
 """The foreground program of a host that has joined: its Celery worker, started again when it dies.
 
 When it is told to end, the runs of the host go on, unless GRPO_AT_STOP says otherwise: in a container the end of this
-program is the end of all of them.
+program is the end of all of them. On a machine that an engine gave for some time (GRPO_LEAVE_AFTER_S), it tells the
+control plane that it leaves, when it has been idle for long, or once its runs have ended.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from workers.contract.joining import host_worker
+from workers.contract.joining import Leaving, host_worker
 from workers.contract.tied import end_with
 from workers.host import shutdown
 from workers.host.membership import Membership
 from workers.host.settings import AtStop, HostSettings
 from workers.supervisor.commands import SOURCE_ROOT
+from workers.supervisor.control import Control, ControlError, Refused
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 STEADY_AFTER_S = 60.0
+LOOK_S = 5.0
+"""The interval of looks at whether a host that leaves when it is idle has a run."""
 GRACE_S = 10.0
 """A worker that has been told to end finishes its short task first."""
 
@@ -38,7 +42,9 @@ def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int
     told = threading.Event()
     before = {number: signal.signal(number, partial(_tell, told)) for number in (signal.SIGTERM, signal.SIGINT)}
     environment = environment_of(member, data, os.environ)
+    settings = HostSettings.from_env(environment)
     backoff_s = FIRST_BACKOFF_S
+    leaving = Leaver(settings, told, report) if settings.leave_after_s else None
     try:
         while not told.is_set():
             begun = time.monotonic()
@@ -49,10 +55,69 @@ def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int
             report(f"The worker ended with code {code}; starting it again in {backoff_s:.0f} s.")
             told.wait(backoff_s)
             backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
-        return _end_runs(HostSettings.from_env(environment), report)
+        if leaving is None:
+            return _end_runs(settings, report)
+        return leaving.gone_with(lambda: _end_runs(settings, report))
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+class Leaver:
+    """Tells the control plane that this host leaves for good. `told` ends the host's program."""
+
+    def __init__(self, settings: HostSettings, told: threading.Event, report: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._told = told
+        self._report = report
+        self._idle_since = time.monotonic()
+        self._has_left = False
+        self._thread = threading.Thread(target=self._watch, name="leaver", daemon=True)
+        self._thread.start()
+
+    def gone_with(self, end_runs: Callable[[], int]) -> int:
+        """Once the program was told to end: end the runs, and leave. 0: none is left, also if nobody answers."""
+        self._thread.join()
+        if self._has_left:
+            return 0
+        self._say(Leaving.STOPPING)
+        code = end_runs()
+        self._say(Leaving.STOPPED)
+        return code
+
+    def _watch(self) -> None:
+        every_s = min(LOOK_S, self._settings.leave_after_s)
+        while not self._told.wait(every_s):
+            if any(shutdown.supervisors(self._settings)):
+                self._idle_since = time.monotonic()
+            elif time.monotonic() - self._idle_since >= self._settings.leave_after_s:
+                self._leave()
+
+    def _leave(self) -> None:
+        """The control plane knows whether a run is on its way; if so, and if it doesn't answer, wait as long again."""
+        self._idle_since = time.monotonic()
+        if self._say(Leaving.IDLE):
+            self._report("No run needs this host any more: it leaves.")
+            self._has_left = True
+            self._told.set()
+
+    def _say(self, how: Leaving) -> bool:
+        try:
+            control = Control.of(self._settings, self._settings.host_token())
+        except OSError as error:
+            self._report(f"The control plane can't be told how this host leaves: {error}")
+            return False
+        try:
+            control.leave(self._settings.name, how)
+        except Refused as error:
+            self._report(f"This host stays: {error.text}")
+            return False
+        except ControlError as error:
+            self._report(f"The control plane could not be told how this host leaves: {error}")
+            return False
+        finally:
+            control.close()
+        return True
 
 
 def _end_runs(settings: HostSettings, report: Callable[[str], None]) -> int:

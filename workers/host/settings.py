@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import socket
 import sys
 import typing
@@ -87,6 +88,11 @@ class HostSettings:
     at_stop: AtStop = AtStop.LEAVE
     """`end` or `save` in a container, whose processes all end with it."""
     stop_reason: StopReason = StopReason.HOST_SHUTDOWN
+    leave_after_s: float = 0.0
+    """A machine that an engine gave for some time: without a run for so long, or when its program is told to end, it
+    leaves the control plane for good. 0: it stays a host of it."""
+    gpus: str = ""
+    """The GPUs that runs may use, as indexes with commas; "": all that the driver shows."""
 
     model_roots: tuple[Path, ...] = ()
     """Folders that may contain local models; the data folder's models/ is always included if it exists."""
@@ -112,6 +118,8 @@ class HostSettings:
     dataset_deadline_s: float = 900.0
     download_silence_s: float = 900.0
     """A download without progress for this long hangs. It ends by itself much earlier if no bytes arrive."""
+    side_by_side: bool = True
+    """A trainer starts beside its vLLM servers, if they have other GPUs; False: once they are ready."""
     tick_s: float = 0.05
     tick_watched_s: float = 0.02
     tree_scan_s: float = 1.0
@@ -177,6 +185,8 @@ class HostSettings:
                 raise SettingsError(f"{variable(name)} is not set: a host cannot work without it")
         if not values["runs_dir"].is_absolute():
             raise SettingsError(f"{variable('runs_dir')} must be an absolute path")
+        if not re.fullmatch(r"(\d+(,\d+)*)?", values.get("gpus", "")):
+            raise SettingsError(f"{variable('gpus')} must be indexes with commas, such as 0,1")
         for name in (
             "ca_file",
             "hf_token_file",
@@ -196,6 +206,11 @@ class HostSettings:
     @property
     def name(self) -> str:
         return self.host_name or socket.gethostname()
+
+    @property
+    def own_gpus(self) -> frozenset[int] | None:
+        """The GPUs that runs may use; None: all."""
+        return frozenset(int(text) for text in self.gpus.split(",")) if self.gpus else None
 
     @property
     def slots(self) -> int:
@@ -238,6 +253,8 @@ def _decode(hint: Any, text: str, name: str) -> Any:
     try:
         if hint in (float, int, str, AtStop, StopReason):
             return hint(text)
+        if hint is bool:
+            return json.loads(text.lower()) is True
         if hint == tuple[str, ...]:
             return tuple(str(part) for part in json.loads(text))
         if hint == tuple[Path, ...]:

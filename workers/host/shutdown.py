@@ -60,16 +60,23 @@ def longest_s(settings: HostSettings, *, save: bool) -> float:
 
 
 def supervisors(settings: HostSettings) -> Iterator[tuple[Identity, AttemptFolder]]:
-    """The live supervisors that this machine, or this container, has started: their locks name them. One of another
-    machine with the same folder, or of a container beside this one, has another boot id, or no such process here."""
+    """The live supervisors that this host has started: their locks name them. One of another machine with the same
+    folder, or of a container beside this one, has another boot id, or no such process here; one of another host on this
+    machine, such as a second Slurm job, has another host in its spec."""
     boot_id = procfs.boot_id()
     for lock in settings.runs_dir.glob(f"*/*/{FileName.LOCK}"):
         folder = AttemptFolder(lock.parent)
         holder = folder.read_json(FileName.LOCK) or {}
         identity = Identity(holder.get("pid", 0), holder.get("start_time", 0))
         row = procfs.read(identity.pid) if holder.get("boot_id") == boot_id else None
-        if row is not None and row.alive and row.identity == identity:
+        if row is not None and row.alive and row.identity == identity and _is_of(settings.name, folder):
             yield identity, folder
+
+
+def _is_of(host: str, folder: AttemptFolder) -> bool:
+    spec = folder.read_json(FileName.SPEC) or {}
+    placement = spec.get("placement")
+    return not isinstance(placement, dict) or placement.get("host") == host
 
 
 def _tell(identity: Identity, folder: AttemptFolder, reason: StopReason, *, save: bool) -> bool:

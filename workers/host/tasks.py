@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from workers.contract import StopMode, Task
-from workers.host import deleting, launcher, reaper, stopping, watching
+from workers.host import deleting, launcher, reaper, stopping, storing, watching
 from workers.host.celery import app
 from workers.host.settings import HostSettings
 from workers.models import inspection, tokenizer_files
@@ -41,6 +41,11 @@ def reap_run(run_id: str, attempt_number: int, token: str, placement: dict[str, 
 @app.task(name=Task.DELETE_MODEL)  # type: ignore[untyped-decorator]
 def delete_model(folder: str, token: str) -> bool:
     return deleting.delete_and_tell(folder, token, HostSettings.from_env())
+
+
+@app.task(name=Task.STORE_MODEL)  # type: ignore[untyped-decorator]
+def store_model(folder: str, token: str) -> bool:
+    return storing.store_and_tell(folder, token, HostSettings.from_env())
 
 
 @app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from workers.contract import METRIC_KINDS, Line
-from workers.sinks.outbox import Cursor, is_end, read_after
+from workers.sinks.outbox import Cursor, end_in, read_after
 from workers.sinks.sink import About, Row, Sink, row_of
 
 POLL_S = 0.5
@@ -27,8 +28,10 @@ class Follower:
         self._poll_s = poll_s
         self._cursor = Cursor.read(cursor)
         self._sink: Sink | None = None
-        self._ended = False
-        self._wake = threading.Event()
+        self._ended = ""
+        """The attempt's end reason, once it is in the outbox."""
+        self._looked = 0
+        """The offset up to which it was looked for."""
         self.finished = threading.Event()
         self.problem = ""
         """Why the last try failed, for people."""
@@ -45,11 +48,11 @@ class Follower:
                 self.problem = _in_words(error, self._about.key)
                 print(self.problem, traceback.format_exc().replace(self._about.key or "\0", "…"), flush=True)
                 self._sink = None
-                self._ended = self._ended or self._sees_the_end()
                 if self._ended and failures >= LAST_TRIES:
                     self.finished.set()
                 wait = min(LONGEST_PAUSE_S, self._poll_s * 2.0 ** min(failures, 12))
-            self._wake.wait(wait)
+            if self._pause(wait):
+                failures = 0
 
     def tick(self) -> float:
         """Send the next lines; the seconds until more are worth a look. Raises whatever the sink does."""
@@ -57,32 +60,46 @@ class Follower:
             sink = self._make()
             sink.open(self._about, self._cursor.kept)
             self._sink = sink
+            if sink.resends:
+                self._cursor = Cursor()
         lines, offset = read_after(self._outbox, self._cursor.offset)
         rows = [row for line in lines if (row := self._row(line)) is not None]
         kept = self._sink.write(rows) if rows else self._cursor.kept
         if lines:
             self._cursor = Cursor(lines[-1].seq, offset, kept)
             self._cursor.write(self._cursor_file)
-            self._ended = self._ended or any(map(is_end, lines))
+            self._looked, self._ended = offset, self._ended or _end_in(lines)
             return 0.0
-        if self._ended or self._sees_the_end():
-            self._sink.close()
+        if self._ended:
+            self._sink.close(self._ended)
             self.finished.set()
-        return self._poll_s
+        # Figures may have come together with the end, after the look at the lines.
+        return 0.0 if self._sees_the_end() else self._poll_s
+
+    def _pause(self, seconds: float) -> bool:
+        """Whether the attempt ended meanwhile, which cuts it short: little time is left for what a sink has refused."""
+        until, knew = time.monotonic() + seconds, self._ended
+        while (left := until - time.monotonic()) > 0 and not self.finished.wait(min(left, self._poll_s)):
+            if not knew and self._sees_the_end():
+                return True
+        return False
 
     def _row(self, line: Line) -> Row | None:
         return row_of(line) if line.kind in METRIC_KINDS and line.seq > self._cursor.seq else None
 
     def _sees_the_end(self) -> bool:
         """A process that was started again may have begun behind the line that says so, or can't get there."""
-        offset = 0
-        while True:
-            lines, after = read_after(self._outbox, offset)
-            if any(map(is_end, lines)):
-                return True
-            if after == offset:
+        while not self._ended:
+            lines, after = read_after(self._outbox, self._looked)
+            if after == self._looked:
                 return False
-            offset = after
+            self._looked = after
+            self._ended = _end_in(lines)
+        return True
+
+
+def _end_in(lines: Sequence[Line]) -> str:
+    return next(filter(None, map(end_in, lines)), "")
 
 
 def _in_words(error: Exception, key: str) -> str:

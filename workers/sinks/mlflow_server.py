@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workers.sinks.sink import About, Row, Sink
+from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
 BATCH = 1_000
 """Metrics that one request may have."""
 PARAMETERS = 100
+"""Parameters that one may have."""
 LONGEST_PARAMETER = 500
 ATTEMPT = "grpo.attempt"
 """The tag by which the run of an attempt is found again."""
@@ -21,8 +22,7 @@ _REFUSED = re.compile(r"[^\w\-. :/]")
 class MlflowSink(Sink):
     def open(self, about: About, kept: dict[str, Any]) -> None:
         os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"], os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "20", "0"
-        if about.key:
-            os.environ["MLFLOW_TRACKING_TOKEN"] = about.key
+        os.environ.update(_credentials(about.key))
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
@@ -30,13 +30,12 @@ class MlflowSink(Sink):
         experiment = self._client.get_experiment_by_name(about.project)
         at = experiment.experiment_id if experiment else self._client.create_experiment(about.project)
         found = self._client.search_runs([at], f"tags.`{ATTEMPT}` = '{about.attempt_id}'", max_results=1)
-        if found:
-            self._run = found[0].info.run_id
-            return
         tags = {ATTEMPT: about.attempt_id, "mlflow.note.content": about.link}
-        self._run = self._client.create_run(at, run_name=about.name, tags=tags).info.run_id
+        run = found[0] if found else self._client.create_run(at, run_name=about.name, tags=tags)
+        self._run = run.info.run_id
         pairs = [Param(_name(key), value[:LONGEST_PARAMETER]) for key, value in _flat(about.config)]
-        self._client.log_batch(self._run, params=pairs[:PARAMETERS])
+        for start in range(0, len(pairs), PARAMETERS):  # the same again changes nothing
+            self._client.log_batch(self._run, params=pairs[start : start + PARAMETERS])
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         from mlflow.entities import Metric
@@ -46,8 +45,17 @@ class MlflowSink(Sink):
             self._client.log_batch(self._run, metrics=metrics[start : start + BATCH])
         return {}
 
-    def close(self) -> None:
-        self._client.set_terminated(self._run)
+    def close(self, reason: str) -> None:
+        status = "FINISHED" if reason in DONE else "KILLED" if reason in STOPPED else "FAILED"
+        self._client.set_terminated(self._run, status)
+
+
+def _credentials(key: str) -> dict[str, str]:
+    """A token, or NAME:PASSWORD, as MLflow's own accounts have."""
+    name, colon, password = key.partition(":")
+    if colon:
+        return {"MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": password}
+    return {"MLFLOW_TRACKING_TOKEN": key} if key else {}
 
 
 def _name(name: str) -> str:

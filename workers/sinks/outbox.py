@@ -50,14 +50,11 @@ def read_after(path: Path, offset: int) -> tuple[list[Line], int]:
     return lines, offset + len(data)
 
 
-def is_end(line: Line) -> bool:
-    """Whether it says that the attempt ends: figures come no more."""
-    if line.kind == EventKind.ENDED:
-        return True
-    if line.kind != EventKind.PHASE:
-        return False
+def end_in(line: Line) -> str:
+    """The reason, if the line says that the attempt ends, else "": figures come no more."""
     data = line.data() or {}
-    return data.get("phase") == Phase.STOPPING and bool(data.get("reason"))
+    ends = line.kind == EventKind.ENDED or (line.kind == EventKind.PHASE and data.get("phase") == Phase.STOPPING)
+    return str(data.get("reason") or "") if ends else ""
 
 
 def wrote_whole(path: Path, text: str) -> None:

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workers.contract import AttemptSpec, EventKind, Line, RunSpec, to_dict
+from workers.contract import AttemptSpec, EndReason, EventKind, Line, RunSpec, to_dict
 from workers.contract.sinks import SinkSpec
 
 CONFIG = ("kind", "model", "data", "hardware", "grpo", "lora")
 """Parts of a run's spec."""
+
+DONE = (EndReason.COMPLETED, EndReason.EARLY_STOPPED, EndReason.LIMIT_REACHED)
+STOPPED = (EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED)
+"""Ends that are neither of these are failures."""
 
 
 class Row(NamedTuple):
@@ -43,6 +47,9 @@ class About:
 class Sink(ABC):
     """Called by one thread, which may take its time: nothing else waits for it. Whatever it raises is tried again."""
 
+    resends = False
+    """Whether, once opened, it takes all rows from the first on, since only the other side knows what has arrived."""
+
     @abstractmethod
     def open(self, about: About, kept: dict[str, Any]) -> None:
         """`kept`: what the last `write` returned, perhaps in an earlier process; {} at the beginning. What was written
@@ -52,8 +59,8 @@ class Sink(ABC):
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Returns once the rows can't be lost, with what to keep."""
 
-    def close(self) -> None:  # noqa: B027  # most have nothing to close
-        """After the last row."""
+    def close(self, reason: str) -> None:  # noqa: B027  # most have nothing to close
+        """After the last row; the reason of the attempt's end."""
 
 
 def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, address: str, key: str) -> About:

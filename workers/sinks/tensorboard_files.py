@@ -41,7 +41,7 @@ class TensorboardSink(Sink):
         os.fsync(self._file.fileno())
         return {"size": self._file.tell()}
 
-    def close(self) -> None:
+    def close(self, reason: str) -> None:
         self._records.flush()
         self._records.close()
 

@@ -1,4 +1,5 @@
-"""Weights & Biases: its own process keeps a log on the disk and sends from there. Without a key the files stay in the
+"""Weights & Biases: its own process sends in the background, and forgets what it has not sent when it is killed; so a
+sink that is opened again asks the server for the next step, and sends from there. Without a key the files stay in the
 attempt's folder, for `wandb sync`. An attempt is a run there, in the group of our run; a step is counted once."""
 
 from __future__ import annotations
@@ -6,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from workers.sinks.sink import About, Row, Sink
+from workers.contract.sinks import parted
+from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
 INIT_S = 60
 
@@ -28,8 +30,10 @@ class WandbSink(Sink):
             x_disable_stats=True,
             **more,
         )
+        entity, project = parted(about.project)
         self._run = wandb.init(
-            project=about.project,
+            entity=entity or None,
+            project=project,
             name=about.name,
             id=about.attempt_id,
             group=about.run_id,
@@ -41,13 +45,17 @@ class WandbSink(Sink):
             reinit="create_new",
             settings=settings,
         )
-        self._step = int(kept.get("step", 0))
+        self.resends = bool(about.key)
+        self._first = self._run.step if self.resends else 0
+        self._step = self._first if self.resends else int(kept.get("step", 0))
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         for row in rows:
+            if row.step < self._first:
+                continue
             self._step = max(self._step, row.step)
             self._run.log(row.values, step=self._step)
         return {"step": self._step}
 
-    def close(self) -> None:
-        self._run.finish()
+    def close(self, reason: str) -> None:
+        self._run.finish(exit_code=0 if reason in (*DONE, *STOPPED) else 1)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from workers.artifactstore import StoreError
 from workers.contract import (
     SCHEMA,
     AttemptSpec,
@@ -31,7 +32,6 @@ from workers.contract.episodes import CorpusSpec
 from workers.host.settings import HostSettings
 from workers.models import inspection
 from workers.supervisor import checkpoints, ends, procfs, restoring
-from workers.supervisor.artifactstore import StoreError
 from workers.supervisor.checkpoints import CheckpointError
 from workers.supervisor.control import Control, Unreachable
 from workers.supervisor.datasetcache import DatasetCache
@@ -120,9 +120,9 @@ def prepare(
     spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder, *, stores: bool = False
 ) -> None:
     """`stores`: a checkpoint that isn't on this host may be in the artifact store."""
-    check_paths(spec, settings)
     if stores:
         _restore(spec, settings, control)
+    check_paths(spec, settings)
     if spec.resume_from:
         checkpoints.check(Path(spec.resume_from), spec.run)
     elif spec.run.start_from:
@@ -140,7 +140,7 @@ def _restore(spec: AttemptSpec, settings: HostSettings, control: Control) -> Non
     except restoring.Spoilt as error:
         raise CheckpointError(str(error)) from error
     except StoreError as error:
-        raise NotPrepared(f"The run needs a checkpoint that is not on this host. {error}") from error
+        raise NotPrepared(f"A checkpoint that this needs is not on this host. {error}") from error
 
 
 def _check_start(folder: Path, spec: AttemptSpec) -> None:

@@ -100,9 +100,8 @@ def trainer_environment(
 ) -> dict[str, str]:
     if jobs.pushes(spec.run.kind):
         return _pushing_environment(settings, source, secrets)
-    reward_secrets = {
-        name: value for name, value in secrets.items() if name != HUB_TOKEN and not name.startswith(sinks.SECRET_PREFIX)
-    }
+    others = (sinks.SECRET_PREFIX, sinks.LINK, HUB_TOKEN)
+    reward_secrets = {name: value for name, value in secrets.items() if not name.startswith(others)}
     safe = {} if settings.trainer_command else _SAFE_PATH
     if spec.run.kind == jobs.BENCHMARK:
         more = _benchmarking(settings)
@@ -148,7 +147,8 @@ def sinks_environment(
     nobody else's, so what W&B would find of one is out of its sight."""
     own = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
     named = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
-    link = {sinks.LINK: f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"}
+    ours = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
+    link = {sinks.LINK: secrets.get(sinks.LINK, ours)}
     quiet = {"NETRC": os.devnull, "MLFLOW_DISABLE_TELEMETRY": "true"}
     return {**_base(settings, source), **commands.devices(()), **quiet, **named, **link, **own, **_SAFE_PATH}
 
@@ -194,9 +194,10 @@ def download_environment(
     return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
 
 
-def storing_argv(folder: Path, *, finish: bool) -> list[str]:
-    """This interpreter, like the supervisor's own."""
-    return [sys.executable, "-m", "workers.supervisor.storing", str(folder), *(["--finish"] if finish else [])]
+def storing_argv(folder: Path, *, finish: bool, only: str = "") -> list[str]:
+    """This interpreter, like the supervisor's own. `only`: the path of one checkpoint."""
+    options = [*(["--finish"] if finish else []), *(["--only", only] if only else [])]
+    return [sys.executable, "-m", "workers.supervisor.storing", str(folder), *options]
 
 
 def storing_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ import httpx
 
 from workers.contract import ClaimAnswer, ContractError, SyncAnswer, from_dict
 from workers.contract.artifacts import StoreAnswer, Storing
-from workers.contract.joining import JOIN, REVOKED
+from workers.contract.joining import JOIN, LEAVE, REVOKED, Leaving
 from workers.host.settings import HostSettings
 
 GZIP_FROM = 4096
@@ -149,9 +149,9 @@ class Control:
         """`path`: of a checkpoint. `problem`: why it isn't deleted, or ""."""
         self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
 
-    def ask_store(self, attempt_id: str) -> StoreAnswer:
-        """The artifact store with its keys."""
-        return _parsed(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {}, compress=False))
+    def ask_store(self, attempt_id: str, *, folder: str = "") -> StoreAnswer:
+        """The artifact store with its keys, and what it has of the checkpoint in `folder`."""
+        return _parsed(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {"folder": folder}, compress=False))
 
     def send_stored(self, attempt_id: str, *, path: str, state: Storing, problem: str = "", manifest: str = "") -> None:
         """What became of a checkpoint in the store. `manifest`: the SHA-256 of a stored one's."""
@@ -164,6 +164,9 @@ class Control:
 
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)
+
+    def leave(self, name: str, how: Leaving) -> None:
+        self._post(LEAVE, {"name": name, "how": how}, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
         """Send an answer; return whether the control plane wants the tokenizer that it names."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from workers.contract import AttemptSpec
+from workers.artifactstore import ArtifactStore, Spoilt, StoreError
+from workers.contract import AttemptSpec, models_of
+from workers.contract.artifacts import CHECKPOINT_FOLDER
 from workers.host.settings import HostSettings
-from workers.supervisor.artifactstore import ArtifactStore, Spoilt, StoreError
 from workers.supervisor.control import Control, Refused
 from workers.supervisor.loops import Backoff
 
@@ -17,15 +18,27 @@ TRIES = 4
 
 
 def restore_missing(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
-    """Fetch what the attempt resumes or starts from, unless it is here or isn't stored. Raises StoreError."""
-    named = (spec.resume_from or spec.run.start_from).removeprefix(f"{settings.runs_dir}/")
-    target = settings.runs_dir / named
-    if not named or target.exists() or Path(named).is_absolute() or ".." in Path(named).parts:
-        return
+    """Fetch what the attempt resumes or starts from, and checkpoints that are its models, unless they are here or
+    aren't stored. Raises StoreError."""
+    for named in _wanted(spec, settings):
+        target = settings.runs_dir / named
+        if not target.exists():
+            _until_fetched(spec, named, target, settings, control)
+
+
+def _wanted(spec: AttemptSpec, settings: HostSettings) -> list[str]:
+    """Folders of checkpoints, relative to RUNS_DIR."""
+    within = f"{settings.runs_dir}/"
+    models = [model.path for model in models_of(spec.run) if model.path.startswith(within)]
+    named = [each.removeprefix(within) for each in (spec.resume_from or spec.run.start_from, *models)]
+    return [each for each in named if CHECKPOINT_FOLDER.fullmatch(each)]
+
+
+def _until_fetched(spec: AttemptSpec, named: str, target: Path, settings: HostSettings, control: Control) -> None:
     backoff = Backoff(settings.backoff_max_s)
     while True:
         try:
-            return _restore(spec, named, target, control)
+            return _fetch(spec, named, target, control)
         except Spoilt:
             raise
         except StoreError:
@@ -35,9 +48,9 @@ def restore_missing(spec: AttemptSpec, settings: HostSettings, control: Control)
             time.sleep(wait)
 
 
-def _restore(spec: AttemptSpec, named: str, target: Path, control: Control) -> None:
+def _fetch(spec: AttemptSpec, named: str, target: Path, control: Control) -> None:
     try:
-        answer = control.ask_store(spec.attempt_id)
+        answer = control.ask_store(spec.attempt_id, folder=named)
     except Refused as error:
         raise StoreError(f"The control plane doesn't give the store's keys: {error.text}") from error
     if answer.store is not None and answer.manifest:

@@ -1,11 +1,14 @@
-"""From `go` to the trainer's start: the dataset and the GPUs' baselines, then the vLLM servers."""
+"""From `go` to the trainer's start: the dataset and the GPUs' baselines, then the vLLM servers, and beside them the
+trainer."""
 
 from __future__ import annotations
 
 import os
 
-from workers.contract import EndReason, Phase
+from workers.contract import EndReason, FileName, Phase, jobs
+from workers.contract.commands import AWAIT_SERVERS
 from workers.supervisor import claim, commands
+from workers.supervisor.child import TRAINER
 from workers.supervisor.control import Control
 from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
@@ -66,8 +69,15 @@ def after_fetching(shared: Shared) -> Step:
     return Step.SERVERS_STARTING if shared.servers.places else Step.TRAINING
 
 
+def start_trainer(shared: Shared, *, waits: bool) -> End | None:
+    """`waits`: for FileName.SERVERS_READY, before it asks a server anything."""
+    argv = commands.trainer_argv(shared.settings, shared.folder.path)
+    environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
+    return shared.start(TRAINER, argv, environment | ({AWAIT_SERVERS: "1"} if waits else {}))
+
+
 class ServersStarting(Work):
-    """Starts all servers at once; the trainer starts once all are ready."""
+    """Starts all servers at once, and beside them the trainer, whose imports and model take as long as theirs."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -88,10 +98,19 @@ class ServersStarting(Work):
             if failed is not None:
                 return failed
         servers.probe(now)
-        return None
+        return start_trainer(shared, waits=True) if self._side_by_side() else None
+
+    def _side_by_side(self) -> bool:
+        """Where both have a GPU, each would count the other's memory as its own; a job may ask its server at once."""
+        spec = self._shared.spec
+        taken = {gpu for place in self._shared.servers.own for gpu in place.gpus}
+        apart = taken.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS
+        return apart and self._shared.settings.side_by_side
 
     def on_exits(self, now: float) -> Outcome:
-        return self._shared.server_end()
+        shared = self._shared
+        trainer = shared.children.exits.get(TRAINER)
+        return shared.server_end() or (shared.trainer_end(trainer) if trainer else None)
 
     def tick(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
@@ -102,6 +121,7 @@ class ServersStarting(Work):
                 if words := memory_in_words(shared.folder.log(place.role)):
                     shared.report.note(words if len(servers.own) == 1 else f"{place.role}: {words}")
             servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.of_servers)
+            shared.folder.write(FileName.SERVERS_READY, "")
             return Step.TRAINING
         if ready != self._ready:
             self._ready = ready

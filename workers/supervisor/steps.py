@@ -2,6 +2,8 @@
 
     PREPARING -> (FETCHING ->) (SERVERS_STARTING ->) TRAINING -> (SAVING | SETTLING ->) ENDING -> DRAINING -> DONE
 
+The trainer starts in SERVERS_STARTING already, if it can do so beside the servers.
+
 Any step before ENDING may go there. A step returns the next step and never waits.
 """
 
@@ -13,7 +15,7 @@ from enum import StrEnum
 
 from workers.contract import AttemptSpec, EndReason, EventKind
 from workers.host.settings import HostSettings
-from workers.supervisor.child import Children
+from workers.supervisor.child import ChildExit, Children
 from workers.supervisor.ends import End, Judge
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
@@ -80,6 +82,10 @@ class Shared:
         """The end of the first own server that has exited."""
         exit_ = self.servers.first_exit(self.children.exits)
         return self.judge.server(exit_, among=len(self.servers.places)) if exit_ else None
+
+    def trainer_end(self, exit_: ChildExit) -> End:
+        self.trainer.read_to_the_end()
+        return self.judge.trainer(exit_, self.trainer.progress)
 
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> End | None:
         """Start a child; returns the attempt's end if the program doesn't exist."""

@@ -13,11 +13,11 @@ import sys
 import time
 from pathlib import Path
 
+from workers.artifactstore import ArtifactStore, FolderChanged, StoreError
 from workers.contract import EventKind, FileName
 from workers.contract.artifacts import StoreAnswer, Storing
 from workers.host.settings import HostSettings
 from workers.supervisor import procfs
-from workers.supervisor.artifactstore import ArtifactStore, FolderChanged, StoreError
 from workers.supervisor.control import Control, Refused, Unreachable
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.loops import Backoff
@@ -36,13 +36,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.supervisor.storing", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--finish", action="store_true", help="the run has ended: end when all is stored")
+    parser.add_argument("--only", metavar="PATH", help="of one checkpoint, in the attempt's folder")
     options = parser.parse_args(argv)
     procfs.become_undumpable()
     token = sys.stdin.read().strip()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     folder = AttemptFolder(options.folder)
-    uploader = Uploader(folder, Control.of(HostSettings.from_env(), token, follow=True))
+    uploader = Uploader(folder, Control.of(HostSettings.from_env(), token, follow=True), only=options.only)
     parent = os.getppid()
     while True:
         pause = uploader.tick()
@@ -56,7 +57,8 @@ def main(argv: list[str] | None = None) -> int:
 class Uploader:
     """Follows the trainer's lines: the newest checkpoint first; those that the trainer has removed leave the store."""
 
-    def __init__(self, folder: AttemptFolder, control: Control) -> None:
+    def __init__(self, folder: AttemptFolder, control: Control, *, only: str | None = None) -> None:
+        self._only = only
         self._folder = folder
         self._control = control
         spec = folder.read_spec()
@@ -102,7 +104,7 @@ class Uploader:
     def _read(self) -> None:
         for line in self._lines.read():
             data = line.data() or {}
-            if line.kind != EventKind.CHECKPOINT:
+            if line.kind != EventKind.CHECKPOINT or self._only not in (None, data["path"]):
                 continue
             self._waiting[data["step"]] = data["path"]
             kept = data.get("kept")

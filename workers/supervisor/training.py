@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 from workers.contract import SAVING, EndReason, EventKind, FileName, Phase, jobs
-from workers.supervisor import commands
 from workers.supervisor.child import TRAINER, ChildExit
 from workers.supervisor.ends import End
 from workers.supervisor.hangs import HangWatch
 from workers.supervisor.sinks import Sinks
+from workers.supervisor.starting import start_trainer
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
 
@@ -26,10 +24,6 @@ class Pair:
     @property
     def trainer(self) -> ChildExit | None:
         return self._shared.children.exits.get(TRAINER)
-
-    def trainer_end(self, exit_: ChildExit) -> End:
-        self._shared.trainer.read_to_the_end()
-        return self._shared.judge.trainer(exit_, self._shared.trainer.progress)
 
     def lost(self, *, after_s: float) -> End | None:
         """The end when an attached server is lost, whose process can't be watched."""
@@ -55,15 +49,13 @@ class Training(Work):
         shared = self._shared
         shared.trainer.heard_at = now
         shared.report.phase(Phase.TRAINER_STARTING)
-        argv = commands.trainer_argv(shared.settings, shared.folder.path)
-        environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
         self._sinks.begin(now)
-        return shared.start(TRAINER, argv, environment)
+        return None if TRAINER in shared.children.running() else start_trainer(shared, waits=False)
 
     def on_exits(self, now: float) -> Outcome:
         trainer, server = self._pair.trainer, self._shared.server_end()
         if trainer is not None and trainer.code == 0:
-            return self._pair.trainer_end(trainer)
+            return self._shared.trainer_end(trainer)
         if server is not None:
             return server
         return Step.SETTLING if trainer is not None else None
@@ -102,7 +94,7 @@ class Settling(Work):
 
     def begin(self, now: float) -> Outcome:
         trainer = self._pair.trainer
-        self._pair.settled = self._pair.trainer_end(trainer) if trainer else None
+        self._pair.settled = self._shared.trainer_end(trainer) if trainer else None
         self._deadline = now + (self._shared.settings.settle_s if self._pair.waits_for_servers() else 0.0)
         self._shared.servers.look_again()
         return None
@@ -134,7 +126,7 @@ class Saving(Work):
 
     def on_exits(self, now: float) -> Outcome:
         if self._pair.trainer is not None:
-            end = self._pair.trainer_end(self._pair.trainer)
+            end = self._shared.trainer_end(self._pair.trainer)
             if end.reason == EndReason.STOPPED_BY_USER and self._pair.asked.detail:
                 return self._pair.asked
             good = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)

@@ -9,40 +9,65 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list, gather_object
 from trl.trainer import grpo_trainer
 
-from workers.contract import AttemptSpec, Rollout, WeightSync
+from workers.contract import AttemptSpec, FileName, Rollout, WeightSync
+from workers.contract.commands import AWAIT_SERVERS
 from workers.trainer import adapter, fanout
 from workers.trainer.spec import SpecError
 
 ADAPTERS = "adapters"
 """A folder in the attempt's folder for the adapter in use."""
+LOOKS_S = 0.05
+"""Between two looks at whether the servers are ready."""
 
 
 @contextlib.contextmanager
-def rollouts(spec: AttemptSpec, folder: Path) -> Iterator[fanout.ServerFanout | None]:
+def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> Iterator[fanout.ServerFanout | None]:
     """Inside the context, a new GRPOTrainer generates as the spec says; yields the servers if it calls them itself.
 
     TRL creates its generation backend in its constructor, by a name in its module: the only place where another backend
-    can be substituted without importing vllm, which a trainer that only speaks HTTP doesn't need.
+    can be substituted without importing vllm, which a trainer that only speaks HTTP doesn't need. By then it has loaded
+    the model, and only now it needs servers that answer.
     """
     server = spec.run.hardware.server
-    if spec.run.hardware.rollout is not Rollout.SERVER or server is None or server.weight_sync is not WeightSync.LORA:
+    if spec.run.hardware.rollout is not Rollout.SERVER or server is None:
         yield None
         return
-    original = grpo_trainer.VLLMGeneration
-    servers = fanout.connect(spec)
-    grpo_trainer.VLLMGeneration = functools.partial(AdapterGeneration, folder=folder / ADAPTERS, servers=servers)
+    original = generation = grpo_trainer.VLLMGeneration
+    servers = None
+    if server.weight_sync is WeightSync.LORA:
+        servers = fanout.connect(spec)
+        generation = functools.partial(AdapterGeneration, folder=folder / ADAPTERS, servers=servers)
+
+    def once_ready(*arguments: Any, **settings: Any) -> Any:
+        await_servers(folder, stage)
+        return generation(*arguments, **settings)
+
+    grpo_trainer.VLLMGeneration = once_ready
     try:
         yield servers
     finally:
         grpo_trainer.VLLMGeneration = original
+
+
+def await_servers(folder: Path, stage: Callable[[str], None]) -> None:
+    """Wait for the supervisor's word that all servers are ready and its own, if it said to. It ends the trainer should
+    they never be, so there is no deadline here."""
+    ready = folder / FileName.SERVERS_READY
+    if not os.environ.get(AWAIT_SERVERS) or ready.exists():
+        return
+    stage("waiting for vLLM")
+    while not ready.exists():
+        time.sleep(LOOKS_S)
 
 
 class AdapterGeneration:

@@ -21,6 +21,7 @@ from workers.contract import (
     from_dict,
     learnability,
     models_of,
+    prompts,
 )
 from workers.contract.batch import Batch
 from workers.contract.evaluation import EVALUATION
@@ -82,6 +83,8 @@ def read(folder: Path) -> AttemptSpec:
     for model in models_of(spec.run):
         _check_model(model.path)
     _check_rewards(spec)
+    for unusable in prompts.problems(spec.run.prompts, spec.run.rewards, spec.run.episodes):
+        raise SpecError(str(unusable))
     if wrong := combinations.problem(spec):
         raise SpecError(wrong)
     if spec.resume_from is not None:

@@ -14,6 +14,7 @@ from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
 from workers.trainer.activity import Activity
 from workers.trainer.callbacks import MetricsWriter, StopCallback
+from workers.trainer.choosing import ChoosingTrainer
 from workers.trainer.environment import local_rank, rank
 from workers.trainer.episodes import setup
 from workers.trainer.episodes.crediting import TurnCredit
@@ -40,12 +41,16 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     chat_arguments = arguments.chat_template_kwargs or {}
     served = gateway.prepare(spec, rows, folder, chat_arguments=chat_arguments)
     played = served or setup.prepare(spec, rows, tools, chat_arguments=chat_arguments)
-    metrics.event(EventKind.STAGE, {"stage": "loading model"})
+
+    def stage(text: str) -> None:
+        metrics.event(EventKind.STAGE, {"stage": text})
+
+    stage("loading model")
     of_evaluations = frozenset(reward.name for reward in spec.run.eval_rewards)
     failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=of_evaluations)
     activity = Activity(folder, rank())
     stop = StopCallback(folder, failures)
-    with serverclient.rollouts(spec, folder) as servers:
+    with serverclient.rollouts(spec, folder, stage) as servers:
         trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, played)
     if played is not None:
         setup.bound(played.rollouts, trainer)
@@ -59,7 +64,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     if evaluates:
         _evaluate(trainer, metrics)
     else:
-        metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
+        stage("starting the first step")
         try:
             trainer.train(resume_from_checkpoint=spec.resume_from)
         except StoppedWaitingError:
@@ -124,8 +129,11 @@ def _trainer(
         weights=outcome_weights(run.rewards),
         writes=rank() == 0,
     )
+    trainer_class = ChoosingTrainer if run.prompts.on else WatchedTrainer
+    choice = {"prompts": run.prompts} if run.prompts.on else {}
     try:
-        return WatchedTrainer(
+        return trainer_class(
+            **choice,
             samples=samples,
             failures=failures,
             activity=activity,

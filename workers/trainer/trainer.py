@@ -23,7 +23,7 @@ from workers.trainer.activity import Activity
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
 from workers.trainer.episodes.crediting import TurnCredit, with_given
-from workers.trainer.episodes.episode import Source
+from workers.trainer.episodes.episode import Episode, Source
 from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.failures import Failures
 from workers.trainer.samples import Sample, SampleFile, end_of
@@ -234,22 +234,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         completions, ids, rewards = self._scored
         self._scored = None
         own_rewards = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # `rewards` is all ranks'
-        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         episodes = self._episodes.episodes if self._episodes is not None else [None] * len(rows)
         samples = [
-            Sample(
-                row,
-                completion_text(completion),
-                len(tokens),
-                episode.end if episode else end_of(completion, tokens, ends=ends, longest=self.max_completion_length),
-                scores,
-                advantage,
-                plain(completion) if episode else turns(completion),
-                episode.prompt if episode else None,
-            )
-            for row, completion, tokens, scores, advantage, episode in zip(
-                rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, strict=True
-            )
+            self._as_sample(*each)
+            for each in zip(rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, strict=True)
         ]
         samples = self._of_all_ranks(samples)
         training = self.model.training
@@ -258,6 +246,27 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             group=self.num_generations if training else self.num_generations_eval,
             step=self.state.global_step + training,  # a step generates first and is counted when it ends
             mode="train" if training else "eval",
+        )
+
+    def _as_sample(
+        self,
+        row: int,
+        completion: Any,
+        tokens: Sequence[int],
+        scores: list[float],
+        advantage: float,
+        episode: Episode | None = None,
+    ) -> Sample:
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        return Sample(
+            row,
+            completion_text(completion),
+            len(tokens),
+            episode.end if episode else end_of(completion, tokens, ends=ends, longest=self.max_completion_length),
+            scores,
+            advantage,
+            plain(completion) if episode else turns(completion),
+            episode.prompt if episode else None,
         )
 
     # --- the ratio ------------------------------------------------------------------------------------------

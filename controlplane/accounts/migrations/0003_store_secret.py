@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
             name="kind",
             field=models.CharField(
                 choices=[
-                    ("endpoint", "Endpoint of a judge"),
+                    ("endpoint", "Endpoint (judge, player, W&B, MLflow)"),
                     ("hub", "Token of the model hub"),
                     ("store", "Store for checkpoints (S3)"),
                 ],

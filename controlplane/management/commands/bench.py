@@ -39,7 +39,7 @@ class Command(BaseCommand):
 
     def _run(self, name: str, arguments: list[str], *, as_json: bool) -> None:
         before = os.getloadavg()[0]
-        figures = importlib.import_module(f"tests.benchmarks.{name}").main(arguments)
+        figures = importlib.import_module(f"tests.benchmarks.{modules()[name]}").main(arguments)
         machine = {"load_before": round(before, 2), "load_after": round(os.getloadavg()[0], 2), "cores": os.cpu_count()}
         figures = _beside(figures, machine)
         if as_json:
@@ -61,4 +61,10 @@ def _beside(figures: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith(("_", "test_")))
+    return sorted(modules())
+
+
+def modules() -> dict[str, str]:
+    """By name; a trailing _ keeps a benchmark from taking the place of a module of Python's."""
+    stems = [path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith(("_", "test_"))]
+    return {stem.rstrip("_"): stem for stem in stems}

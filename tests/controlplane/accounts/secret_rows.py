@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from controlplane.accounts.models import HUB_TOKEN, Secret
+from controlplane.accounts.models import HUB_TOKEN, Role, Secret, User
+from controlplane.accounts.secret_forms import SecretForm
+from workers.contract.artifacts import STORE
 from workers.rewards import LIBRARY
 from workers.rewards.reward import Cost, Params, Reward, param
 
@@ -26,6 +28,14 @@ def an_endpoint(name: str = "JUDGE", key: str = KEY, **columns: Any) -> Secret:
 
 def a_hub_token(key: str = HUB_KEY) -> Secret:
     return an_endpoint(HUB_TOKEN, key, kind=Secret.Kind.HUB, address="")
+
+
+def a_store(address: str = "https://s3.example.com/grpo/team?region=eu-central-1", key: str = "ID:SECRET") -> Secret:
+    """Entered by an admin, or changed."""
+    known = Secret.objects.filter(name=STORE).first()
+    form = SecretForm({"name": STORE, "kind": "store", "address": address, "key": key}, instance=known)
+    assert form.is_valid(), form.errors
+    return form.save_by(User.objects.filter(username="ann").first() or User.objects.create_user("ann", role=Role.ADMIN))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def test_a_link_signs_in_once():
 
 
 def test_a_link_leads_to_its_page_on_this_site_only():
-    for to, leads_to in (("", "/runs/"), ("/demo/", "/demo/"), ("https://elsewhere.example/", "/runs/")):
+    for to, leads_to in (("", "/"), ("/demo/", "/demo/"), ("https://elsewhere.example/", "/")):
         assert Client().get(onetime.make_link(make_user(), BASE, to=to))["Location"] == leads_to
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +21,13 @@ from controlplane.accounts.models import Role, User
 from controlplane.environment import EnvironmentUnusable
 from tests.controlplane.people import make_user
 from tests.fakes import fake_oidc
+from tests.stack import ROOT
+from tests.workers.supervisor.attempts import wait_until
 
 pytestmark = pytest.mark.django_db
+
+
+PROGRAM = shutil.which("oidc-provider-mock", path=f"{os.environ.get('PATH', '')}:{ROOT / '.venv-oidc' / 'bin'}")
 
 
 @pytest.fixture
@@ -51,6 +61,27 @@ def sign_in(client: Client | None = None, *, wanted: str = "") -> Any:
         return to_provider
     back = httpx.get(to_provider["Location"])
     return client.get(back.headers["Location"].removeprefix("http://testserver"))
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(
+    PROGRAM is None, reason="no provider: `uv venv .venv-oidc && uv pip install -p .venv-oidc oidc-provider-mock`"
+)
+def test_a_provider_that_others_have_written_signs_people_in(set_up: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    person = {"sub": "s1", "preferred_username": "anna", "email": "anna@example.test", "groups": ["gpu"]}
+    argv = [str(PROGRAM), "--port", str(port), "--user-claims", json.dumps(person)]
+    with open(tmp_path / "log", "wb") as log, subprocess.Popen(argv, stdout=log, stderr=log) as process:
+        wait_until(lambda: "running on" in (tmp_path / "log").read_text(), (tmp_path / "log").read_text)
+        set_up(f"http://127.0.0.1:{port}")
+        client = Client()
+        form = client.get("/sign-in/oidc/?next=/datasets/")["Location"]
+        back = httpx.post(form, data={"sub": "s1"}).headers["Location"]
+        answer = client.get(back.removeprefix("http://testserver"))
+        process.terminate()
+    assert (answer.status_code, answer["Location"]) == (302, "/datasets/")
+    assert User.objects.values_list("username", "role", "email").get() == ("anna", "operator", "anna@example.test")
 
 
 def test_the_sign_in_page_offers_it_beside_local_accounts(provider: fake_oidc.Provider) -> None:
@@ -123,7 +154,7 @@ def test_their_account_gets_no_password_here(provider: fake_oidc.Provider) -> No
 
 
 def test_only_a_page_of_this_site_follows(provider: fake_oidc.Provider) -> None:
-    assert sign_in(wanted="https://evil.example/")["Location"] == "/runs/"
+    assert sign_in(wanted="https://evil.example/")["Location"] == "/"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +170,13 @@ def test_a_token_that_another_key_signed_signs_nobody_in(provider: fake_oidc.Pro
     provider.signs_with = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     assert sign_in().status_code == 403
     assert not User.objects.exists()
+
+
+def test_a_provider_with_one_key_need_not_name_it(provider: fake_oidc.Provider) -> None:
+    provider.kid = {}
+    assert sign_in()["Location"] == "/runs/"
+    provider.more_keys = 1
+    assert sign_in().status_code == 403
 
 
 def test_an_answer_that_nobody_asked_for_is_refused(provider: fake_oidc.Provider) -> None:

@@ -28,7 +28,7 @@ def test_a_first_password_is_set_without_an_old_one():
     client = signed_in(user=user)
     assert b"Current password" not in client.get("/password/").content
     answer = client.post("/password/", {"new": NEW, "again": NEW}, follow=True)
-    assert answer.redirect_chain == [("/runs/", 302)]
+    assert answer.redirect_chain == [("/", 302), ("/start/", 302)]
     assert "Your password is set." in answer.content.decode()
     assert User.objects.get(pk=user.pk).check_password(NEW)
 

@@ -73,11 +73,11 @@ def test_runs_are_listed_read_and_changed(terminal: Terminal) -> None:
     assert (run.tags, run.notes) == (["baseline"], "good")
 
 
-@pytest.mark.parametrize("words", [["health"], ["completions"], ["receipts"], ["checkpoints"], ["events"]])
-def test_what_a_run_produced_is_shown(terminal: Terminal, words: list[str]) -> None:
+@pytest.mark.parametrize("word", ["health", "evaluations", "completions", "receipts", "checkpoints", "events"])
+def test_what_a_run_produced_is_shown(terminal: Terminal, word: str) -> None:
     run = an_attempt().run
-    assert terminal("runs", *words, run.pk)[0] == 0
-    assert terminal("runs", *words, run.pk, "--json")[0] == 0
+    assert terminal("runs", word, run.pk)[0] == 0
+    assert terminal("runs", word, run.pk, "--json")[0] == 0
 
 
 @pytest.mark.parametrize("thing", ["datasets", "rewards", "environments", "profiles", "models", "hosts"])
@@ -97,6 +97,31 @@ def test_a_dataset_is_uploaded_and_a_host_drained_by_its_name(terminal: Terminal
     assert terminal("hosts", "drain", host.name)[0] == 0
     host.refresh_from_db()
     assert host.draining
+
+
+def test_a_reward_config_is_created_and_saved_again_as_a_new_version(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("name: mine\ncomponents:\n  - {name: format, function: think_tags, weight: 1.0}\n")
+    made = json.loads(terminal("rewards", "create", str(file), "--json")[1])
+    file.write_text(file.read_text().replace("1.0", "0.5"))
+    saved = terminal("rewards", "create", str(file), "--version-of", str(made["config"]), "--json")
+    assert json.loads(saved[1])["version"] == 2
+
+
+def test_any_operation_is_asked_for_by_its_path(terminal: Terminal, tmp_path: Path) -> None:
+    run = a_run("sums")
+    assert json.loads(terminal("api", f"/api/v1/runs/{run.pk}")[1])["name"] == "sums"
+    (body := tmp_path / "body.json").write_text('{"notes": "good"}')
+    assert json.loads(terminal("api", "-X", "PATCH", f"runs/{run.pk}", "-d", str(body))[1])["notes"] == "good"
+    assert terminal("api", "users")[0] == 1
+
+
+@pytest.mark.parametrize("path", ["https://evil.example/x", "//evil.example/x", "///evil.example", "../../settings/"])
+def test_a_token_goes_to_no_other_address(path: str) -> None:
+    client, asked, _ = answers(200)
+    with pytest.raises(Refused, match="no path of the API"):
+        client.ask("GET", path)
+    assert asked == []
 
 
 def test_a_refusal_says_what_where_and_what_to_do(terminal: Terminal) -> None:

@@ -135,3 +135,16 @@ def _server(terminal: Terminal, token: str) -> StdioServerParameters:
     return StdioServerParameters(
         command=sys.executable, args=["-m", "controlplane.ctl", "mcp"], env=terminal.environment(token), cwd=str(ROOT)
     )
+
+
+def test_rows_are_downloaded_and_profiles_tried_by_paths_of_the_api(terminal: Terminal) -> None:
+    [dataset] = json.loads(terminal.run("api", "datasets").stdout)["items"]
+    rows = terminal.run("api", f"datasets/{dataset['dataset']}/1/export").stdout.splitlines()
+    assert len(rows) == 64
+    [host] = json.loads(terminal.run("api", "hosts").stdout)["items"]
+    chosen = {name: terminal.rows[name] for name in ("dataset_version", "reward_version")}
+    body = {**chosen, "host": host["id"], "model": terminal.model, "profiles": [terminal.rows["profile"]]}
+    trial = json.loads(terminal.run("api", "trials", "-d", "-", typed=json.dumps(body)).stdout)["item"]
+    assert [result["profile"] for result in trial["results"]] == ["CPU"]
+    assert terminal.run("wait", trial["results"][0]["run"]).returncode == 0
+    assert terminal.run("api", "trials", "-d", "-", typed="{}", token="read").returncode == 1

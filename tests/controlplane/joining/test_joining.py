@@ -16,6 +16,7 @@ from controlplane.joining import codes, credentials, host_redis
 from controlplane.joining.models import HostCredential, JoinCode
 from tests.controlplane.joining.conftest import Shared
 from tests.controlplane.people import make_user, operator
+from tests.runs.api.clients import Program
 from workers.contract.joining import VERSION
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +46,16 @@ def test_a_code_becomes_a_token_and_an_address_of_redis(shared_redis: Shared) ->
     row = HostCredential.objects.get()
     assert (row.created_by, row.token_sha256 == answer["token"]) == (somebody, False)
     assert JoinCode.objects.get().used_by == "gpu1"
+
+
+def test_a_program_makes_a_code_and_sees_that_it_was_used(shared_redis: Shared) -> None:
+    program = Program()
+    made = program.post("hosts/join-codes", {"name": "gpu1"}).json()
+    url, code = made["command"].split()[-2:]
+    assert (url, program.get(f"hosts/join-codes/{made['id']}").json()["used_by"]) == ("http://testserver", "")
+    assert join(code).status_code == 200
+    read = program.get(f"hosts/join-codes/{made['id']}").json()
+    assert (read["used_by"], read["command"]) == ("gpu1", "")
 
 
 def test_a_code_is_wrong_used_or_expired(shared_redis: Shared) -> None:

@@ -235,7 +235,7 @@ def editor(source: str, name: str = "mine", **changes: Any) -> dict[str, Any]:
 def test_an_admin_saves_code_that_works_and_none_that_fails(admin: User, web_sandbox: None) -> None:
     client = signed_in(user=admin)
     refused = client.post("/rewards/new/", editor("def reward(completions):\n    return [1]\n"))
-    assert refused.status_code == 400
+    assert refused.status_code == 422
     assert "It can&#x27;t be saved like this" in refused.content.decode()
     assert not RewardConfig.objects.exists()
     assert client.post("/rewards/new/", editor(GOOD)).status_code == 302
@@ -244,7 +244,7 @@ def test_an_admin_saves_code_that_works_and_none_that_fails(admin: User, web_san
 
 def test_an_operators_form_with_new_code_is_refused_beside_the_code(operator: User) -> None:
     answer = signed_in(user=operator).post("/rewards/new/", editor(GOOD))
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     [form] = answer.context["editor"].components
     assert form.errors == {"p_source": [permissions.REFUSED]}
     assert not RewardConfig.objects.exists()
@@ -259,7 +259,7 @@ def test_an_operator_saves_a_config_with_code_as_it_stands_and_copies_it(operato
     assert client.post(f"/rewards/{config.pk}/v1/duplicate/").status_code == 302
     assert RewardConfig.objects.count() == 2
     changed = client.post(f"/rewards/{config.pk}/", editor(OTHER, name="theirs"))
-    assert changed.status_code == 400
+    assert changed.status_code == 422
     assert config.newest().components[0]["params"]["source"] == GOOD
 
 

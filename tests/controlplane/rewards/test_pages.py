@@ -70,7 +70,7 @@ def test_the_editor_says_which_component_drowns_which_and_how_to_mend_it():
 @pytest.mark.parametrize("key", [key for key, reward in LIBRARY.items() if reward.check(reward.defaults())])
 def test_one_that_has_to_be_told_something_says_what_and_shows_its_parameters(key):
     answer = save(fields(key))
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     [component] = answer.context["editor"].components
     assert component.errors
     assert component.needed
@@ -80,7 +80,7 @@ def test_one_that_has_to_be_told_something_says_what_and_shows_its_parameters(ke
 def test_an_operator_adds_no_code():
     assert operator().get("/rewards/component/", {"function": "python"}).status_code == 404
     answer = save(fields("python"))
-    assert (answer.status_code, b"Only an admin may add or change code" in answer.content) == (400, True)
+    assert (answer.status_code, b"Only an admin may add or change code" in answer.content) == (422, True)
 
 
 def test_what_was_saved_comes_back_in_the_editor():
@@ -113,7 +113,7 @@ def test_what_was_saved_comes_back_in_the_editor():
 )
 def test_a_mistake_is_said_and_nothing_is_saved(changes, said):
     answer = save(fields("think_tags", "length", **changes))
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert said in answer.content.decode()
     assert not RewardConfig.objects.exists()
 
@@ -137,7 +137,7 @@ def test_what_was_made_of_a_config_that_is_deleted_meanwhile_can_be_kept():
     sent = fields("length", **{"c0-p_target": "77", "based_on": "1", "note": "longer"})
     answer = save(sent, to="4711/")
     page = answer.content.decode()
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert "deleted since you opened it" in page
     assert 'value="77"' in page
     assert 'action="/rewards/new/"' in page
@@ -152,7 +152,7 @@ def test_a_quoted_value_keeps_its_letters():
 
 def test_more_components_than_fit_are_refused_and_none_is_lost():
     answer = save(fields(*["length"] * (MOST_COMPONENTS + 3)))
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert f"At most {MOST_COMPONENTS} components, but there are {MOST_COMPONENTS + 3}" in answer.content.decode()
     assert len(answer.context["editor"].components) == MOST_COMPONENTS + 3
     assert not RewardConfig.objects.exists()
@@ -161,13 +161,13 @@ def test_more_components_than_fit_are_refused_and_none_is_lost():
 
 def test_a_choice_that_does_not_exist_is_refused():
     answer = save(fields("numeric_match", **{"c0-p_source": "the web"}))
-    assert (answer.status_code, b"Must be one of " in answer.content) == (400, True)
+    assert (answer.status_code, b"Must be one of " in answer.content) == (422, True)
 
 
 def test_names_of_configs_are_unique():
     a_config("mine")
     answer = save(fields("length"))
-    assert (answer.status_code, b"A reward config with this name already exists" in answer.content) == (400, True)
+    assert (answer.status_code, b"A reward config with this name already exists" in answer.content) == (422, True)
 
 
 def test_editing_changes_the_config_and_no_run_of_the_past():

@@ -46,6 +46,11 @@ def test_every_route_is_described():
     assert len(OPERATIONS) == sum(len(view.operations) for view in routes)
 
 
+def test_each_operation_says_in_a_summary_of_its_own_what_it_does():
+    summaries = [one.definition.raw["summary"] for one in OPERATIONS.values()]
+    assert sorted(summaries) == sorted(set(summaries))
+
+
 @pytest.fixture(autouse=True)
 def one_connection() -> Iterator[None]:
     """The test's own database is gone once its connection is closed."""

@@ -72,6 +72,15 @@ def test_a_spec_that_a_form_would_write_otherwise_is_launched_as_it_is_written()
     assert json.dumps(without_id(copy.spec)) == json.dumps(without_id(spec))
 
 
+def test_a_spec_keeps_the_revision_of_its_model():
+    spec, program = a_spec(model="org/tiny"), Program()
+    spec["model"]["revision"] = "v1.0"
+    copy = Run.objects.get(pk=program.post("runs", {"spec": spec}).json()["run"]["id"])
+    assert without_id(copy.spec) == without_id(spec)
+    refused = program.post("runs", {"spec": spec, "set": {"model": "/models/tiny"}})
+    assert (refused.status_code, refused.json()["error"]["where"]) == (422, "revision")
+
+
 def test_a_key_launches_once_and_another_run_under_it_is_a_conflict():
     program, spec = Program(), a_spec()
     launch = {"headers": {"Idempotency-Key": "tonight"}}
@@ -127,3 +136,9 @@ def test_a_body_that_will_not_do_is_refused_in_the_products_words(body):
     answer = Program().client.post(f"/api/v1/runs/{run.pk}/stop", body, "application/json")
     assert answer.status_code in (400, 422)
     assert set(json.loads(answer.content)["error"]) == {"what", "where", "fix"}
+
+
+def test_profiles_are_ranked_for_a_run():
+    ranked = Program().post("preflight/profiles", {"spec": a_spec()}).json()["items"]
+    assert {"name": "CPU", "fits": True} in [{"name": each["name"], "fits": each["fits"]} for each in ranked]
+    assert all("profile" in each["set"] for each in ranked)

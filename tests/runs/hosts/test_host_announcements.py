@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.hardware.models import Host, ModelInspection
+from tests.controlplane.people import operator
 from tests.host_tokens import host_token
 
 pytestmark = pytest.mark.django_db
@@ -46,6 +48,25 @@ def test_the_next_one_renews_it_and_leaves_what_operators_set():
     host = Host.objects.get()
     assert (host.inventory["cpu_slots"], host.draining) == (4, True)
     assert host.announced_at is not None
+
+
+def test_a_second_machine_with_the_same_token_is_refused_and_the_page_says_so():
+    announce()
+    answer = announce(inventory=INVENTORY | {"boot_id": "b2", "cpu_slots": 64})
+    assert (answer.status_code, answer.json()["error"]["what"]) == (
+        409,
+        "Another machine announces itself as box, with the same token.",
+    )
+    assert Host.objects.get().inventory == INVENTORY
+    assert announce().status_code == 200  # the first one goes on
+    assert "two machines" in operator().get("/hardware/").content.decode()
+
+
+def test_a_machine_that_was_restarted_is_let_in_once_its_earlier_boot_is_silent():
+    announce()
+    Host.objects.update(announced_at=timezone.now() - timedelta(seconds=60))
+    assert announce(inventory=INVENTORY | {"boot_id": "b2"}).status_code == 200
+    assert Host.objects.get().inventory["boot_id"] == "b2"
 
 
 def test_a_schema_is_kept_until_another_comes():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +18,7 @@ from controlplane.environment import EnvironmentUnusable, token_of
 from runs.host_api import ingest
 from runs.models import Lease
 from runs.monitoring.metrics import exposition
-from tests.docker.files import DOCKER
+from tests.docker.files import alert_expressions, dashboard_expressions
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, train
 
@@ -103,12 +102,11 @@ def test_without_a_token_nobody_reads_them(monkeypatch: pytest.MonkeyPatch) -> N
     assert program.client.get("/metrics").status_code == 401
 
 
-def test_the_dashboard_asks_for_metrics_that_exist() -> None:
+def test_the_dashboard_and_the_alerts_ask_for_metrics_that_exist() -> None:
     Lease.objects.create(attempt=an_attempt("running"), host=a_host(gpus=1), resource="gpu:0")
     text = exposition(timezone.now()).decode()
     there = {name for family in text_string_to_metric_families(text) for name in _names(family)}
-    panels = json.loads((DOCKER / "grafana" / "dashboard.json").read_text())["panels"]
-    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    expressions = [*dashboard_expressions(), *alert_expressions()]
     asked = {name for expression in expressions for name in re.findall(r"grpo_\w+", expression)}
     assert asked - there == set()
     assert len(asked) > 10

@@ -75,6 +75,13 @@ def test_a_config_fills_the_fields_that_it_names_and_leaves_the_others(client):
     assert 'title="From micro_batch_size in the imported document"' in text
 
 
+def test_the_revision_of_a_model_is_taken_and_a_folder_has_none(client):
+    answer = imported(client, AXOLOTL.replace("rl: grpo", "rl: grpo\nrevision_of_model: v1.0"))
+    assert value(answer, "revision") == "v1.0"
+    refused = client.post("/runs/new/", sent(revision="v1.0"))
+    assert "has no revisions" in str(refused.context["form"].errors["revision"])
+
+
 def test_the_profile_that_has_the_hardware_settings_is_chosen(client):
     answer = imported(client, AXOLOTL)
     name = by_slug("dual-gpu").name

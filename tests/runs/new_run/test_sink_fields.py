@@ -41,6 +41,13 @@ def test_sinks_are_frozen_and_cloned_and_their_key_comes_with_the_claim(client):
     assert "<code>wandb</code>" in client.get(f"/runs/{run.pk}/spec/").content.decode()
 
 
+def test_endpoints_are_offered_and_one_that_is_gone_stays_until_another_is_chosen(client):
+    an_endpoint("WB")
+    page = client.post("/runs/new/", sent(send_wandb="on", send_wandb_secret="GONE")).content.decode()
+    assert '<option value="WB">' in page
+    assert '<option value="GONE" selected>GONE (not there)</option>' in page
+
+
 @pytest.mark.parametrize(
     ("typed", "field", "words"),
     [

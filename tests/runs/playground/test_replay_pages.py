@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runs.models import Run, SampleRow
-from runs.playground import replay_source, replay_views
+from runs.playground import replay_source, rescoring
 from tests.controlplane.people import operator
 from tests.controlplane.rewards.test_pages import fields
 from tests.datasets import ready_version
@@ -128,20 +128,20 @@ def test_nonsense_in_its_fields_is_taken_for_not_said():
 
 def test_when_others_replay_the_page_says_so(monkeypatch: pytest.MonkeyPatch):
     attempt = a_stored_run(a_better_one(1))
-    monkeypatch.setattr(replay_views, "WAIT_S", 0.01)
-    for _ in range(replay_views.AT_ONCE):
-        replay_views._room.acquire()
+    monkeypatch.setattr(rescoring, "WAIT_S", 0.01)
+    for _ in range(rescoring.AT_ONCE):
+        rescoring._room.acquire()
     try:
         assert "Other replays are running" in replayed(attempt.run_id)
     finally:
-        for _ in range(replay_views.AT_ONCE):
-            replay_views._room.release()
+        for _ in range(rescoring.AT_ONCE):
+            rescoring._room.release()
     assert "The order changes" in replayed(attempt.run_id)
 
 
 def test_a_time_that_is_up_leaves_a_part_that_says_so(monkeypatch: pytest.MonkeyPatch):
     attempt = a_stored_run(*[a_better_one(step) for step in (1, 2, 3)])
-    monkeypatch.setattr(replay_views, "SECONDS", 0.0)
+    monkeypatch.setattr(rescoring, "SECONDS", 0.0)
     assert "scoring timed out after 1 of 3 groups" in replayed(attempt.run_id)
 
 

@@ -22,6 +22,7 @@ from workers.contract import (
     ServerSpec,
     WeightSync,
 )
+from workers.contract.prompts import PromptsSpec
 
 CPU = HardwareSpec("CPU", cpu_slots=1)
 COLOCATE = HardwareSpec("colocate", rollout=Rollout.COLOCATE, trainer_gpus=1)
@@ -152,6 +153,16 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "save_total_limit",
         "4 checkpoints of about",
     ),
+    # choice of prompts
+    (
+        {"prompts": PromptsSpec(extra_rounds=1, spread_in="typo")},
+        Grade.STOP,
+        "spread_in",
+        "no component that is",
+    ),
+    ({"prompts": PromptsSpec(extra_rounds=3)}, Grade.NOTE, "extra_rounds", "8 completions, and up to 32 where"),
+    ({"prompts": PromptsSpec(by_difficulty=True), "eval_rows": 0}, Grade.NOTE, "eval_rows", "can't be compared with"),
+    ({"prompts": PromptsSpec(extra_rounds=3), **data(rows=3)}, Grade.WARN, "extra_rounds", "little to choose from"),
     # names
     (grpo(output_dir="/etc"), Grade.STOP, "output_dir", "set by the control plane"),
     (

@@ -78,12 +78,13 @@ def test_a_run_that_is_not_there_is_not_found(part: str) -> None:
 
 
 def test_the_start_page_is_the_list_of_runs() -> None:
+    a_run("first")
     assert viewer().get("/")["Location"] == "/runs/"
 
 
 def test_the_empty_list_offers_the_first_step_to_those_who_may_take_it() -> None:
-    assert "Launch the first run" in text(operator(), "/runs/")
-    assert "Launch the first run" not in text(viewer(), "/runs/")
+    assert "First steps" in text(operator(), "/runs/")
+    assert "First steps" not in text(viewer(), "/runs/")
 
 
 def test_the_list_shows_each_run_with_its_status_and_reward() -> None:

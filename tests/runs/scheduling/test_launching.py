@@ -291,6 +291,13 @@ def test_the_first_supervisor_goes_and_may_ask_again(starting: Attempt) -> None:
 
 
 @database
+def test_a_supervisor_on_a_copy_of_the_host_starts_nothing(starting: Attempt) -> None:
+    answer = claim(starting, Claim(schema=1, host="box", pid=100, boot_id="boot-2"))
+    assert (answer.go, answer.why) == (False, "Another machine announces itself as box.")
+    assert claim(starting, HERE).go
+
+
+@database
 def test_a_claim_is_answered_with_the_digest_of_the_spec_that_was_sent(starting: Attempt, sent: Sent) -> None:
     document = json.loads(json.dumps(sent.messages[-1][2][0], sort_keys=True))
     assert claim(starting, HERE).spec_sha256 == digest(from_dict(AttemptSpec, document))

@@ -56,7 +56,7 @@ def attempts() -> list[int]:
     return list(Attempt.objects.order_by("number").values_list("number", flat=True))
 
 
-@pytest.mark.parametrize("reason", sorted(recovery.REASONS))
+@pytest.mark.parametrize("reason", sorted(recovery.REASONS - {EndReason.HOST_PREEMPTED}))
 def test_a_run_resumes_after_its_pause_from_its_last_checkpoint(reason: EndReason) -> None:
     first = a_running_attempt()
     lose(first, reason)
@@ -74,6 +74,20 @@ def test_an_end_that_a_resume_would_meet_again_plans_none(reason: EndReason) -> 
     first = a_running_attempt()
     lose(first, reason)
     assert first.resumes_at is None
+
+
+def test_a_preempted_run_resumes_uncounted_as_long_as_it_gets_further() -> None:
+    first = a_running_attempt(resumes=0)
+    lose(first, EndReason.HOST_PREEMPTED)
+    page = header.head(first.run, a_user())["resumes"]
+    assert (page.number, page.step) == (0, 10)
+    tick(first, 70)
+    second = Attempt.objects.get(number=2)
+    assert "automatic" not in RunEvent.objects.get(kind="resumed").data
+    Attempt.objects.filter(pk=second.pk).update(status=RunStatus.RUNNING, claimed_at=timezone.now(), resume_step=10)
+    second.refresh_from_db()
+    lose(second, EndReason.HOST_PREEMPTED)
+    assert second.resumes_at is None
 
 
 def test_a_run_that_asks_for_no_resumes_stays_ended() -> None:

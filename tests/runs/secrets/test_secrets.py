@@ -24,6 +24,7 @@ from tests.controlplane.people import admin
 from tests.runs.builders import a_host, a_run, an_attempt
 from tests.runs.conftest import Sent
 from workers.contract import Task, to_dict
+from workers.contract.sinks import LINK, SinkSpec
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
@@ -65,6 +66,13 @@ def test_a_run_without_such_rewards_gets_none() -> None:
     an_endpoint()
     answer = claim(an_attempt_of([{"name": "format", "function": "think_tags"}]), HERE)
     assert (answer.go, answer.secrets) == (True, {})
+
+
+def test_a_run_with_sinks_is_told_where_people_see_it(settings: Settings) -> None:
+    components = [{"name": "format", "function": "think_tags"}]
+    settings.PUBLIC_URL = "https://grpo.example.org"
+    attempt = an_attempt_of(components, sinks=(SinkSpec("tensorboard"),))
+    assert claim(attempt, HERE).secrets == {LINK: f"https://grpo.example.org/runs/{attempt.run_id}/"}
 
 
 def test_the_hubs_token_comes_with_a_model_of_the_hub() -> None:

@@ -61,8 +61,10 @@ class Expected:
     attached: tuple[str, ...] = ()
 
 
-def one(share: float, length: int, *, dtype: str = "auto", tp: int = 1) -> str:
-    memory = f"--gpu-memory-utilization {share} {COMMON} --max-model-len {length}"
+def one(share: float, length: int, graphs: int, *, dtype: str = "auto", tp: int = 1) -> str:
+    """`graphs`: the completions that one generation asks of this server."""
+    sizes = f"--max-model-len {length} --max-cudagraph-capture-size {graphs}"
+    memory = f"--gpu-memory-utilization {share} {COMMON} {sizes}"
     return f"--dtype {dtype} --tensor-parallel-size {tp} {memory}"
 
 
@@ -70,26 +72,26 @@ EXPECTED: dict[str, Expected] = {
     "cpu": Expected(0, "", cpu_slots=(0,)),
     "one-gpu-colocate": Expected(1, "0", environment=QUIET),
     "one-gpu-shared-server": Expected(
-        1, "0", (Served("0", f"{one(0.6, 512)} {lora(16)}"),), environment={**SEGMENTS, **QUIET}
+        1, "0", (Served("0", f"{one(0.6, 512, 32)} {lora(16)}"),), environment={**SEGMENTS, **QUIET}
     ),
     "dual-gpu": Expected(
-        2, "0", (Served("1", f"{one(0.8, 512)} {NCCL}"),), environment={**SEGMENTS, **QUIET}, group_port=21001
+        2, "0", (Served("1", f"{one(0.8, 512, 32)} {NCCL}"),), environment={**SEGMENTS, **QUIET}, group_port=21001
     ),
     "dual-gpu-hot-swap": Expected(
-        2, "0", (Served("1", f"{one(0.8, 512)} {lora(16)}"),), environment={**SEGMENTS, **QUIET}
+        2, "0", (Served("1", f"{one(0.8, 512, 32)} {lora(16)}"),), environment={**SEGMENTS, **QUIET}
     ),
     "three-gpus": Expected(
-        3, "0,1", (Served("2", f"{one(0.8, 1024)} {NCCL}"),), environment={**SEGMENTS, **QUIET}, group_port=21001
+        3, "0,1", (Served("2", f"{one(0.8, 1024, 64)} {NCCL}"),), environment={**SEGMENTS, **QUIET}, group_port=21001
     ),
     "four-gpus-tp2": Expected(
-        4, "0,1", (Served("2,3", f"{one(0.8, 1024, tp=2)} {NCCL}"),), environment=QUIET, group_port=21001
+        4, "0,1", (Served("2,3", f"{one(0.8, 1024, 64, tp=2)} {NCCL}"),), environment=QUIET, group_port=21001
     ),
     "two-servers-load-balanced": Expected(
         4,
         "0,1",
         (
-            Served("2", f"{one(0.8, 1024)} {lora(16)}"),
-            Served("3", f"{one(0.8, 1024)} {lora(16)}", port=21001, name="r1-1-vllm-2"),
+            Served("2", f"{one(0.8, 1024, 32)} {lora(16)}"),
+            Served("3", f"{one(0.8, 1024, 32)} {lora(16)}", port=21001, name="r1-1-vllm-2"),
         ),
         environment={**SEGMENTS, **QUIET},
     ),
@@ -97,14 +99,14 @@ EXPECTED: dict[str, Expected] = {
     "16gb-conservative": Expected(1, "0"),
     "16gb-standard": Expected(1, "0"),
     "16gb-aggressive": Expected(1, "0"),
-    "guide-8b": Expected(1, "0", (Served("0", f"{one(0.5, 4096, dtype='bfloat16')} {lora(16)}"),)),
-    "guide-14b": Expected(1, "0", (Served("0", f"{one(0.45, 4096, dtype='bfloat16')} {lora(16)}"),)),
-    "guide-24b": Expected(1, "0", (Served("0", f"{one(0.3, 4096, dtype='bfloat16')} {lora(16)}"),)),
+    "guide-8b": Expected(1, "0", (Served("0", f"{one(0.5, 4096, 16, dtype='bfloat16')} {lora(16)}"),)),
+    "guide-14b": Expected(1, "0", (Served("0", f"{one(0.45, 4096, 16, dtype='bfloat16')} {lora(16)}"),)),
+    "guide-24b": Expected(1, "0", (Served("0", f"{one(0.3, 4096, 16, dtype='bfloat16')} {lora(16)}"),)),
     "seven-plus-one-zero3": Expected(
-        8, "0,1,2,3,4,5,6", (Served("7", f"{one(0.85, 8192)} {NCCL}"),), environment=SPAWN, group_port=21001
+        8, "0,1,2,3,4,5,6", (Served("7", f"{one(0.85, 8192, 56)} {NCCL}"),), environment=SPAWN, group_port=21001
     ),
     "three-plus-one-zero3": Expected(
-        4, "0,1,2", (Served("3", f"{one(0.85, 8192)} {NCCL}"),), environment=SPAWN, group_port=21001
+        4, "0,1,2", (Served("3", f"{one(0.85, 8192, 24)} {NCCL}"),), environment=SPAWN, group_port=21001
     ),
     "attached-server": Expected(
         1, "0", environment={**SEGMENTS, **QUIET}, group_port=21000, attached=("http://127.0.0.1:8000",)
@@ -164,6 +166,27 @@ def test_its_servers_get_exactly_these_command_lines(slug, expected):
     ]
     found = [commands.server_argv(spec, server, PROGRAMS) for server in commands.own_servers(spec)]
     assert found == [shlex.split(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("changes", "largest"),
+    [
+        ({"grpo": {"per_device_train_batch_size": 4, "num_generations": 4}}, 8),
+        ({"grpo": {"per_device_train_batch_size": 300, "num_generations": 4}}, 304),
+        ({"grpo": {"per_device_train_batch_size": 8, "per_device_eval_batch_size": 64, "num_generations": 8}}, 64),
+        ({"grpo": {"per_device_train_batch_size": 512, "num_generations": 8}}, 0),
+        ({"kind": "serve"}, 0),
+    ],
+)
+def test_graphs_go_up_to_what_a_run_asks_for_at_once(changes, largest):
+    run = attempt("dual-gpu", a_host(2)).run
+    assert commands.largest_graph(replace(run, **changes)) == largest
+
+
+def test_a_profile_may_ask_for_graphs_of_all_sizes():
+    run = attempt("dual-gpu", a_host(2)).run
+    hardware = replace(run.hardware, server=replace(run.hardware.server, all_graphs=True))
+    assert commands.largest_graph(replace(run, hardware=hardware)) == 0
 
 
 @pytest.mark.parametrize(("slug", "expected"), ROWS)

@@ -114,6 +114,11 @@ def test_nvml_that_hangs_does_not_silence_the_host(monkeypatch: pytest.MonkeyPat
     assert ([gpu["index"] for gpu in found], error) == ([0], "")
 
 
+def test_a_host_that_has_only_some_of_the_gpus_tells_of_no_others() -> None:
+    made = Gpus(lambda: [reading(index) for index in range(4)], dict, own=frozenset({1, 3}))
+    assert [gpu["index"] for gpu in made.take()[0]] == [1, 3]
+
+
 # --- NVML itself, behind its Python binding -------------------------------------------------------------------
 
 

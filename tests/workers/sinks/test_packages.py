@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workers.contract import (
-    AttemptSpec,
-    DataSpec,
-    EventKind,
-    HardwareSpec,
-    ModelSpec,
-    Placement,
-    RewardSpec,
-    RunSpec,
-    to_dict,
+from tests.fakes import fake_wandb
+from tests.workers.sinks.outboxes import (
+    ENDPOINT,
+    PAGE,
+    attempt_with,
+    attempt_without_lines,
+    losses,
+    needs_sinks_python,
+    python,
+    send,
+    sending,
+    write_steps,
 )
-from workers.contract.lines import event_line, metrics_line, numbered
-from workers.contract.sinks import ENVIRONMENT, PYTHON, SinkSpec
+from tests.workers.supervisor.attempts import wait_until
+from workers.contract import EndReason
+from workers.contract.sinks import STATE
+from workers.sinks.program import UNSENT
 
-ROOT = Path(__file__).resolve().parents[3]
-SINKS_PYTHON = Path(os.environ.get(PYTHON) or ROOT / ENVIRONMENT / "bin" / "python")
-
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(
-        not SINKS_PYTHON.exists(),
-        reason="no .venv-sinks: `python3 -m controlplane.bootstrap.on_demand sinks` builds it",
-    ),
-]
+pytestmark = [pytest.mark.processes, needs_sinks_python]
 READ_EVENTS = """
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -46,29 +44,6 @@ os.environ["TRACKIO_DIR"] = sys.argv[1]
 from trackio.sqlite_storage import SQLiteStorage
 print(json.dumps([[row["step"], row["train/loss"]] for row in SQLiteStorage.get_logs("sums", "a run")]))
 """
-
-
-def attempt_with(folder: Path, kind: str) -> None:
-    """An attempt's folder with three steps in its outbox, and its end."""
-    data, reward = DataSpec("sums", 1, "0" * 64, 1), RewardSpec("exact", "exact_match")
-    hardware, sink = HardwareSpec("CPU", cpu_slots=1), SinkSpec(kind, project="sums")
-    model = ModelSpec("some/model")
-    run = RunSpec("r1", "a run", "train", model, data, (reward,), hardware, {"max_steps": 3}, sinks=(sink,))
-    (folder / "spec.json").write_text(json.dumps(to_dict(AttemptSpec("r1-1", 1, 1, run, Placement("h")))))
-    lines = [metrics_line(EventKind.TRAIN, {"loss": 1.0 / n}, t=1e9 + n, step=n)[0] for n in (1, 2, 4)]
-    lines.append(event_line(EventKind.PHASE, {"phase": "stopping", "detail": "", "reason": "completed"}, t=1e9 + 9))
-    outbox = [numbered(line, seq) + b"\n" for seq, line in enumerate(lines, 1)]
-    (folder / "outbox.jsonl").write_bytes(b"".join(outbox))
-
-
-def python(*arguments: str) -> str:
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), PYTHON: str(SINKS_PYTHON)}
-    command = [str(SINKS_PYTHON), *arguments]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=120).stdout
-
-
-def send(folder: Path) -> None:
-    python("-m", "workers.sinks", str(folder))
 
 
 def cut_cursor(path: Path) -> None:
@@ -103,3 +78,53 @@ def test_wandb_without_a_key_leaves_a_file_to_sync(tmp_path: Path) -> None:
     files = list(tmp_path.glob("sinks/1-wandb/wandb/offline-run-*/run-r1-1.wandb"))
     assert len(files) == 1
     assert b"train/loss" in files[0].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("key", "header"), [("t0ken", "Bearer t0ken"), ("anna:pass", f"Basic {b64encode(b'anna:pass').decode()}")]
+)
+def test_mlflow_is_asked_with_a_token_or_a_name_and_password(tmp_path: Path, key: str, header: str) -> None:
+    attempt_without_lines(tmp_path, "mlflow", secret=ENDPOINT)
+    write_steps(tmp_path, (1,), end=EndReason.COMPLETED)
+    with refusing() as (address, authorizations):
+        assert sending(tmp_path, address, key=key).wait(120) == UNSENT
+    assert set(authorizations) == {header}
+    assert "401" in (tmp_path / "sinks" / STATE).read_text()
+
+
+@contextmanager
+def refusing() -> Iterator[tuple[str, list[str]]]:
+    """A server that refuses everything, and what it was asked with."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Authorization"])
+            self.send_error(401)
+
+        do_POST = do_GET
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+
+
+def test_wandb_sends_what_a_killed_process_had_not_sent_and_nothing_twice(tmp_path: Path) -> None:
+    attempt_without_lines(tmp_path, "wandb", secret=ENDPOINT, project="team/sums")
+    with fake_wandb.running() as server:
+        write_steps(tmp_path, range(1, 20))
+        sinks = sending(tmp_path, server.address, key="a" * 40)
+        wait_until(lambda: len(server.lines) >= 18, (tmp_path / "sinks.log").read_text, 120)
+        sinks.kill()
+        sinks.wait()
+        write_steps(tmp_path, range(20, 30), end=EndReason.TRAINER_EXITED)
+        assert sending(tmp_path, server.address, key="a" * 40).wait(120) == 0
+    assert server.history() == losses(range(1, 30))
+    run = server.runs["r1-1"]
+    assert (run["entity"], run["project"], run["displayName"], run["notes"]) == ("team", "sums", "a run", PAGE)
+    assert json.loads(run["config"])["grpo"]["value"] == {"max_steps": 3}
+    assert server.exit_code == 1

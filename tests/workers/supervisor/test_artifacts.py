@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.datasets import parquet
+from tests.fakes import refusing_store
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.object_store import BUCKET, ObjectStore, object_store
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.test_checkpoints import archive, tensors
+from workers.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
 from workers.contract import AttemptSpec, StopMode, to_dict
 from workers.contract.artifacts import STORES, Store
-from workers.host import deleting
+from workers.host import storing
 from workers.host.settings import HostSettings
 from workers.supervisor import checkpoints
-from workers.supervisor.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
 from workers.supervisor.checkpoints import CheckpointError
 from workers.supervisor.claim import NotPrepared, prepare
 from workers.supervisor.control import Control
@@ -123,11 +124,41 @@ def test_an_upload_and_a_download_go_on_where_they_were_cut_off(
     assert content(target) == content(saved)
 
 
-def test_what_the_store_refuses_is_told_in_words(bucket: ObjectStore, saved: Path) -> None:
-    with pytest.raises(StoreError, match="does not have the bucket"):
-        ArtifactStore(replace(bucket.store, bucket="elsewhere")).upload(saved, NAME)
+def test_a_store_out_of_reach_is_told_in_words(bucket: ObjectStore, saved: Path) -> None:
     with pytest.raises(StoreError, match="can't be reached"):
         ArtifactStore(replace(bucket.store, endpoint="http://127.0.0.1:9")).upload(saved, NAME)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (refusing_store.FULL, "is full: There is not enough"),
+        (refusing_store.OVER_QUOTA, "is full: The quota"),
+        (refusing_store.WRONG_KEY, "refuses the keys: The access key"),
+        (refusing_store.WRONG_SECRET, "refuses the keys: The signature"),
+        (refusing_store.NO_BUCKET, "does not have the bucket"),
+    ],
+)
+def test_what_a_store_can_say_is_told_in_words(saved: Path, how: tuple[int, str, str], words: str) -> None:
+    with refusing_store.refusing_store(how) as store, pytest.raises(StoreError, match=words):
+        ArtifactStore(store).upload(saved, NAME)
+
+
+def test_a_store_that_hangs_is_told_in_words(saved: Path) -> None:
+    with object_store() as hanging:
+        hanging.hang()
+        with pytest.raises(StoreError, match="did not answer in time"):
+            ArtifactStore(hanging.store, read_s=0.2).upload(saved, NAME)
+
+
+def test_a_checkpoint_that_is_the_model_is_fetched_as_well(
+    bucket: ObjectStore, saved: Path, other_host: tuple[FakeControl, HostSettings, AttemptSpec]
+) -> None:
+    manifest = ArtifactStore(bucket.store).upload(saved, NAME)
+    control, settings, spec = other_host
+    model = replace(spec.run.model, path=str(settings.runs_dir / NAME))
+    spec = replace(spec, resume_from=None, run=replace(spec.run, model=model))
+    assert content(prepared((control, settings, spec), bucket.store, manifest)) == content(saved)
 
 
 def test_a_restore_without_the_store_ends_before_anything_is_started(
@@ -154,25 +185,46 @@ def test_a_run_uploads_while_it_trains_and_after_its_end(bucket: ObjectStore, tm
         assert STORES not in made.trainer_environment()
 
 
+def test_a_full_store_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
+    with (
+        refusing_store.refusing_store(refusing_store.FULL) as full,
+        attempt(tmp_path, trainer="forever,saves,pause:2", store_deadline_s=0.0) as made,
+    ):
+        made.control.secrets = {STORES: "1"}
+        made.control.store_answer = {"store": to_dict(full), "manifest": ""}
+        made.launch()
+        wait_until(lambda: any(each["state"] == "failed" for each in made.control.stored), made.why)
+        [problem, *_] = [each["problem"] for each in made.control.stored if each["problem"]]
+        assert "is full: There is not enough" in problem
+        made.wait_for_step(max(made.control.train_steps()) + 1)
+        made.ask_to_stop(StopMode.NOW)
+        assert made.wait_for_end()["reason"] == "stopped_by_user"
+
+
 def test_a_store_that_hangs_delays_neither_a_stop_nor_the_end(bucket: ObjectStore, tmp_path: Path) -> None:
     with object_store() as hanging, attempt(tmp_path, trainer="forever,saves", store_deadline_s=0.0) as made:
         hanging.hang()
         made.control.secrets = {STORES: "1"}
         made.control.store_answer = {"store": to_dict(hanging.store), "manifest": ""}
         made.launch()
-        wait_until(lambda: ("uploading") in {state for _, state in states(made)}, made.why)
+        wait_until(lambda: "uploading" in {state for _, state in states(made)}, made.why)
         made.ask_to_stop(StopMode.NOW)
         assert made.wait_for_end()["receipt"]["free"]
         made.wait_until_gone()
 
 
-def test_a_deletion_takes_the_copy_too(bucket: ObjectStore, saved: Path, tmp_path: Path) -> None:
-    ArtifactStore(bucket.store).upload(saved, NAME)
-    control = FakeControl().start()
-    control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
-    try:
-        assert deleting.delete_and_tell(NAME, TOKEN, build_settings(tmp_path / "first", control))
-    finally:
-        control.close()
-    assert not bucket.names()
-    assert control.deleted == [{"path": PATH, "problem": ""}]
+def test_what_was_not_uploaded_in_time_is_uploaded_when_it_is_asked_for(bucket: ObjectStore, tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:3,saves") as made:
+        made.launch()
+        assert made.wait_for_end()["reason"] == "completed"
+        made.wait_until_gone()
+        made.control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
+        folder = sorted((made.folder.path / "checkpoints").iterdir())[-1]
+        name = folder.relative_to(made.settings.runs_dir).as_posix()
+        assert storing.store_and_tell(name, TOKEN, made.settings)
+        wait_until(lambda: "stored" in {state for _, state in states(made)}, made.why)
+        made.wait_until_gone()
+        assert {each["path"] for each in made.control.stored} == {f"checkpoints/{folder.name}"}
+        shutil.rmtree(folder)
+        assert not storing.store_and_tell(name, TOKEN, made.settings)
+        assert "no longer on testhost" in made.control.stored[-1]["problem"]

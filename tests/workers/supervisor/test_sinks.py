@@ -14,7 +14,7 @@ import pytest
 
 from tests.workers.supervisor.attempts import FAKES, Attempt, attempt, of_process, wait_until
 from workers.contract import StopMode
-from workers.contract.sinks import SECRET_PREFIX, SinkSpec
+from workers.contract.sinks import LINK, SECRET_PREFIX, SinkSpec
 from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
@@ -58,6 +58,15 @@ def test_every_step_arrives_once_before_the_end_and_nothing_is_left(tmp_path: Pa
     assert name == "mine"
     assert link.endswith(f"/runs/{made.spec.run.run_id}/")
     assert config["grpo"] == {"max_steps": 5}
+
+
+def test_the_link_back_is_the_control_planes_public_address_if_it_says_one(tmp_path: Path) -> None:
+    with sent_to(tmp_path, "takes", trainer="steps:1", sinks_end_s=30.0) as made:
+        made.control.secrets = {LINK: "https://grpo.example.org/runs/r1/"}
+        made.launch()
+        made.wait_for_end()
+        assert LINK not in made.trainer_environment()
+    assert json.loads((made.folder / "sinks/1-wandb/about.json").read_text())[1] == "https://grpo.example.org/runs/r1/"
 
 
 def test_a_sink_that_refuses_once_gets_everything_once(tmp_path: Path) -> None:

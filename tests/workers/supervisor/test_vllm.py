@@ -34,6 +34,29 @@ def test_the_trainer_starts_when_the_server_is_ready_and_both_go_at_the_end(tmp_
     assert b"Application startup complete." in made.control.logs["vllm"]
 
 
+def test_the_trainer_starts_beside_its_server_and_awaits_it(tmp_path: Path) -> None:
+    with server_attempt(tmp_path, server="slow:2") as made:
+        made.launch()
+        assert made.wait_for_end()["reason"] == "completed"
+        (started,) = [line for line in made.control.of_kind("process_started") if line["data"]["role"] == "trainer"]
+        (ready,) = [line for line in made.control.of_kind("phase") if line["data"]["phase"] == "vllm_ready"]
+        (training,) = made.control.of_kind("training")
+    assert started["seq"] < ready["seq"] < training["seq"]
+
+
+def test_a_trainer_that_refuses_the_spec_does_not_wait_for_its_server(tmp_path: Path) -> None:
+    with server_attempt(tmp_path, server="never_ready", trainer="refuse", ready_s=600) as made:
+        made.launch()
+        ended = made.wait_for_end()
+        assert (ended["reason"], ended["detail"]) == ("spec_refused", "num_generations must be at least 2.")
+
+
+def test_a_host_may_start_the_trainer_after_its_server(tmp_path: Path) -> None:
+    with server_attempt(tmp_path, server="never_ready", ready_s=1, side_by_side=False) as made:
+        made.launch()
+        assert made.wait_for_end()["exit_codes"] == {"vllm": 137}
+
+
 def test_the_servers_own_figures_are_reported(tmp_path: Path) -> None:
     with server_attempt(tmp_path, trainer="steps:20,pause:0.05") as made:
         made.launch()
@@ -48,7 +71,8 @@ def test_a_server_that_is_never_ready_ends_at_its_deadline(tmp_path: Path) -> No
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_not_ready"
         assert "did not answer on port" in ended["detail"]
-        assert len(made.control.of_kind("process_started")) == 1
+        assert set(ended["exit_codes"]) == {"vllm", "trainer"}
+        assert made.control.of_kind("training") == []
 
 
 def test_a_server_that_dies_at_its_start_is_named_at_once(tmp_path: Path) -> None:

@@ -11,26 +11,31 @@ from django.utils import timezone
 
 from controlplane.accounts.models import Secret
 from controlplane.accounts.secret_forms import SecretForm
+from controlplane.datasets.models import StoredFolder
 from controlplane.hardware.models import Host
 from controlplane.http.tokens import attempt_token
 from runs import checkpoints
+from runs.checkpoints import Checkpoint
+from runs.evaluations import starting as evaluations
 from runs.host_api import ingest
+from runs.jobs import converting
+from runs.jobs import starting as jobs
 from runs.models import Attempt, Run
+from runs.new_run import starting as new_runs
+from runs.new_run.starting import StartChoices
 from runs.scheduling import launching
+from runs.served import starting as served
 from runs.states import RunStatus
+from runs.transitions import move
+from tests.controlplane.accounts.secret_rows import a_store
 from tests.controlplane.people import viewer
 from tests.runs.builders import a_host, a_run, a_user, an_attempt, event
+from workers.contract.jobs import ARCHIVE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
-ADDRESS = "https://s3.example.com/grpo/team?region=eu-central-1"
+ADDRESS = "https://s3.example.com/grpo/team"
 PATH = "checkpoints/checkpoint-10"
-
-
-def a_store(address: str = ADDRESS, key: str = "ID:SECRET") -> Secret:
-    form = SecretForm({"name": "ARTIFACT_STORE", "kind": "store", "address": address, "key": key})
-    assert form.is_valid(), form.errors
-    return form.save_by(a_user("ann"))
 
 
 @pytest.fixture
@@ -124,3 +129,66 @@ def test_while_its_host_answers_a_run_resumes_there_from_its_last_checkpoint(sav
     second = resumed(saved)
     assert (str(second.host), second.resume_step) == ("box", 20)
     assert [each.stored for each in checkpoints.of_run(saved.run)] == [False, True]
+
+
+@pytest.fixture
+def orphan(saved: Attempt) -> Checkpoint:
+    """Stored, of an ended run whose host is out of reach."""
+    tell(saved, "stored", manifest="a" * 64)
+    Host.objects.update(announced_at=None)
+    move(saved, RunStatus.FAILED, reason="host_lost", actor="test")
+    found = checkpoints.by_folder(f"{saved.run_id}/1/{PATH}")
+    assert found
+    return found
+
+
+def test_jobs_and_evaluations_of_a_lost_hosts_checkpoint_go_anywhere(orphan: Checkpoint) -> None:
+    user, run = a_user(), orphan.run
+    run.dataset_version.validation_rows = 1
+    merge = jobs.start_once(orphan, ARCHIVE, user)
+    setup = evaluations.Setup(run.dataset_version, 1, 2, run.reward_version, 1.0)
+    [of_start, of_checkpoint] = evaluations.start(run, [orphan], setup, user)
+    assert [each.host for each in (merge, of_start, of_checkpoint)] == [None] * 3
+    Attempt.objects.filter(run=of_checkpoint).update(claimed_at=timezone.now())
+    attempt = of_checkpoint.attempts.get()
+    assert post(attempt, "store", folder=orphan.folder).json()["manifest"] == "a" * 64
+    assert post(attempt, "store", folder=f"{run.pk}/1/checkpoints/checkpoint-20").json()["manifest"] == ""
+
+
+def test_what_only_some_hosts_can_do_goes_to_one_of_them(orphan: Checkpoint) -> None:
+    a_host("small")
+    able = a_host("able", gpus=1)
+    able.inventory |= {"converts_to_gguf": True, "runs_dir": "/elsewhere"}
+    able.save()
+    converting.start(orphan, a_user(), kind="f16")
+    assert served.places_on(served.host_for(orphan)) == ["cpu", "gpu"]
+    served.live_or_start(orphan, a_user(), place="gpu")
+    assert {str(job.host) for job in orphan.run.jobs.all()} == {"able"}
+
+
+def test_without_a_copy_all_waits_for_the_host_that_has_the_files(orphan: Checkpoint) -> None:
+    a_host("other")
+    unstored = checkpoints.by_folder(f"{orphan.run.pk}/1/checkpoints/checkpoint-20")
+    assert unstored
+    assert str(jobs.start_once(unstored, ARCHIVE, a_user()).host) == "box"
+    assert str(served.host_for(unstored)) == "box"
+
+
+def test_a_new_run_may_start_with_it_on_any_host(orphan: Checkpoint) -> None:
+    other = a_host("other")
+    choices = StartChoices(orphan.run.spec["model"]["path"], None, None, other)
+    assert [field for field, _ in new_runs.problems(orphan, choices) if field == "host"] == []
+    unstored = checkpoints.by_folder(f"{orphan.run.pk}/1/checkpoints/checkpoint-20")
+    assert [field for field, _ in new_runs.problems(unstored, choices) if field == "host"] == ["host"]
+
+
+def test_a_host_waits_for_a_dataset_that_comes_from_the_store(saved: Attempt) -> None:
+    def answer() -> int:
+        headers = {"Authorization": f"Bearer {attempt_token(saved.pk)}"}
+        return Client().get(f"/api/attempts/{saved.pk}/dataset", headers=headers).status_code
+
+    name = f"datasets/{saved.run.dataset_version_id}"
+    StoredFolder.objects.create(name=name, store=a_store().address, stored_at=timezone.now())
+    assert answer() == 503
+    StoredFolder.objects.update(stored_at=None)
+    assert answer() == 404

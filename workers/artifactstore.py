@@ -1,4 +1,4 @@
-"""Checkpoints in an S3-compatible store: a manifest of files with their SHA-256, written last, makes one whole.
+"""An S3-compatible store. A checkpoint is whole by its manifest of files with their SHA-256, written last.
 
 An upload goes on file by file where an earlier one ended. A download is used only if all of it has the right hashes.
 """
@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,10 +17,15 @@ from workers.contract.artifacts import Store
 
 MANIFEST = "manifest.json"
 LONGEST_MANIFEST = 4 << 20
-_CONNECT_S, _READ_S = 10, 60
+READ_S = 60.0
+"""How long a store may take for one answer."""
+_CONNECT_S = 10.0
 _RETRIES = 2
 _PARTS_AT_ONCE = 4
 """Of a large file; each part takes 50 MiB of memory."""
+_INSUFFICIENT = "InsufficientStorage"
+_FULL = {_INSUFFICIENT, "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
+"""What stores call it: S3 itself is never full."""
 _SHA256 = "sha256"
 """The name of the metadata of each stored file, by which a later upload knows it."""
 
@@ -39,9 +45,10 @@ class FolderChanged(Exception):
 class ArtifactStore:
     """For processes and threads that may wait; each call raises StoreError."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, read_s: float = READ_S) -> None:
         import s3fs
 
+        self._bucket, self._prefix = store.bucket, store.prefix
         self._at = f"{store.bucket}/{store.prefix}" if store.prefix else store.bucket
         self._named = f"The store {store.endpoint}/{store.bucket}"
         when_required = dict.fromkeys(("request_checksum_calculation", "response_checksum_validation"), "when_required")
@@ -52,7 +59,7 @@ class ArtifactStore:
             client_kwargs={"region_name": store.region} if store.region else {},
             config_kwargs={
                 "connect_timeout": _CONNECT_S,
-                "read_timeout": _READ_S,
+                "read_timeout": read_s,
                 "retries": {"max_attempts": _RETRIES},
                 "s3": {"addressing_style": "path"},
                 **when_required,  # not every S3-compatible store knows the newer checksums
@@ -92,11 +99,29 @@ class ArtifactStore:
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
 
+    def put(self, path: Path, name: str, *, size: int, sha256: str) -> None:
+        """Store one file, unless it is there."""
+        self._put(path, f"{self._at}/{name}", size, sha256)
+
+    def get(self, name: str, to: Path, *, sha256: str) -> None:
+        """Fetch one file; `to` exists only once it was compared."""
+        part = to.with_name(f"{to.name}.part")
+        self._get(f"{self._at}/{name}", part, sha256)
+        part.replace(to)
+
+    def remove_file(self, name: str) -> None:
+        """What isn't there is removed already."""
+        with self._told():
+            self._files.call_s3("delete_object", Bucket=self._bucket, Key=self._key(name))
+
     def remove(self, name: str) -> None:
         """What isn't there is removed already."""
         with self._told():
             if self._files.exists(f"{self._at}/{name}"):
                 self._files.rm(f"{self._at}/{name}", recursive=True)
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}/{name}" if self._prefix else name
 
     def _put(self, path: Path, to: str, size: int, sha256: str) -> None:
         with self._told():
@@ -150,10 +175,14 @@ class _Told:
 
 
 def _words(error: Exception) -> str:
-    said = " ".join(str(error).split())[:300] or type(error).__name__
+    answer = _answer(error)
+    said = " ".join(str(answer.get("Error", {}).get("Message") or error).split())[:300] or type(error).__name__
+    said, code = said.rstrip("."), _code(answer)
     name = type(error).__name__
     if isinstance(error, PermissionError):
         return f"refuses the keys: {said}. An admin can enter others under Settings, Secrets."
+    if code in _FULL:
+        return f"is full: {said}. Free some of it, or let it grow; what is missing is uploaded later."
     if isinstance(error, FileNotFoundError):
         return f"does not have the bucket or the file: {said}."
     if "Timeout" in name or isinstance(error, TimeoutError):
@@ -161,6 +190,17 @@ def _words(error: Exception) -> str:
     if "EndpointConnection" in name or isinstance(error, ConnectionError):
         return f"can't be reached: {said}."
     return f"failed: {said}."
+
+
+def _answer(error: Exception) -> dict[str, Any]:
+    """The store's, if it has given one."""
+    answer = getattr(error.__cause__ or error, "response", None)
+    return answer if isinstance(answer, dict) else {}
+
+
+def _code(answer: dict[str, Any]) -> str:
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return _INSUFFICIENT if status == HTTPStatus.INSUFFICIENT_STORAGE else str(answer.get("Error", {}).get("Code", ""))
 
 
 def _files_in(folder: Path) -> list[Path]:

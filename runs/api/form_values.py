@@ -1,0 +1,46 @@
+"""A page's form, filled from JSON: what isn't sent is as the page shows it first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from django.core.exceptions import NON_FIELD_ERRORS
+from django.forms import BaseForm
+from django.http import QueryDict
+
+from runs.api.access import Problem
+from runs.api.shapes import Value
+from runs.new_run import importing, prefill
+
+F = TypeVar("F", bound=BaseForm)
+Values = Mapping[str, Value | list[Value]]
+
+
+def filled(first: BaseForm, bind: Callable[[QueryDict], F], values: Mapping[str, Any], *, where: str = "") -> F:
+    """The valid form with these values. `first`: as the page shows it. None and False leave a field empty.
+
+    Raises Problem; `where`: the key of the body that holds the values, if they aren't the body itself.
+    """
+    if unknown := set(values) - set(first.fields):
+        fix = f"Use: {', '.join(first.fields)}."
+        raise Problem(422, f"There is no field {min(unknown)[:80]} here.", where=where or min(unknown)[:80], fix=fix)
+    data = QueryDict(mutable=True)
+    for name, value in {**prefill.as_sent(first), **values}.items():
+        if value is None or value is False:
+            continue
+        data.setlist(name, [_text(one) for one in value] if isinstance(value, list | tuple) else [_text(value)])
+    return checked(bind(data), where=where)
+
+
+def checked(form: F, *, where: str = "") -> F:
+    """The form, if it is valid. Raises Problem with its first mistake."""
+    if form.is_valid():
+        return form
+    field, errors = next(iter(form.errors.items()))
+    place = [part for part in (where, "" if field == NON_FIELD_ERRORS else str(field)) if part]
+    raise Problem(422, " ".join(map(str, errors)), where=".".join(place) or "body")
+
+
+def _text(value: Any) -> str:
+    return str(getattr(value, "pk", "on" if value is True else importing.sent(value)))

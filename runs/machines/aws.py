@@ -1,0 +1,58 @@
+"""GPU instance types of AWS: what each has, and AWS's on-demand list price for Linux in us-east-1.
+
+Spot prices move by the hour and aren't listed. P5e is missing: AWS sells it in blocks of reserved time alone.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+REGION = "us-east-1"
+SOURCE = f"AWS on-demand list price, {REGION}"
+
+
+@dataclass(frozen=True)
+class Instance:
+    type: str
+    gpus: int
+    gpu_kind: str
+    gpu_memory_gib: int
+    """Of one GPU, as AWS gives it."""
+    cpus: int
+    """vCPUs."""
+    memory_gib: int
+    usd_per_hour: Decimal
+    spot: bool
+    """Whether AWS offers it as a spot instance."""
+    as_of: str
+    """When the price was in AWS's list: a date, or a year."""
+
+    @property
+    def sentence(self) -> str:
+        gpus = f"{self.gpus} × {self.gpu_kind} {self.gpu_memory_gib} GiB"
+        return f"{gpus}, {self.cpus} vCPUs, {self.memory_gib:,} GiB, ${self.usd_per_hour:.2f} per hour ({self.as_of})"
+
+
+def _read() -> dict[str, Instance]:
+    with Path(__file__).with_name("aws_instances.csv").open(newline="") as file:
+        return {row["type"]: _instance(row) for row in csv.DictReader(file)}
+
+
+def _instance(row: dict[str, str]) -> Instance:
+    return Instance(
+        type=row["type"],
+        gpus=int(row["gpus"]),
+        gpu_kind=row["gpu_kind"],
+        gpu_memory_gib=int(row["gpu_memory_gib"]),
+        cpus=int(row["cpus"]),
+        memory_gib=int(row["memory_gib"]),
+        usd_per_hour=Decimal(row["usd_per_hour"]),
+        spot=row["spot"] == "yes",
+        as_of=row["as_of"],
+    )
+
+
+INSTANCES = _read()

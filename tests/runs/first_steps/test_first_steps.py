@@ -1,0 +1,99 @@
+"""The start page and its recipes, up to a filled New run page."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import BytesIO
+from urllib.parse import urlsplit
+
+import pytest
+from django.test import Client
+
+from controlplane.datasets import importing
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile
+from controlplane.rewards.models import RewardConfig
+from runs.first_steps import recipes
+from runs.first_steps.recipes import RECIPES, Recipe
+from tests.controlplane.datasets.steps import worked
+from tests.controlplane.people import operator, viewer
+from tests.runs.builders import a_host, a_run
+from workers.rewards import library
+
+pytestmark = pytest.mark.django_db
+
+GSM8K = {"question": "How many are 2 and 3?", "answer": "They are 2 + 3 = 5.\n#### 5"}
+MBPP = {
+    "text": "Write a function that adds one.",
+    "code": "def add(n): return n + 1",
+    "test_list": ["assert add(1) == 2", "assert add(-1) == 0"],
+    "test_setup_code": "",
+}
+
+
+def page(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def test_an_installation_without_runs_opens_on_the_first_steps() -> None:
+    client = operator()
+    assert client.get("/").headers["Location"] == "/start/"
+    assert "Done: " not in page(client, "/start/")
+    a_run("first")
+    a_host(inventory={"trainer": "ready"})
+    assert client.get("/").headers["Location"] == "/runs/"
+    assert page(client, "/start/").count("Done: ") == 4
+
+
+def test_sums_are_made_and_fill_in_a_new_run() -> None:
+    client = operator()
+    assert client.post("/start/sums/prepare").headers["Location"] == "/start/sums/"
+    assert client.get("/start/sums/", headers={"HX-Request": "true"}).status_code == 200
+    version = worked(DatasetVersion.objects.get())
+    assert (version.status, version.rows) == (DatasetVersion.READY, 2000)
+    assert client.get("/start/sums/", headers={"HX-Request": "true"}).status_code == 286
+    [address] = re.findall(r'href="(/runs/new/\?[^"]+)"', page(client, "/start/sums/"))
+    form = page(client, address.replace("&amp;", "&"))
+    assert "HuggingFaceTB/SmolLM2-135M-Instruct" in form
+    for chosen in (version.pk, RewardConfig.objects.get().newest().pk, HardwareProfile.objects.get(name="CPU").pk):
+        assert f'<option value="{chosen}" selected' in form
+
+
+def test_what_is_there_is_neither_made_again_nor_changed() -> None:
+    client = operator()
+    for _ in range(2):
+        client.post("/start/sums/prepare")
+    assert DatasetVersion.objects.count() == RewardConfig.objects.count() == 1
+
+
+def test_a_viewer_reads_and_makes_nothing() -> None:
+    client = viewer()
+    assert "An operator can create what is missing." in page(client, "/start/gsm8k/")
+    assert client.post("/start/gsm8k/prepare").status_code == 403
+    assert client.get("/start/other/").status_code == 404
+
+
+@pytest.mark.parametrize(("slug", "row"), [("gsm8k", GSM8K), ("code", MBPP)])
+def test_rows_of_the_hubs_dataset_fit_the_recipes_mapping(slug: str, row: dict[str, object]) -> None:
+    recipe = recipes.by_name(slug)
+    assert recipe is not None
+    content = "".join(json.dumps({**row, "n": number}) + "\n" for number in range(3)).encode()
+    version = importing.create_from_upload(None, "rows", BytesIO(content), "rows.jsonl", mapping=recipe.mapping)
+    assert worked(version).status == DatasetVersion.READY, version.report
+
+
+def test_a_dataset_of_the_hub_is_imported_by_the_recipes_mapping() -> None:
+    operator().post("/start/gsm8k/prepare")
+    version = DatasetVersion.objects.get()
+    assert (version.status, version.source["id"]) == (DatasetVersion.FETCHING, "openai/gsm8k")
+    assert version.mapping["answer"] == "answer"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_use_what_there_is(recipe: Recipe) -> None:
+    assert all(part["function"] in library.LIBRARY for part in recipe.components)
+    assert recipes.parts(recipe).profile is not None
+    assert urlsplit(recipes.parts(recipe).address).path == "/runs/new/"

@@ -1,0 +1,76 @@
+"""What a run remembers of its prompts, and how it draws them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from workers.contract import prompts as metric
+from workers.trainer.prompts import FILE, PromptHistory
+from workers.trainer.spec import SpecError
+
+ROWS = (3, 5, 8, 13)
+
+
+def history(*, least_weight: float = 0.1) -> PromptHistory:
+    return PromptHistory(ROWS, seed=7, least_weight=least_weight)
+
+
+def taught() -> PromptHistory:
+    """Row 3 is never solved, row 5 always, row 8 half the time; row 13 was never seen."""
+    made = history()
+    for _ in range(8):
+        made.note(3, [0.0] * 8)
+        made.note(5, [1.0] * 8)
+        made.note(8, [0.0, 1.0] * 4)
+    return made
+
+
+def test_weights_follow_the_variance_of_a_prompts_rewards() -> None:
+    never, always, half, unseen = taught().weights().tolist()
+    assert never == always == pytest.approx(0.1, abs=0.005)
+    assert half == pytest.approx(1.0)
+    assert unseen == 1.0
+
+
+def test_a_prompt_that_was_dead_once_is_not_given_up() -> None:
+    made = history()
+    made.note(3, [0.0] * 8)
+    assert made.weights().tolist() == [pytest.approx(0.235), 1.0, 1.0, 1.0]
+
+
+def test_prompts_are_drawn_in_proportion_to_their_weights() -> None:
+    made = taught()
+    drawn = Counter(made.draw(1, weighted=True)[0] for _ in range(4_000))
+    shares = [drawn[place] / 4_000 for place in range(4)]
+    assert shares == pytest.approx([0.1 / 2.2, 0.1 / 2.2, 1 / 2.2, 1 / 2.2], abs=0.03)
+
+
+def test_a_draw_has_no_prompt_twice_and_none_that_is_left_out() -> None:
+    made = history()
+    assert sorted(made.draw(9, without={5}, weighted=False)) == [0, 2, 3]
+    assert made.draw(2, without=set(ROWS), weighted=True) == []
+
+
+def test_a_history_read_from_a_checkpoint_draws_as_the_one_that_was_saved(tmp_path: Path) -> None:
+    saved, read = taught(), history()
+    saved.draw(2, weighted=True)
+    saved.save(tmp_path)
+    read.load(tmp_path)
+    assert [read.draw(2, weighted=True) for _ in range(20)] == [saved.draw(2, weighted=True) for _ in range(20)]
+    assert read.metrics(weighted=True) == saved.metrics(weighted=True)
+
+
+def test_figures_are_of_the_prompts_that_were_seen() -> None:
+    figures = taught().metrics(weighted=False)
+    assert figures == {metric.SEEN: 0.75, metric.MEAN_REWARD: pytest.approx(0.5)}
+    assert history().metrics(weighted=False) == {metric.SEEN: 0.0}
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"draws": 1, "rows": [[4, 1, 0, 0]]}'])
+def test_a_checkpoint_with_no_readable_history_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(SpecError, match="can't be resumed"):
+        history().load(tmp_path)

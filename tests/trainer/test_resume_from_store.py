@@ -1,0 +1,79 @@
+"""A run whose host is lost with all its files resumes on another one from the artifact store, to the same numbers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.datasets import parquet
+from tests.fakes.fake_control import FakeControl
+from tests.fakes.object_store import ObjectStore, object_store
+from tests.trainer import builders
+from tests.trainer.conftest import Train
+from tests.workers.supervisor.attempts import RUN, Attempt, build_settings, wait_until
+from workers.contract import AttemptSpec, Placement, RunSpec, to_dict
+from workers.contract.artifacts import STORES
+
+pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+
+STEPS, SAVED = 8, 4
+PATH = f"checkpoints/checkpoint-{SAVED}"
+ASKED: dict[str, Any] = {"max_steps": STEPS, "save_steps": SAVED, "save_total_limit": 2}
+
+
+@pytest.fixture
+def bucket() -> Iterator[ObjectStore]:
+    with object_store() as made:
+        yield made
+
+
+def an_attempt(root: Path, run: RunSpec, python: Path, bucket: ObjectStore, **more: Any) -> Attempt:
+    """On a host whose files are all below `root`, with a control plane that knows the store."""
+    control = FakeControl(parquet(builders.rows())).start()
+    control.secrets = {STORES: "1"}
+    control.store_answer = {"store": to_dict(bucket.store), "manifest": more.pop("manifest", "")}
+    command = (str(python), "-m", "workers.trainer")
+    models = (Path(run.model.path).parent,)
+    settings = build_settings(root / "runs", control, trainer_command=command, model_roots=models, settle_s=5.0)
+    spec = AttemptSpec(f"{RUN}-1", 1, 1, run, Placement("testhost", cpu_slots=(0,)))
+    made = Attempt(control, settings, replace(spec, **more))
+    made.launch(OMP_NUM_THREADS="1")
+    return made
+
+
+def lose(made: Attempt, root: Path) -> None:
+    """The host with all its processes and files."""
+    made.kill_leftovers()
+    made.wait_until_gone()
+    made.control.close()
+    shutil.rmtree(root)
+
+
+def stored(made: Attempt) -> dict[str, str]:
+    return {each["path"]: each["manifest"] for each in made.control.stored if each["state"] == "stored"}
+
+
+def test_a_lost_hosts_run_goes_on_elsewhere_as_if_nothing_had_happened(
+    tiny_model: Path, trainer_python: Path, tmp_path: Path, bucket: ObjectStore, train: Train
+) -> None:
+    whole = builders.attempt_folder(tmp_path / "whole", model=tiny_model, grpo=ASKED)
+    assert train(whole).returncode == 0
+    run = replace(builders.spec_of(whole).run, run_id=RUN)
+
+    first = an_attempt(tmp_path / "first", run, trainer_python, bucket)
+    wait_until(lambda: PATH in stored(first), first.why, 120)
+    manifest = stored(first)[PATH]
+    lose(first, tmp_path / "first")
+
+    resumed: dict[str, Any] = {"attempt_id": f"{RUN}-2", "number": 2, "resume_from": f"{RUN}/1/{PATH}"}
+    second = an_attempt(tmp_path / "second", run, trainer_python, bucket, manifest=manifest, **resumed)
+    assert second.wait_for_end(240)["reason"] == "completed", second.why()
+    undisturbed = builders.logs(whole)
+    assert builders.logs(second.folder.path) == {step: undisturbed[step] for step in range(SAVED + 1, STEPS + 1)}
+    second.wait_until_gone()
+    second.control.close()

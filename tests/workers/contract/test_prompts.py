@@ -1,0 +1,43 @@
+"""Why a run's prompts can't be chosen."""
+
+from __future__ import annotations
+
+import pytest
+
+from workers.contract import RewardSpec
+from workers.contract.episodes import EpisodeSpec, GatewaySpec, PartSpec
+from workers.contract.prompts import PromptsSpec, problems
+
+REWARDS = (RewardSpec("accuracy", "numeric_match"), RewardSpec("format", "answer_tag", per_turn=False))
+BOTH = PromptsSpec(extra_rounds=2, spread_in="accuracy", by_difficulty=True)
+
+
+AGENTS = EpisodeSpec("agents", 1, (), gateway=GatewaySpec())
+TOOLS = EpisodeSpec("tools", 1, (PartSpec("calc", "calculator"),))
+
+
+def words(prompts: PromptsSpec, rewards: tuple[RewardSpec, ...] = REWARDS, episodes: EpisodeSpec | None = None) -> str:
+    return " ".join(f"{one.field}: {one}" for one in problems(prompts, rewards, episodes))
+
+
+def test_nothing_is_wrong_with_both_or_with_neither() -> None:
+    assert words(BOTH) == words(BOTH, episodes=TOOLS) == words(PromptsSpec(), episodes=AGENTS) == ""
+    assert not PromptsSpec().on
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (words(PromptsSpec(extra_rounds=21)), "extra_rounds: 21 extra rounds"),
+        (words(PromptsSpec(least_weight=0.0, by_difficulty=True)), "least_weight: 0 is not a possible least weight."),
+        (words(PromptsSpec(extra_rounds=1, spread_in="acuracy")), "Use one of: accuracy, format"),
+        (
+            words(BOTH, episodes=AGENTS),
+            "extra_rounds: Prompts can't be replaced or weighted where programs drive",
+        ),
+        (words(PromptsSpec(by_difficulty=True), episodes=AGENTS), "by_difficulty: "),
+        (words(BOTH, (*REWARDS, RewardSpec("turns", "think_tags", per_turn=True))), "scores each turn"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_field(found: str, sentence: str) -> None:
+    assert sentence in found

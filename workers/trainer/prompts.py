@@ -1,0 +1,107 @@
+"""What each prompt has taught so far, and prompts drawn by it: the same on all ranks, and after a resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.contract import prompts as metric
+from workers.trainer.spec import SpecError
+
+FILE = "prompt_history.json"
+"""In each checkpoint."""
+KEPT = 0.5
+"""The share of its history that a prompt keeps at each visit: an older policy's groups soon stop counting."""
+ASSUMED = 0.15
+"""The share that is left at each visit of the assumption that a prompt teaches most."""
+
+
+class PromptHistory:
+    """The training prompts by their places in the training set.
+
+    A prompt teaches in proportion to the variance of its group's rewards; where these are 0 or 1, that is p(1 - p) of
+    its solve rate p. Its weight is that variance, beside the largest of any prompt. A prompt that was never seen counts
+    as one that teaches most, and that assumption fades as the history does.
+    """
+
+    def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
+        """`rows`: the row ids of the training set."""
+        self._rows = np.asarray(rows, dtype=np.int64)
+        self._places = {row: place for place, row in enumerate(self._rows.tolist())}
+        self._seed = seed % 2**32
+        self._least = least_weight
+        self._draws = 0
+        self._visits = np.zeros(len(self._rows), dtype=np.int64)
+        self._reward = np.zeros(len(self._rows))
+        self._variance = np.zeros(len(self._rows))
+
+    def draw(self, count: int, *, without: Collection[int] = (), weighted: bool) -> list[int]:
+        """Up to `count` different places, none of the rows `without`; fewer if there are no more.
+
+        The keys of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the largest of log(u) / weight are
+        a weighted sample without replacement.
+        """
+        dice = np.random.default_rng([self._seed, self._draws])
+        self._draws += 1
+        keys = np.log(1.0 - dice.random(len(self._rows)))
+        if weighted:
+            keys /= self.weights()
+        keys[[self._places[row] for row in without]] = -np.inf
+        count = min(count, len(self._rows) - len(set(without)))
+        chosen: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
+        return chosen
+
+    def note(self, row: int, rewards: Sequence[float]) -> None:
+        """A group of the row has been scored; `rewards` are finite."""
+        if not rewards:
+            return
+        place = self._places[row]
+        self._visits[place] += 1
+        self._reward[place] += (1 - KEPT) * (float(np.mean(rewards)) - self._reward[place])
+        self._variance[place] += (1 - KEPT) * (float(np.var(rewards)) - self._variance[place])
+
+    def weights(self) -> NDArray[np.float64]:
+        """Of each prompt, from the least weight to 1."""
+        assumed = ASSUMED**self._visits
+        known = 1 - KEPT**self._visits
+        variance = np.divide(self._variance, known, out=np.zeros_like(known), where=known > 0)
+        largest = variance.max(initial=0.0)
+        taught = variance / largest if largest > 0 else np.zeros_like(variance)
+        weights: NDArray[np.float64] = self._least + (1 - self._least) * (assumed + (1 - assumed) * taught)
+        return weights
+
+    def metrics(self, *, weighted: bool) -> dict[str, float]:
+        seen = self._visits > 0
+        found = {metric.SEEN: float(seen.mean())}
+        if seen.any():
+            rewards = self._reward[seen] / (1 - KEPT ** self._visits[seen])
+            found[metric.MEAN_REWARD] = float(rewards.mean())
+        if weighted:
+            names = (metric.WEIGHT_LOW, metric.WEIGHT_MEDIAN, metric.WEIGHT_HIGH)
+            found |= zip(names, np.quantile(self.weights(), (0.1, 0.5, 0.9)).tolist(), strict=True)
+        return found
+
+    # --- in a checkpoint ---
+
+    def save(self, checkpoint: Path) -> None:
+        seen = np.flatnonzero(self._visits)
+        columns = (self._rows, self._visits, self._reward, self._variance)
+        rows = list(zip(*(column[seen].tolist() for column in columns), strict=True))
+        (checkpoint / FILE).write_text(json.dumps({"draws": self._draws, "rows": rows}), encoding="utf-8")
+
+    def load(self, checkpoint: Path) -> None:
+        try:
+            state = json.loads((checkpoint / FILE).read_bytes())
+            self._draws = int(state["draws"])
+            for row, visits, reward, variance in state["rows"]:
+                place = self._places[row]
+                self._visits[place], self._reward[place], self._variance[place] = visits, reward, variance
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SpecError(
+                f"{checkpoint.name} can't be resumed: {FILE}, the history of its prompts, is not there or can't be "
+                f"read ({error!r}). Clone the run to start anew."
+            ) from error
