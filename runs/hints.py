@@ -26,7 +26,8 @@ PERSON = "person"
 LIST = "*"
 """The name under which the list of runs is watched."""
 WATCH_EXPIRES_S = 15
-WATCHED_CACHE_S = 1.0
+WATCHED_CACHE_S, UNWATCHED_CACHE_S = 1.0, 0.1
+"""Shorter for runs that nobody watches: the first lines after a page was opened must be announced, too."""
 BROKEN_PAUSE_S = 5.0
 """Seconds without attempts after Redis fails: a time-out per batch would slow every writer."""
 
@@ -51,7 +52,7 @@ class _Redis:
         self._try(send)
 
     def watched(self, run_ids: Iterable[str]) -> set[str]:
-        """Those of the runs that anyone watches; cached for a second, because every batch asks."""
+        """Those of the runs that anyone watches; cached, because every batch asks."""
         now = time.monotonic()
         asked = dict.fromkeys(run_ids)
         unknown = [run_id for run_id in asked if self._watched.get(run_id, (False, 0.0))[1] <= now]
@@ -60,7 +61,8 @@ class _Redis:
             if len(self._watched) > 10_000:
                 self._watched.clear()
             for run_id, mark in zip(unknown, found or [None] * len(unknown), strict=True):
-                self._watched[run_id] = (mark is not None, now + WATCHED_CACHE_S)
+                lasts_s = UNWATCHED_CACHE_S if mark is None else WATCHED_CACHE_S
+                self._watched[run_id] = (mark is not None, now + lasts_s)
         return {run_id for run_id in asked if self._watched.get(run_id, (False, 0.0))[0]}
 
     def forget(self) -> None:

@@ -71,9 +71,8 @@ class Run(models.Model):
         ordering = ("-created_at",)
         indexes = [
             models.Index(fields=["-created_at"], name="run_newest"),
-            # Covers the list, so that counting, filters by status and sorting skip the wide rows.
+            # Cover the list with its filters by status, and the set of all tags: neither reads the wide rows.
             models.Index(fields=["archived_at", "-created_at", "kind", "id"], name="run_listed"),
-            # For the set of all tags: the list of each run's, without its row.
             models.Index(fields=["tags"], name="run_tags"),
         ]
 
@@ -162,9 +161,7 @@ class Attempt(models.Model):
     reap_sent_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
     stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
-    stop_requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
-    )
+    stop_requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
     resumes_at = models.DateTimeField(null=True, db_index=True)
     """When the tick resumes the run after this attempt's end; NULL: it doesn't (see runs.scheduling.recovery)."""
     samples_ack = models.IntegerField(default=0)
@@ -172,7 +169,6 @@ class Attempt(models.Model):
 
     class Meta:
         ordering = ("run", "number")
-        # Covers what the list of runs asks: which runs have an attempt with this status, and which of them is later.
         indexes = [models.Index(fields=["status", "run", "number"], name="attempt_status")]
         constraints = [
             models.UniqueConstraint(fields=["run", "number"], name="attempt_number"),
@@ -396,8 +392,7 @@ class Lease(models.Model):
     released_by = models.CharField(max_length=150, blank=True)
 
     class Meta:
-        # The constraint's own index has a condition, which SQLite doesn't find in a query with parameters.
-        indexes = [models.Index(fields=["state", "resource"], name="lease_state")]
+        indexes = [models.Index(fields=["state", "resource"], name="lease_state")]  # SQLite uses no partial one here
         constraints = [
             models.UniqueConstraint(
                 fields=["host", "resource"], condition=Q(state__in=["held", "quarantined"]), name="one_lease_a_resource"

@@ -20,7 +20,7 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from runs import hints, queries
-from runs.live import frames
+from runs.live import frames, waking
 from runs.live.frames import Cursor, Frame, FrameExtras
 
 log = logging.getLogger(__name__)
@@ -297,8 +297,11 @@ class ViewerHub:
                 client.pipeline(transaction=False) as pipe,
             ):
                 for name in names:
-                    pipe.set(hints.watch_key(name), 1, ex=hints.WATCH_EXPIRES_S)
-                await pipe.execute()
+                    pipe.set(hints.watch_key(name), 1, ex=hints.WATCH_EXPIRES_S, get=True)
+                before = await pipe.execute()
+            new = [name for name, mark in zip(names, before, strict=True) if mark is None and name != hints.LIST]
+            if new:
+                await from_store(lambda: waking.wake(new))
         await _wait(self._somebody_new, hints.WATCH_EXPIRES_S / 3)
 
     async def _list_tick(self) -> None:

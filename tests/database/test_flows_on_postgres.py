@@ -30,6 +30,8 @@ FLOWS = [
     "tests/controlplane/environments/test_versions.py",
     "tests/runs/test_expired.py",
     "tests/runs/run_list/test_list.py",
+    "tests/runs/machines/test_asking.py",
+    "tests/runs/machines/test_machine_pages.py",
 ]
 
 

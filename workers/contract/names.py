@@ -29,6 +29,7 @@ class FileName:
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
     CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.chat.ChatNews, one a line
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
+    WATCHED = "watched"  # watch_run -> supervisor: somebody has opened the run's page; removed once seen
     HOST_STOP = "host_stop"  # host program -> supervisor, before SIGTERM: {"reason": an EndReason, "save": bool}
     LOG_PARTS = (
         "log_parts.jsonl"  # supervisor: the parts of its logs sent beyond their heads, workers.supervisor.logparts
@@ -157,6 +158,7 @@ class Task(StrEnum):
 
     LAUNCH_RUN = "workers.launch_run"  # (attempt_spec: dict, token: str)
     STOP_RUN = "workers.stop_run"  # (run_id, attempt_number, mode)
+    WATCH_RUN = "workers.watch_run"  # (run_id, attempt_number)
     REAP_RUN = "workers.reap_run"  # (run_id, attempt_number, token, placement: dict)
     DELETE_MODEL = "workers.delete_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)
     STORE_MODEL = "workers.store_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from workers.contract import StopMode, Task
-from workers.host import deleting, launcher, reaper, stopping, storing
+from workers.host import deleting, launcher, reaper, stopping, storing, watching
 from workers.host.celery import app
 from workers.host.settings import HostSettings
 from workers.models import inspection, tokenizer_files
@@ -26,6 +26,11 @@ def launch_run(attempt_spec: dict[str, Any], token: str) -> str:
 @app.task(name=Task.STOP_RUN)  # type: ignore[untyped-decorator]
 def stop_run(run_id: str, attempt_number: int, mode: str) -> bool:
     return stopping.ask_to_stop(run_id, attempt_number, StopMode(mode), HostSettings.from_env())
+
+
+@app.task(name=Task.WATCH_RUN)  # type: ignore[untyped-decorator]
+def watch_run(run_id: str, attempt_number: int) -> bool:
+    return watching.say_watched(run_id, attempt_number, HostSettings.from_env())
 
 
 @app.task(name=Task.REAP_RUN)  # type: ignore[untyped-decorator]

@@ -90,6 +90,8 @@ class ClaimedAttempt:
         self._look_at_the_folder(now)
         while not self._inbox.empty():
             self._inbox.get()()
+        if shared.folder.take_watched():
+            self.report.wake(now)
         shared.trainer.read(now)
         requested = shared.folder.stop_request() if self.step in BEFORE_END else None
         if requested is not None:

@@ -140,6 +140,14 @@ class AttemptFolder:
             return None
         return StopMode(text) if text in tuple(StopMode) else None
 
+    def take_watched(self) -> bool:
+        """Whether somebody has opened the run's page since the last call."""
+        try:
+            (self.path / FileName.WATCHED).unlink()
+        except OSError:
+            return False
+        return True
+
     def host_stop(self) -> HostStop:
         """What the host's program has left here before SIGTERM; without it somebody else has sent the signal."""
         left = self.read_json(FileName.HOST_STOP) or {}

@@ -126,6 +126,11 @@ class Reporting:
         samples = self._samples.drained or self._samples.refused
         return self.syncer.drained() and samples and self._logs.drained
 
+    def wake(self, now: float) -> None:
+        """Somebody has opened the run's page."""
+        self.syncer.wake(now)
+        self._sync_loop.wake()
+
     def _changed(self, kind: str) -> None:
         self.syncer.changed(urgent=kind not in METRIC_KINDS)
         self._sync_loop.wake()

@@ -22,13 +22,15 @@ from workers.supervisor.outbox import Outbox
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 20
+AWAKE_S = 2.0
+"""How long a run counts as watched once its page was opened, whatever answers say: web processes learn it later."""
 LATEST = 4e9 - 1
 """The last second that the control plane takes for a time; a host's clock may be anywhere."""
 _UNKNOWN = frozenset({401, 403, 404, 409, 410})
 
 
 class Syncer:
-    """`tick` runs in the sync thread; the main thread calls `changed` and reads the plain attributes."""
+    """`tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads the plain attributes."""
 
     def __init__(
         self,
@@ -56,6 +58,8 @@ class Syncer:
         self._not_before = float("-inf")
         self._refused_since: float | None = None
         self._urgent = threading.Event()
+        self._woken = threading.Event()
+        self._awake_until = float("-inf")
         self._again_s = 0.0
         """What the control plane has asked for, while nobody watches."""
         self.acked = acked
@@ -68,6 +72,12 @@ class Syncer:
         if urgent:
             self._urgent.set()
 
+    def wake(self, now: float) -> None:
+        """Somebody has opened the run's page: send what there is, and hear that it is watched."""
+        self._awake_until = now + AWAKE_S
+        self.watched = True
+        self._woken.set()
+
     def drained(self) -> bool:
         return self.acked >= self._outbox.last_seq or self.given_up
 
@@ -76,6 +86,7 @@ class Syncer:
         if now < due:
             return due - now
         self._urgent.clear()
+        self._woken.clear()
         self._last_sent = now
         try:
             self._send()
@@ -91,7 +102,9 @@ class Syncer:
 
     def _due(self, now: float) -> float:
         """When the next request may go out: lines are gathered, heartbeats fill the silence."""
-        if self.acked >= self._outbox.last_seq:
+        if self._woken.is_set():
+            due = self._last_sent + self._settings.batch_watched_s
+        elif self.acked >= self._outbox.last_seq:
             chatting = self._chat is not None and self._chat.present
             due = self._last_sent + (self._settings.heartbeat_chat_s if chatting else self._settings.heartbeat_s)
         elif self.watched or self._urgent.is_set():
@@ -129,7 +142,7 @@ class Syncer:
 
     def _take(self, answer: SyncAnswer, after: int | None) -> None:
         """`after`: the offset after the acked line, unless that has to be looked for."""
-        self.watched = answer.watched
+        self.watched = answer.watched or self._last_sent < self._awake_until
         self._again_s = min(answer.again_s or 0.0, LONGEST_PAUSE_S)
         if answer.ack != self.acked:
             start = self._offset

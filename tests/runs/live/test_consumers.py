@@ -9,9 +9,11 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.accounts.models import Role, User
+from controlplane.hardware.models import Host
 from runs import hints
 from runs.host_api import ingest
 from runs.live import frames, pump
@@ -20,9 +22,10 @@ from runs.models import Attempt, Run
 from runs.scheduling import stopping
 from runs.states import RunStatus
 from tests.controlplane.people import signed_in
-from tests.runs.builders import a_user, an_attempt, event, train
+from tests.runs.builders import a_host, a_run, a_user, an_attempt, event, train
+from tests.runs.conftest import Sent
 from tests.runs.live.sockets import opened
-from workers.contract import StopMode
+from workers.contract import StopMode, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sent")]
 
@@ -206,6 +209,24 @@ async def test_a_hint_brings_new_rows_at_once(
                 if not await socket.silent(0.05):
                     break
         assert (await socket.seqs_until(1))[0] == 1
+
+
+async def test_a_page_that_opens_wakes_its_run_and_no_other(
+    cookie: str, attempt: Attempt, redis_url: str, sent: Sent
+) -> None:
+    other = await sync_to_async(lambda: an_attempt(RunStatus.RUNNING, run=a_run("other", host=a_host())))()
+    host = await sync_to_async(Host.objects.get)()
+    await Attempt.objects.aupdate(host=host, claimed_at=timezone.now())
+
+    async def woken(count: int) -> None:
+        while len(sent.of(Task.WATCH_RUN)) < count:
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(10), opened(page(attempt), cookie):
+        await woken(1)
+        async with opened(page(other), cookie):
+            await woken(2)
+    assert sent.of(Task.WATCH_RUN) == [[attempt.run_id, 1], [other.run_id, 1]]
 
 
 async def test_a_reconnect_misses_nothing_and_repeats_nothing(cookie: str, attempt: Attempt) -> None:

@@ -74,6 +74,22 @@ def test_an_unwatched_run_comes_again_when_it_is_asked_to(tmp_path: Path, asked:
     assert answers.batches == [[], [1]]
 
 
+def test_a_run_whose_page_opens_sends_at_once_and_is_quick_until_every_web_process_knows(tmp_path: Path) -> None:
+    answers = Answers()
+    answers.again_s = 2.0
+    syncer, outbox = a_syncer(tmp_path, answers)
+    syncer.tick(100.0)
+    outbox.append(EventKind.TRAIN, {}, t=1.0)
+    assert syncer.tick(100.5) == pytest.approx(1.5)
+    syncer.wake(100.5)
+    syncer.tick(100.5)
+    outbox.append(EventKind.TRAIN, {}, t=1.0)
+    assert syncer.tick(100.55) == pytest.approx(0.05)
+    syncer.tick(103.0)
+    assert answers.batches == [[], [1], [2]]
+    assert not syncer.watched
+
+
 def test_a_heartbeat_fills_the_silence(tmp_path: Path) -> None:
     answers = Answers()
     syncer, _ = a_syncer(tmp_path, answers)
