@@ -238,7 +238,10 @@ def _help_for_flat(result: CheckResult) -> str:
         )
     if result.solve_rate is not None and result.solve_rate >= EASY:
         return "The model solves nearly everything already: choose harder prompts."
-    return "Raise the temperature, sample more completions for each prompt, or use a reward with finer steps."
+    return (
+        "Raise the temperature, sample more completions for each prompt, use a reward with finer steps, or let dynamic "
+        "sampling replace such groups."
+    )
 
 
 def _grade(share: float, bad: float) -> str:

@@ -299,6 +299,8 @@ class ChoosingTrainer(WatchedTrainer):
         metrics = self._metrics["train"]
         for name in metrics.keys() - {"num_tokens"}:  # a running total
             del metrics[name][logged.get(name, 0) :]
+            if not metrics[name]:
+                del metrics[name]  # TRL takes the mean of each
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         lengths_of = [(len(one.ids) if one.own is None else sum(one.own), one.ids[-1] not in ends) for one in members]
         told = self._of_all_ranks(lengths_of)

@@ -10,6 +10,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from runs.completions import reading, text_retention
+from runs.completions.difficulty import prompts
 from runs.completions.filters import CompletionFilter
 from runs.completions.transcripts import turns
 from runs.host_api import uploads
@@ -226,6 +227,16 @@ def test_the_tab_opens_at_the_newest_training_step_and_an_evaluation_has_no_verd
     assert ("taught" in newest, "tested" in newest, "s.step=5" in newest) == (True, False, True)
     assert ("nothing learned" in newest, "nothing learned" in last) == (True, False)
     assert ('data-newest="yes"' in newest, 'data-newest="yes"' in last) == (True, False)
+
+
+def test_groups_that_nothing_was_trained_on_are_marked(attempt: Attempt) -> None:
+    send(attempt, 4, completion("taught"), completion("taught", 1.0))
+    row = send(attempt, 4, completion("left out"), completion("left out"), row=8, mode="replaced")
+    for text in (page(attempt), page(attempt, f"completions/{row.pk}/")):
+        assert "not trained on" in text
+        assert "nothing learned" not in text
+    assert "left out" in page(attempt)
+    assert prompts(attempt.run).filter(row=8).exists(), "it tells how hard the prompt is"
 
 
 # --- prompts ---------------------------------------------------------------------------------------------------
