@@ -15,7 +15,6 @@ SECRETS_ALONE = (
 )
 ADDRESS = "Addresses are endpoints among the secrets: choose one under Also send to."
 FIGURES = "Only a run's figures, its settings and the link to its page are sent."
-OF_SPACE = "trackio's database stays in the run's folder; trackio sync sends it to a Space."
 
 ANY = "any"
 """Beside the kinds of sinks: names that are any sink's."""
@@ -58,7 +57,7 @@ KEYS: dict[str, Rule] = {
     "use_trackio": Take("_trackio.on", flag),
     "trackio_project_name": Take("_trackio.project", plain),
     "trackio_run_name": Take("_trackio.name", plain),
-    "trackio_space_id": Leave(OF_SPACE),
+    "trackio_space_id": Leave(ADDRESS),
     "use_tensorboard": Take("_tensorboard.on", flag),
     **dict.fromkeys(("wandb_watch", "wandb_log_model", "wandb_run_id", "hf_mlflow_log_artifacts"), Leave(FIGURES)),
 }

@@ -13,12 +13,12 @@ from workers.contract.sinks import LONGEST_TEXT, SinkSpec
 
 KINDS = {kind: f"send_{kind}" for kind in sinks.TITLES}
 """Kind -> its checkbox."""
-SECRETS = {sinks.WANDB: "send_wandb_secret", sinks.MLFLOW: "send_mlflow_secret"}
+SECRETS = {kind: f"send_{kind}_secret" for kind in (sinks.WANDB, sinks.MLFLOW, sinks.TRACKIO)}
 """Kind -> the field with its endpoint."""
 SINK_FIELDS = (
-    "send_wandb", "send_wandb_secret", "send_tensorboard",
-    "send_mlflow", "send_mlflow_secret", "send_trackio",
-    "send_project", "send_name",
+    "send_wandb", "send_wandb_secret", "send_project",
+    "send_mlflow", "send_mlflow_secret", "send_name",
+    "send_trackio", "send_trackio_secret", "send_tensorboard",
 )  # fmt: skip
 """In the rows of three in which a wide page has them."""
 
@@ -39,7 +39,7 @@ class SinkFields(forms.Form):
         help_text="Without an endpoint, an offline run in the run's folder, for wandb sync.",
     )
     send_trackio = forms.BooleanField(
-        label="trackio", required=False, help_text="A database in the run's folder on its host."
+        label="trackio", required=False, help_text="Without an endpoint, a database in the run's folder on its host."
     )
     send_mlflow = forms.BooleanField(label="MLflow", required=False, help_text="A tracking server over HTTP.")
     send_project = forms.CharField(
@@ -56,6 +56,10 @@ class SinkFields(forms.Form):
     )
     send_mlflow_secret = _endpoint(
         "Endpoint for MLflow", "Among the secrets, with the server's address. Its key is a token, or name:password."
+    )
+
+    send_trackio_secret = _endpoint(
+        "Endpoint for trackio", "Among the secrets: a trackio server with its write token, or a Space with a hub token."
     )
 
     def check_sinks(self, values: dict[str, Any]) -> None:

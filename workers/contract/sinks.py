@@ -50,7 +50,7 @@ def problem(sink: SinkSpec) -> str:
         return f"sinks: {sink.kind!r} is none of {', '.join(TITLES)}."
     if sink.kind == MLFLOW and not sink.secret:
         return "sinks: MLflow needs an endpoint with the address of its tracking server."
-    if sink.kind in (TENSORBOARD, TRACKIO) and sink.secret:
+    if sink.kind == TENSORBOARD and sink.secret:
         return f"sinks: {TITLES[sink.kind]} writes into the attempt's folder and takes no endpoint."
     if any(len(text) > LONGEST_TEXT for text in (sink.project, sink.name)):
         return f"sinks: project and name have at most {LONGEST_TEXT} characters."

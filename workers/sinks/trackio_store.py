@@ -1,5 +1,5 @@
 """trackio: its SQLite file in the attempt's folder, for `TRACKIO_DIR=… trackio show`, without the server that it starts
-otherwise. A line's number is its id there, so that none is stored twice."""
+otherwise; or the server or Space of an endpoint. A line's number is its id there, so that none is stored twice."""
 
 from __future__ import annotations
 
@@ -10,15 +10,46 @@ from typing import Any
 
 from workers.sinks.sink import About, Row, Sink
 
+OF_HUB = "hf_"
+"""How a token of the hub begins, which Spaces take; a server has a write token of its own."""
+TIMEOUT_S = 20.0
+BATCH = 1_000
+
 
 class TrackioSink(Sink):
     def open(self, about: About, kept: dict[str, Any]) -> None:
         os.environ["TRACKIO_DIR"] = str(about.folder)
-        from trackio.sqlite_storage import SQLiteStorage
+        self._about = about
+        self._config = {**about.config, "run_page": about.link}
+        if about.address:
+            from trackio.remote_client import RemoteClient
 
-        self._about, self._store = about, SQLiteStorage
+            of_hub = about.key.startswith(OF_HUB)
+            token, write_token = (about.key, None) if of_hub else (None, about.key or None)
+            timeout = {"timeout": TIMEOUT_S}
+            self._client = RemoteClient(about.address, hf_token=token, write_token=write_token, httpx_kwargs=timeout)
+            self._hub_token = token
+        else:
+            from trackio.sqlite_storage import SQLiteStorage
+
+            self._store = SQLiteStorage
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
+        for start in range(0, len(rows), BATCH):
+            part = rows[start : start + BATCH]
+            if self._about.address:
+                self._send(part)
+            else:
+                self._keep(part)
+        return {}
+
+    def _send(self, rows: Sequence[Row]) -> None:
+        about = self._about
+        of_run = {"project": about.project, "run": about.name, "run_id": about.attempt_id, "config": self._config}
+        logs = [{**of_run, "metrics": row.values, "step": row.step, "log_id": self._id(row)} for row in rows]
+        self._client.predict(api_name="/bulk_log", logs=logs, hf_token=self._hub_token)
+
+    def _keep(self, rows: Sequence[Row]) -> None:
         about = self._about
         self._store.bulk_log(
             about.project,
@@ -26,8 +57,10 @@ class TrackioSink(Sink):
             [row.values for row in rows],
             steps=[row.step for row in rows],
             timestamps=[datetime.fromtimestamp(row.t, UTC).isoformat() for row in rows],
-            config={**about.config, "run_page": about.link},
-            log_ids=[f"{about.attempt_id}-{row.seq}" for row in rows],
+            config=self._config,
+            log_ids=[self._id(row) for row in rows],
             run_id=about.attempt_id,
         )
-        return {}
+
+    def _id(self, row: Row) -> str:
+        return f"{self._about.attempt_id}-{row.seq}"

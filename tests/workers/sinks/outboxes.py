@@ -36,9 +36,9 @@ needs_sinks_python = pytest.mark.skipif(
 )
 
 
-def attempt_with(folder: Path, kind: str) -> None:
+def attempt_with(folder: Path, kind: str, *, secret: str = "") -> None:
     """An attempt's folder with three steps in its outbox, and its end."""
-    attempt_without_lines(folder, kind)
+    attempt_without_lines(folder, kind, secret=secret)
     write_steps(folder, (1, 2, 4), end=EndReason.COMPLETED)
 
 

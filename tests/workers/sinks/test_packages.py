@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -11,12 +14,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.fakes import fake_wandb
 from tests.workers.sinks.outboxes import (
     ENDPOINT,
     PAGE,
+    SINKS_PYTHON,
     attempt_with,
     attempt_without_lines,
     losses,
@@ -78,6 +83,35 @@ def test_wandb_without_a_key_leaves_a_file_to_sync(tmp_path: Path) -> None:
     files = list(tmp_path.glob("sinks/1-wandb/wandb/offline-run-*/run-r1-1.wandb"))
     assert len(files) == 1
     assert b"train/loss" in files[0].read_bytes()
+
+
+def test_a_trackio_server_has_each_step_once_also_after_a_restart(tmp_path: Path) -> None:
+    attempt_with(tmp_path, "trackio", secret=ENDPOINT)
+    with trackio_server(tmp_path) as (address, write_token):
+        assert sending(tmp_path, address, key=write_token).wait(120) == 0
+        cut_cursor(tmp_path / "sinks/1-trackio/cursor.json")
+        assert sending(tmp_path, address, key=write_token).wait(120) == 0
+        asked = {"project": "sums", "run": "a run", "run_id": "r1-1"}
+        rows = httpx.post(f"{address}/api/get_logs", json=asked, timeout=60).json()["data"]
+    assert [[row["step"], row["train/loss"]] for row in rows] == losses((1, 2, 4))
+
+
+@contextmanager
+def trackio_server(folder: Path) -> Iterator[tuple[str, str]]:
+    """The address and the write token of a real one."""
+    own = {"TRACKIO_DIR": str(folder / "server"), "HOME": str(folder), "BROWSER": "/bin/true", "PYTHONUNBUFFERED": "1"}
+    argv = [str(SINKS_PYTHON.with_name("trackio")), "show", "--host", "127.0.0.1"]
+    log = folder / "server.log"
+    with open(log, "wb") as out:
+        process = subprocess.Popen(argv, env={"PATH": os.environ["PATH"], **own}, stdout=out, stderr=out)
+    try:
+        wait_until(lambda: process.poll() is not None or "write_token=" in log.read_text(), log.read_text, 120)
+        found = re.search(r"(http://[^/?]+)/?\?(?:\S*&)?write_token=(\S+)", log.read_text())
+        assert found, log.read_text()
+        yield found[1], found[2]
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize(
