@@ -182,7 +182,7 @@ def _words(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return f"refuses the keys: {said}. An admin can enter others under Settings, Secrets."
     if code in _FULL:
-        return f"is full: {said}. Free some of it, or let it grow; what is missing is uploaded later."
+        return f"is full: {said}. Free some of it, or let it grow."
     if isinstance(error, FileNotFoundError):
         return f"does not have the bucket or the file: {said}."
     if "Timeout" in name or isinstance(error, TimeoutError):

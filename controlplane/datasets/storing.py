@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 AGAIN, LONGEST = timedelta(minutes=1), timedelta(hours=6)
 LEFT_OUT = {LOCK, files.PROGRESS}
-READ_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def _tend(address: str, now: datetime) -> None:
 
 def _open() -> ArtifactStore | None:
     store = vault.artifact_store()
-    return ArtifactStore(store, read_s=READ_S) if store else None
+    return ArtifactStore(store) if store else None
 
 
 def _ready() -> Iterator[Kept]:

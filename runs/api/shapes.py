@@ -136,6 +136,7 @@ def checkpoint(one: Checkpoint) -> dict[str, Any]:
         "bytes": one.event.data.get("bytes"),
         "saved_at": one.event.at,
         "usable": one.usable,
+        "stored": one.stored,
     }
 
 

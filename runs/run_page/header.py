@@ -18,7 +18,7 @@ from runs.metrics import step_time
 from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
 from runs.run_page import diagnosis, limits, notes
-from runs.scheduling import kept_memory, recovery
+from runs.scheduling import homes, kept_memory, recovery
 from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
@@ -279,7 +279,7 @@ def _plural(count: int) -> str:
 
 
 def _resume_step(run: Run) -> int | None:
-    saved = checkpoints.last(run) if run.trains else None
+    saved = homes.resume_point(run) if run.trains else None
     return saved.step if saved and checkpoints.trains_on(run, saved.step) else None
 
 

@@ -90,7 +90,7 @@ def shown() -> list[SecretView]:
 def _holdings() -> Iterator[str]:
     copies, folders = StoredCopy.objects.all(), StoredFolder.objects.all()
     whole = copies.filter(wanted=True, next_at=None).count()
-    yield f"{counted(whole, 'checkpoint')} and {counted(folders.exclude(stored_at=None).count(), 'dataset')}."
+    yield f"It holds {counted(whole, 'checkpoint')} and {counted(folders.exclude(stored_at=None).count(), 'dataset')}."
     if waiting := copies.filter(wanted=True).exclude(next_at=None).count():
         yield f"{counted(waiting, 'checkpoint')} of runs that go on, or still to be uploaded."
     if leftover := list(copies.filter(wanted=False).select_related("attempt__run")):

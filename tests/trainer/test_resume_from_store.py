@@ -1,4 +1,5 @@
-"""A run whose host is lost with all its files resumes on another one from the artifact store, to the same numbers."""
+"""A run whose host is lost with all its files: from the artifact store it resumes on another host, to the same numbers,
+and is evaluated on a third."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ from tests.fakes.object_store import ObjectStore, object_store
 from tests.trainer import builders
 from tests.trainer.conftest import Train
 from tests.workers.supervisor.attempts import RUN, Attempt, build_settings, wait_until
-from workers.contract import AttemptSpec, Placement, RunSpec, to_dict
+from workers.contract import AttemptSpec, FileName, Placement, RunSpec, to_dict
 from workers.contract.artifacts import STORES
+from workers.contract.evaluation import EVALUATION
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
 STEPS, SAVED = 8, 4
 PATH = f"checkpoints/checkpoint-{SAVED}"
-ASKED: dict[str, Any] = {"max_steps": STEPS, "save_steps": SAVED, "save_total_limit": 2}
+ASKED: dict[str, Any] = {"max_steps": STEPS, "save_steps": SAVED, "save_total_limit": 2, "num_generations_eval": 4}
+HELD_OUT = 4
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def bucket() -> Iterator[ObjectStore]:
 
 def an_attempt(root: Path, run: RunSpec, python: Path, bucket: ObjectStore, **more: Any) -> Attempt:
     """On a host whose files are all below `root`, with a control plane that knows the store."""
-    control = FakeControl(parquet(builders.rows())).start()
+    control = FakeControl(parquet(builders.rows(), validation=HELD_OUT)).start()
     control.secrets = {STORES: "1"}
     control.store_answer = {"store": to_dict(bucket.store), "manifest": more.pop("manifest", "")}
     command = (str(python), "-m", "workers.trainer")
@@ -61,7 +64,7 @@ def stored(made: Attempt) -> dict[str, str]:
 def test_a_lost_hosts_run_goes_on_elsewhere_as_if_nothing_had_happened(
     tiny_model: Path, trainer_python: Path, tmp_path: Path, bucket: ObjectStore, train: Train
 ) -> None:
-    whole = builders.attempt_folder(tmp_path / "whole", model=tiny_model, grpo=ASKED)
+    whole = builders.attempt_folder(tmp_path / "whole", model=tiny_model, grpo=ASKED, eval_rows=HELD_OUT)
     assert train(whole).returncode == 0
     run = replace(builders.spec_of(whole).run, run_id=RUN)
 
@@ -75,5 +78,13 @@ def test_a_lost_hosts_run_goes_on_elsewhere_as_if_nothing_had_happened(
     assert second.wait_for_end(240)["reason"] == "completed", second.why()
     undisturbed = builders.logs(whole)
     assert builders.logs(second.folder.path) == {step: undisturbed[step] for step in range(SAVED + 1, STEPS + 1)}
-    second.wait_until_gone()
-    second.control.close()
+    lose(second, tmp_path / "second")
+    it_is_evaluated_on_a_third_host(tmp_path / "third", run, trainer_python, bucket, manifest)
+
+
+def it_is_evaluated_on_a_third_host(root: Path, run: RunSpec, python: Path, bucket: ObjectStore, manifest: str) -> None:
+    job = replace(run, run_id="rtesteval22", kind=EVALUATION, start_from=f"{RUN}/1/{PATH}")
+    third = an_attempt(root, job, python, bucket, manifest=manifest, attempt_id="rtesteval22-1")
+    assert third.wait_for_end(240)["reason"] == "completed", third.why()
+    assert len({group["row"] for group in builders.lines(third.folder / FileName.SAMPLES)}) == HELD_OUT
+    lose(third, root)
