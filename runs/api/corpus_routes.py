@@ -9,8 +9,8 @@ from django.http import HttpRequest
 from ninja import Field, Router, Status
 
 from controlplane.accounts.roles import person
-from controlplane.datasets.corpora import archiving, making
-from controlplane.datasets.corpora.forms import CorpusForm
+from controlplane.datasets.corpora import archiving, making, plain_text
+from controlplane.datasets.corpora.forms import CorpusForm, NamedForm
 from controlplane.datasets.corpora.queries import corpora_for, corpus_for
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.forms import NAME_LENGTH
@@ -35,6 +35,13 @@ class NewCorpus(Asked):
         min_length=1, max_length=50, description="The columns that are searched."
     )
     title: str = Field("", max_length=200, description="The column that stands above the text in an answer.")
+    about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
+
+
+class NewText(Asked):
+    name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
+    text: str = Field(max_length=2**23, description="Each paragraph becomes a document; a blank line ends one.")
+    markdown: bool = Field(False, description="true: the heading above a paragraph is its title.")
     about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
 
 
@@ -67,6 +74,23 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
         )
     except DatasetError as error:
         raise Problem(409, str(error), where="dataset") from None
+    return Status(201, {"item": _corpus(made)})
+
+
+@router.post(
+    "corpora/text", auth=OPERATE, response={201: Answer}, url_name="v1_corpus_text", summary="Make a corpus of a text"
+)
+def text_corpus(request: HttpRequest, payload: NewText) -> Any:
+    """Of its paragraphs, in the background."""
+    form = form_values.filled(NamedForm(), NamedForm, payload.dict(include={"name", "about"}))
+    source = f"text{plain_text.ENDINGS[1 if payload.markdown else 0]}"
+    try:
+        lines = plain_text.lines(payload.text.encode(errors="replace"), source)
+        made = making.make_of_lines(
+            person(request), form.cleaned_data["name"], lines, source=source, about=form.cleaned_data["about"]
+        )
+    except DatasetError as error:
+        raise Problem(409, str(error), where="text") from None
     return Status(201, {"item": _corpus(made)})
 
 

@@ -148,6 +148,25 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
+@router.post(
+    "datasets/{int:dataset_id}/{int:number}/preview",
+    auth=OPERATE,
+    response=Listed,
+    url_name="v1_mapping_preview",
+    summary="Preview a mapping on real rows",
+)
+def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) -> Any:
+    """The file's first rows as this mapping makes them; several for a row with several turns. Nothing is imported."""
+    one, user = dataset_queries.version_for(request, dataset_id, number), person(request)
+    first = MappingForm(one, user=user)
+    form = form_values.filled(
+        first, lambda data: MappingForm(one, data, user=user, preview=True), payload.values, where="values"
+    )
+    with _conflict():
+        found = looking.render_example(one, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
+    return {"items": [{"rows": made} for made in found["rows"]], "next_cursor": ""}
+
+
 @router.patch(
     "datasets/{int:dataset_id}/{int:number}",
     auth=OPERATE,

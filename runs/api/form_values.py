@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
+from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.forms import BaseForm
 from django.http import QueryDict
@@ -26,7 +27,7 @@ def filled(first: BaseForm, bind: Callable[[QueryDict], F], values: Mapping[str,
         fix = f"Use: {', '.join(first.fields)}."
         raise Problem(422, f"There is no field {min(unknown)[:80]} here.", where=where or min(unknown)[:80], fix=fix)
     data = QueryDict(mutable=True)
-    for name, value in {**prefill.as_sent(first), **values}.items():
+    for name, value in {**_first_options(first), **prefill.as_sent(first), **values}.items():
         if value is None or value is False:
             continue
         data.setlist(name, [_text(one) for one in value] if isinstance(value, list | tuple) else [_text(value)])
@@ -40,6 +41,13 @@ def checked(form: F, *, where: str = "") -> F:
     field, errors = next(iter(form.errors.items()))
     place = [part for part in (where, "" if field == NON_FIELD_ERRORS else str(field)) if part]
     raise Problem(422, " ".join(map(str, errors)), where=".".join(place) or "body")
+
+
+def _first_options(form: BaseForm) -> dict[str, Any]:
+    """What a browser sends of a list in which nobody has chosen."""
+    lists = {name: field for name, field in form.fields.items() if type(field) is forms.ChoiceField}
+    options = {name: cast("Iterable[tuple[Any, Any]]", field.choices) for name, field in lists.items()}
+    return {name: next((value for value, _ in each), None) for name, each in options.items()}
 
 
 def _text(value: Any) -> str:

@@ -261,4 +261,6 @@ def _line(attempt: Attempt, place: int) -> dict[str, Any]:
 
 
 def _answer(request: HttpRequest, host_id: int) -> dict[str, Any]:
-    return {"item": shapes.host(host_views([host_for(request, host_id)])[0])}
+    [view] = host_views([host_for(request, host_id)])
+    ours = {"serve_address": view.row.serve_address} if person(request).may_administer else {}
+    return {"item": shapes.host(view) | ours}

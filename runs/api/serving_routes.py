@@ -86,8 +86,9 @@ class TurnAnswer(Schema):
     summary="Read how a model is served",
 )
 def serving(request: HttpRequest, event_id: Id) -> Any:
+    """The address of the endpoint is told to admins."""
     model = catalogue.model_for(request, event_id)
-    return {"chat": _state(model), "endpoint": _endpoint(model)}
+    return {"chat": _state(model), "endpoint": _endpoint(model, told=person(request).may_administer)}
 
 
 @router.post(
@@ -237,14 +238,14 @@ def _state(model: SavedModel) -> dict[str, Any] | None:
     }
 
 
-def _endpoint(model: SavedModel) -> dict[str, Any] | None:
+def _endpoint(model: SavedModel, *, told: bool) -> dict[str, Any] | None:
     run = starting.live_with_key(model.checkpoint)
     if run is None:
         return None
     found = endpoint.of(run)
     return {
         "run": run.pk,
-        "url": found.url,
+        "url": found.url if told else "",
         "models": found.models,
         "requests": found.requests,
         "only_on_its_host": found.only_there,

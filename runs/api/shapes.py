@@ -210,7 +210,6 @@ def host(view: HostView) -> dict[str, Any]:
         "unsandboxed_allowed": view.row.unsandboxed_allowed,
         "gpu_hour_price": view.row.gpu_hour_price,
         "currency": view.row.currency,
-        "serve_address": view.row.serve_address,
         "announced_at": view.announced_at,
         "gpus": gpus,
         "cpu_slots": len(view.slots),

@@ -11,6 +11,7 @@ from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts.roles import person
+from controlplane.datasets import tokenizers
 from controlplane.datasets.errors import DatasetError
 from controlplane.exchange import writing
 from controlplane.hardware import inspections
@@ -211,7 +212,8 @@ def gateway_key(request: HttpRequest, run_id: str) -> Any:
     "inspections", auth=OPERATE, response={202: Answer}, url_name="v1_inspect", summary="Ask a host about a model"
 )
 def inspect(request: HttpRequest, payload: Inspect) -> Any:
-    """Whether it can use it, its size, its chat template. Read the answer under /inspections/{id}."""
+    """Whether it can use it, its size, its chat template. Read the answer under /inspections/{id}, with the tokenizer
+    that a mapping may count tokens with."""
     hosts = [host for host in hosts_for(request) if payload.host in ("", host.name)]
     host = next((host for host in hosts if host.is_fresh(timezone.now())), None)
     if host is None:
@@ -244,7 +246,9 @@ def _prompt(one: PromptProgress) -> dict[str, Any]:
 
 
 def _inspection(row: ModelInspection) -> dict[str, Any]:
+    stored = tokenizers.of_model(row.model)
     return {
+        "tokenizer": stored.pk if stored else "",
         "id": row.pk,
         "host": row.host.name,
         "model": row.model,

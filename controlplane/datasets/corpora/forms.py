@@ -20,7 +20,7 @@ _TEXTS, _TITLES = (
 )
 
 
-class _NamedForm(forms.Form):
+class NamedForm(forms.Form):
     name = forms.CharField(
         max_length=NAME_LENGTH,
         help_text="The name of a corpus that exists adds a version to it.",
@@ -41,7 +41,7 @@ class _NamedForm(forms.Form):
         return _one_line(self.cleaned_data["about"])
 
 
-class TextForm(_NamedForm):
+class TextForm(NamedForm):
     file = forms.FileField(
         label="Text file",
         help_text="A .txt or .md file. Each paragraph becomes a document; a blank line ends one.",
@@ -51,7 +51,7 @@ class TextForm(_NamedForm):
     field_order = ("file", "name", "about")
 
 
-class CorpusForm(_NamedForm):
+class CorpusForm(NamedForm):
     text = forms.MultipleChoiceField(
         label="Text",
         widget=forms.CheckboxSelectMultiple,

@@ -6,6 +6,7 @@ import pytest
 from pytest_django import Settings
 
 from controlplane.datasets.models import Dataset, DatasetVersion
+from tests.controlplane.datasets.steps import worked
 from tests.runs.api.clients import Program
 
 pytestmark = pytest.mark.django_db
@@ -65,9 +66,21 @@ def test_a_version_is_cancelled_and_its_dataset_deleted() -> None:
     assert not Dataset.objects.exists()
 
 
-def test_a_version_that_is_not_ready_gives_no_rows_to_derive() -> None:
+def test_rows_are_previewed_mapped_and_derived() -> None:
     program = Program()
-    answer = program.post(f"datasets/{typed(program)}/1/derive", {"rows": [1], "name": "sums"})
-    assert answer.json()["error"]["where"] == "name"
-    refused = program.post("datasets/1/1/derive", {"filter": {"at_least": 9, "at_most": 1}})
-    assert refused.status_code in (404, 409, 422)
+    path = f"datasets/{typed(program)}/1"
+    assert program.post(f"{path}/derive", {"rows": [1]}).status_code == 409
+    worked(DatasetVersion.objects.get())
+    wanted = {"values": {"prompt": "q", "answer": "a"}}
+    shown = program.post(f"{path}/preview", wanted)
+    assert shown.status_code == 200, shown.json()
+    assert [each["rows"][0]["answer"] for each in shown.json()["items"]] == ["2", "3"]
+    assert program.post(f"{path}/preview", {"values": {"surprise": 1}}).json()["error"]["where"] == "values"
+    assert program.post(f"{path}/mapping", {"values": {**wanted["values"], "share": 0}}).status_code == 200
+    worked(DatasetVersion.objects.get())
+    first = program.get(f"{path}/rows").json()["items"][0]["row_id"]
+    derived = program.post(f"{path}/derive", {"rows": [first], "name": "one"})
+    assert derived.status_code == 201, derived.json()
+    assert worked(DatasetVersion.objects.get(dataset__name="one")).rows == 1
+    crossed = program.post(f"{path}/derive", {"filter": {"at_least": 9, "at_most": 1}})
+    assert (crossed.status_code, crossed.json()["error"]["where"]) == (422, "filter.at_most")

@@ -27,6 +27,7 @@ def test_an_admin_sets_prices_and_what_a_host_may() -> None:
     )
     assert program.patch(f"hosts/{host.pk}", {"serve_address": None}).json()["item"]["serve_address"] is None
     assert Host.objects.get().gpu_hour_price == 2.5
+    assert "serve_address" not in Program().get(f"hosts/{host.pk}").json()["item"]
 
 
 def test_an_operator_only_drains_a_host() -> None:

@@ -75,6 +75,14 @@ def test_a_corpus_is_made_archived_and_deleted(settings: Settings, tmp_path: obj
     assert not CorpusVersion.objects.exists()
 
 
+def test_paragraphs_of_a_text_become_a_corpus(settings: Settings, tmp_path: object) -> None:
+    settings.DATA_DIR = tmp_path
+    program = Program()
+    made = program.post("corpora/text", {"name": "rivers", "text": "# Danube\n\nIt is long.\n", "markdown": True})
+    assert (made.status_code, made.json()["item"]["name"]) == (201, "rivers")
+    assert program.post("corpora/text", {"name": "empty", "text": " "}).json()["error"]["where"] == "text"
+
+
 def test_reference_answers_are_checked_and_the_check_is_stopped() -> None:
     run, program = a_run(), Program()
     DatasetVersion.objects.update(mapping={"answer": "a"})
