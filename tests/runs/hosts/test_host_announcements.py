@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
 
 from controlplane.hardware.models import Host, ModelInspection
 from tests.controlplane.people import operator
@@ -32,6 +33,18 @@ def announce(**document: Any):
 
 def an_inspection(host: str = "box") -> ModelInspection:
     return ModelInspection.objects.create(host=Host.objects.get_or_create(name=host)[0], model="/models/tiny")
+
+
+def test_a_host_that_leaves_says_how_with_its_token_and_is_known_no_more(settings: Settings):
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"  # its user there is deleted later
+    announce()
+    assert post("/api/hosts/leave", {"name": "box", "how": "idle"}, token="wrong").status_code == 403
+    assert post("/api/hosts/leave", {"name": "box", "how": "on foot"}).status_code == 400
+    assert post("/api/hosts/leave", {"name": "box", "how": "stopping"}).status_code == 200
+    assert Host.objects.get().draining
+    assert post("/api/hosts/leave", {"name": "box", "how": "stopped"}).status_code == 200
+    assert not Host.objects.exists()
+    assert announce().status_code == 403
 
 
 def test_an_announcement_makes_the_host_known():
