@@ -71,6 +71,12 @@ def read(now: datetime) -> Demand:
     return demand
 
 
+def offered_for(need: Need) -> tuple[str, ...]:
+    """The names of the sources whose machines have room for it."""
+    sources = MachineSource.objects.filter(enabled=True)
+    return tuple(source.name for source in sources if _could_hold(source, need) is not None)
+
+
 class _Market:
     """Hosts, machines on their way, and sources, during one pass through the queue."""
 
@@ -120,9 +126,8 @@ class _Market:
         """The first source that may be asked now, or why each that fits may not."""
         obstacles = []
         for source in only:
-            machine = Host(pk=0, name=source.name, inventory=source.inventory())
-            placed = leasing.place(need, machine, {})
-            if not source.enabled or not isinstance(placed, Placement):
+            placed = _could_hold(source, need)
+            if not source.enabled or placed is None:
                 continue
             if obstacle := self._obstacle(attempt, need, source):
                 obstacles.append(obstacle)
@@ -185,6 +190,11 @@ class _Market:
         if host is None or (host.is_fresh(self.now) and sandbox_of(host).known) or host.draining:
             return True
         return request.joined_at is None or self.now - request.joined_at > ARRIVES_WITHIN
+
+
+def _could_hold(source: MachineSource, need: Need) -> Placement | None:
+    placed = leasing.place(need, Host(pk=0, name=source.name, inventory=source.inventory()), {})
+    return placed if isinstance(placed, Placement) else None
 
 
 def machine_that_went(host: Host) -> MachineRequest | None:

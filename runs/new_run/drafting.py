@@ -24,10 +24,12 @@ from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
 from runs import sentences
 from runs.hosts.cards import GpuView, HostView, host_views
+from runs.machines import demand
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LaunchForm
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts, OtherProfile
 from runs.preflight.finding import Finding, stop
+from runs.preflight.hosts import fitting_hosts
 from runs.scheduling import kept_memory, leasing, limits, queueing
 from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
@@ -60,7 +62,7 @@ def draft_of(
     model = request.model if isinstance(request.model, str) else request.model.path
     grpo, hardware = dict(request.grpo), hardware_of(request.profile)
     inspection = _inspected(hosts, model)
-    return Draft(
+    draft = Draft(
         model=model,
         inspection=inspection,
         hosts=tuple(_host_facts(view, holds[view.row.pk], _kept_memory(view, hardware)) for view in hosts),
@@ -85,6 +87,9 @@ def draft_of(
         corpus_problem=_corpus_problem(request),
         tool_template=_tool_template(request, model, inspection),
     )
+    if hardware is None or request.host is not None:
+        return draft
+    return replace(draft, machines=demand.offered_for(leasing.need_of(hardware, draft.every_entry)))
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,8 @@ def known_models(views: list[HostView]) -> list[str]:
 
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     """Where the launch would start now, or what it would wait for, after everything ahead in the queue."""
+    if draft.machines and not fitting_hosts(draft):
+        return Forecast(False, f"Queue: asks for a machine of {draft.machines[0]}")
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
     floor, ahead = queueing.capacity_behind(draft.priority)

@@ -152,6 +152,8 @@ class Draft:
     hosts: tuple[HostFacts, ...] = ()
     """The hosts that may take the run: the chosen one, or all."""
     host_chosen: bool = False
+    machines: tuple[str, ...] = ()
+    """Sources that could give a machine for the run."""
     data: DataFacts | None = None
     rewards: tuple[RewardSpec, ...] | None = None
     secrets: dict[str, str] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from runs.preflight.draft import Draft, GpuFacts, HostFacts
 from runs.preflight.finding import Finding, note, stop, warn
@@ -12,6 +12,13 @@ from workers.contract import HardwareSpec, Rollout, WeightSync
 
 
 def check(draft: Draft) -> Iterator[Finding]:
+    if draft.machines and not draft.host_chosen and not fitting_hosts(draft):
+        yield note(
+            "host",
+            f"No host has what this profile takes; a machine of {_either(draft.machines)} has.",
+            "The run is queued, and the machine asked for.",
+        )
+        return
     if not draft.hosts:
         yield stop(
             "host",
@@ -31,6 +38,10 @@ def check(draft: Draft) -> Iterator[Finding]:
         if draft.host_chosen is False and len(fitting) < len(draft.hosts):
             others = ", ".join(host.name for host in draft.hosts if host not in fitting)
             yield note("host", f"Too small for this profile: {others}.")
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(names)
 
 
 def fitting_hosts(draft: Draft) -> list[HostFacts]:

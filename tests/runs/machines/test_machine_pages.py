@@ -8,9 +8,11 @@ import pytest
 from django.test import Client
 
 from runs.machines.models import Expectation, MachineRequest, MachineSource
+from runs.models import Run
 from tests.controlplane.people import admin, operator
 from tests.runs.builders import ONE_GPU, a_run
 from tests.runs.machines.engine import Engine, a_source
+from tests.runs.new_run.launching_page import sent
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 FILLED: dict[str, Any] = {
@@ -89,3 +91,14 @@ def test_why_a_run_waits_is_on_its_page_and_in_the_queue(engine: Engine) -> None
     client = operator()
     for path in ("/hardware/", f"/runs/{run.pk}/"):
         assert "A machine of Cluster A is asked for." in text(client, path)
+
+
+def test_a_run_that_no_host_can_take_is_launched_for_a_machine(engine: Engine) -> None:
+    fields = sent()
+    client = operator()
+    assert client.post("/runs/new/", fields).status_code == 422
+    a_source(engine)
+    page = client.post("/runs/new/check", fields).content.decode()
+    assert "Queue: asks for a machine of Cluster A" in page
+    assert client.post("/runs/new/", fields).status_code == 302
+    assert Run.objects.get().latest().status == "queued"
