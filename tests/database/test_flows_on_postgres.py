@@ -26,7 +26,7 @@ FLOWS = [
     "tests/runs/scheduling/test_stopping.py",
     "tests/controlplane/joining/test_joining.py",
     "tests/runs/api/test_runs.py",
-    "tests/runs/test_artifacts.py",
+    "tests/runs/artifacts/test_copies.py",
     "tests/controlplane/environments/test_versions.py",
     "tests/runs/test_expired.py",
     "tests/runs/run_list/test_list.py",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
 
 from controlplane.accounts.models import Secret
 from controlplane.accounts.secret_forms import SecretForm
@@ -182,7 +184,11 @@ def test_a_new_run_may_start_with_it_on_any_host(orphan: Checkpoint) -> None:
     assert [field for field, _ in new_runs.problems(unstored, choices) if field == "host"] == ["host"]
 
 
-def test_a_host_waits_for_a_dataset_that_comes_from_the_store(saved: Attempt) -> None:
+def test_a_host_waits_for_a_dataset_that_comes_from_the_store(
+    saved: Attempt, settings: Settings, tmp_path: Path
+) -> None:
+    settings.DATA_DIR = tmp_path  # another test's rows may lie under the same number
+
     def answer() -> int:
         headers = {"Authorization": f"Bearer {attempt_token(saved.pk)}"}
         return Client().get(f"/api/attempts/{saved.pk}/dataset", headers=headers).status_code
