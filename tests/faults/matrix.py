@@ -61,11 +61,11 @@ STATES: Mapping[str, State] = {
         "a supervisor starts nothing before it knows what the GPUs hold",
     ),
     "loading": State(
-        "vLLM loads the model.",
+        "vLLM loads the model; the trainer waits for it.",
         "starting",
-        _WITH_SERVER - {"trainer"},
+        _WITH_SERVER,
         COMPLETED,
-        "the trainer starts when its server is ready",
+        "",
     ),
     "training": State("It trains.", "running", _WITH_SERVER, COMPLETED, ""),
     "saving": State("It was told to save and stop; the trainer saves.", "stopping", _WITH_SERVER, STOPPED, ""),
@@ -91,6 +91,7 @@ _COULD_NOT_SAVE = "It could not save:"
 
 OF_THE_RUN: Mapping[str, Mapping[str, Ends]] = {
     "trainer": {
+        "loading": Ends("failed", "trainer_exited", ("SIGKILL",)),
         "training": Ends("failed", "trainer_exited", ("SIGKILL",)),
         "saving": Ends(*_STOP_TAKEN_ON, (_COULD_NOT_SAVE, "The trainer was ended by SIGKILL")),
         "stopping": STOPPED,
@@ -109,7 +110,7 @@ OF_THE_RUN: Mapping[str, Mapping[str, Ends]] = {
     },
     "supervisor": {
         "starting": Ends("failed", "supervisor_lost", (_GONE,)),
-        "loading": Ends("failed", "supervisor_lost", (_GONE, "2 processes")),
+        "loading": Ends("failed", "supervisor_lost", (_GONE, "3 processes")),
         "training": Ends("failed", "supervisor_lost", (_GONE, "3 processes")),
         # The supervisor had taken the stop on, or written its reason down, before it died: the first reason stays.
         "saving": Ends(*_STOP_TAKEN_ON, ("It may not have saved:", _GONE, "3 processes")),

@@ -20,7 +20,7 @@ SOURCES = ("controlplane", "docker", "frontend", "runs", "workers", "tests/__ini
 FILES = ("manage.py", "grpoctl", "requirements*.lock", "README.md", "pyproject.toml")
 BOOT = """
 set -eu
-cd "$1"; name=$2; shift 2
+cd "$1"; name=$2; source=$3; shift 3
 mount --make-rprivate /
 mount -t tmpfs -o mode=0755 machine .
 cd "$PWD"; mkdir upper work root
@@ -29,6 +29,8 @@ mount -t proc proc root/proc
 mount --rbind /sys root/sys
 mount --rbind /dev root/dev
 for folder in dev/shm tmp run; do mount -t tmpfs -o mode=1777 tmpfs root/$folder; done
+mkdir -p "root$source"
+mount --rbind "$source" "root$source"
 chmod 0755 root/run
 hostname "$name"
 exec chroot root "$@"
@@ -117,7 +119,7 @@ def machine(name: str, network: list[str], **settings: str) -> Iterator[Machine]
 
 def _unshare(folder: str, name: str) -> list[str]:
     words = ("--mount", "--pid", "--uts", "--fork", "--kill-child")
-    return ["unshare", *words, "sh", "-c", BOOT, "boot", folder, name]
+    return ["unshare", *words, "sh", "-c", BOOT, "boot", folder, name, str(ROOT)]
 
 
 def _source() -> bytes:
