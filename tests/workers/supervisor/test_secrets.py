@@ -10,6 +10,7 @@ import pytest
 from tests.workers.supervisor.attempts import attempt, of_process, wait_until
 from tests.workers.supervisor.servers import server_attempt
 from workers.contract import StopMode
+from workers.contract.commands import AWAIT_SERVERS
 from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
@@ -35,7 +36,7 @@ def test_an_endpoints_key_is_in_the_trainers_environment_and_in_no_other(tmp_pat
     assert b"GRPO_SECRET" not in supervisor
     assert HUB_KEY.encode() not in environments["trainer"] + environments["vllm"] + supervisor
     assert not any(KEY.encode() in line or HUB_KEY.encode() in line for line in lines)
-    assert [name for name in seen if name.startswith("GRPO_")] == ["GRPO_SECRET_JUDGE"]
+    assert {name for name in seen if name.startswith("GRPO_")} == {"GRPO_SECRET_JUDGE", AWAIT_SERVERS}
 
 
 def test_no_file_line_or_log_of_an_attempt_has_a_key(tmp_path: Path) -> None:
