@@ -21,9 +21,16 @@ _ENDS = {"completed": EndReason.COMPLETED, "done": EndReason.COMPLETED, "stopped
 
 
 def reaped(
-    attempt: Attempt, *, lock_held: bool, receipt: Receipt | None, lines: Sequence[OutboxLine], detail: str
+    attempt: Attempt,
+    *,
+    lock_held: bool,
+    receipt: Receipt | None,
+    lines: Sequence[OutboxLine],
+    detail: str,
+    boot_id: str = "",
 ) -> None:
-    """Ingest the rest of the outbox, then end the attempt unless its supervisor still holds its lock."""
+    """Ingest the rest of the outbox, then end the attempt unless its supervisor still holds its lock. `boot_id`: of the
+    host now, which may not have announced it yet."""
     if lines:
         ingest.accept(attempt, lines, seen=False)
     attempt.refresh_from_db()
@@ -42,13 +49,13 @@ def reaped(
             reason = EndReason.CANCELLED if attempt.stop_mode else EndReason.LAUNCH_FAILED
             ending.end(attempt, reason, actor=ACTOR, detail=detail, only_if=Q(claimed_at=None), proved_free=True)
         return
-    reason, explanation = _end_of(attempt)
+    reason, explanation = _end_of(attempt, boot_id)
     ending.end(attempt, reason, actor=ACTOR, detail=f"{explanation} {detail}".strip(), receipt=receipt)
 
 
-def _end_of(attempt: Attempt) -> tuple[EndReason, str]:
+def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
     """The reason for the end, with details: an earlier decision to end stands even if the supervisor died later."""
-    if has_rebooted(attempt):
+    if has_rebooted(attempt) or (boot_id and attempt.boot_id and boot_id != attempt.boot_id):
         return EndReason.HOST_LOST, ""
     events = RunEvent.objects.filter(attempt=attempt)
     phase = events.filter(kind=EventKind.PHASE, data__has_key="reason").order_by("-id").first()

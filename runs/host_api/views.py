@@ -78,6 +78,7 @@ class ReapedBody(msgspec.Struct):
     receipt: dict[str, Any] | None = None
     lines: list[OutboxLine] = []
     detail: str = ""
+    boot_id: str = ""
 
 
 def for_attempt(
@@ -218,7 +219,9 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
         receipt = from_dict(Receipt, body.receipt, at="receipt") if body.receipt is not None else None
     except ContractError as error:
         raise BadBody(400, f"{error}.", where="receipt") from None
-    reaping.reaped(attempt, lock_held=body.lock_held, receipt=receipt, lines=body.lines, detail=body.detail)
+    reaping.reaped(
+        attempt, lock_held=body.lock_held, receipt=receipt, lines=body.lines, detail=body.detail, boot_id=body.boot_id
+    )
     return JsonResponse({"ok": True})
 
 

@@ -113,7 +113,12 @@ class _Report:
         receipt: Receipt | None = None,
         lines: Sequence[Line] = (),
     ) -> None:
-        body = {"lock_held": lock_held, "receipt": to_dict(receipt) if receipt else None, "detail": detail}
+        body = {
+            "lock_held": lock_held,
+            "receipt": to_dict(receipt) if receipt else None,
+            "detail": detail,
+            "boot_id": procfs.boot_id(),
+        }
         try:
             self.control.send_reaped(self.attempt_id, body, [line.text for line in lines])
         except Refused:
