@@ -185,7 +185,7 @@ LOGGING: dict[str, Any] = {
     },
 }
 if LOG_AS == "json":
-    # Not "uvicorn": configuring it would undo what uvicorn was told of its access log.
+    # Not "uvicorn": configuring it would undo the access log's own setting.
     LOGGING["loggers"]["uvicorn.error"] |= {"handlers": ["stderr"], "propagate": False}
 
 METRICS_TOKEN = token_of("CONTROLPLANE_METRICS_TOKEN_FILE")

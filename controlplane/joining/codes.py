@@ -29,7 +29,7 @@ def make(host_name: str, *, by: User | None, code: str = "") -> tuple[JoinCode, 
 
 
 def prolong(code_id: int) -> None:
-    """Let a code that nobody has used be good anew from now on, even if it had expired."""
+    """Extend a code that nobody has used, even if it has expired."""
     JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now() + VALID_FOR)
 
 

@@ -25,7 +25,7 @@ COMMANDS = (
 )  # fmt: skip
 """What kombu's transport sends. None of them lists keys, reads other users, or changes the server."""
 SETINFO, SETINFO_SINCE = "client|setinfo", (7, 2)
-"""redis-py tells its name with it, and goes on without. A server that doesn't know a command refuses the whole user."""
+"""redis-py names itself with it and works without. A server that doesn't know a command refuses the whole user."""
 TIMEOUT_S = 2
 HOW = "Set REDIS_URL to a Redis that the machine can reach, with TLS and a password, and start again."
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 from urllib.parse import urlencode
@@ -54,7 +53,7 @@ class Parts:
     recipe: Recipe
     version: DatasetVersion | None
     rewards: RewardVersion | None
-    profile: HardwareProfile | None = field(default=None)
+    profile: HardwareProfile | None
 
     @property
     def at_work(self) -> bool:
@@ -132,7 +131,7 @@ RECIPES: tuple[Recipe, ...] = (
 )
 
 
-def by_name(slug: str) -> Recipe | None:
+def find(slug: str) -> Recipe | None:
     return next((recipe for recipe in RECIPES if recipe.slug == slug), None)
 
 
@@ -162,8 +161,7 @@ def _add(recipe: Recipe, user: User) -> None:
         importing.create_from_hub(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
         return
     file = BytesIO(sums(count=2_000, seed=1).encode())
-    add = partial(importing.create_from_upload, user, recipe.dataset, file, "sums.jsonl", new=True)
-    add(mapping=recipe.mapping)
+    importing.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)
 
 
 def sums(*, count: int, seed: int) -> str:

@@ -42,7 +42,7 @@ def prepare(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _named(slug: str) -> recipes.Recipe:
-    found = recipes.by_name(slug)
+    found = recipes.find(slug)
     if found is None:
         raise Http404("There is no such recipe.")
     return found

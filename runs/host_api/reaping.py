@@ -55,7 +55,7 @@ def reaped(
 
 def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
     """The reason for the end, with details: an earlier decision to end stands even if the supervisor died later."""
-    if has_rebooted(attempt) or (boot_id and attempt.boot_id and boot_id != attempt.boot_id):
+    if has_rebooted(attempt, boot_id):
         return EndReason.HOST_LOST, ""
     events = RunEvent.objects.filter(attempt=attempt)
     phase = events.filter(kind=EventKind.PHASE, data__has_key="reason").order_by("-id").first()
@@ -90,7 +90,7 @@ def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
         )
 
 
-def has_rebooted(attempt: Attempt) -> bool:
-    """Whether the host has announced a boot id other than the one that claimed."""
-    now = attempt.host.inventory.get("boot_id") if attempt.host else None
-    return bool(now and attempt.boot_id and now != attempt.boot_id)
+def has_rebooted(attempt: Attempt, boot_id: str = "") -> bool:
+    """Whether the host has another boot id than the one that claimed: the one given, or the last one announced."""
+    announced = attempt.host.inventory.get("boot_id") if attempt.host else None
+    return bool(attempt.boot_id) and any(now and now != attempt.boot_id for now in (boot_id, announced))

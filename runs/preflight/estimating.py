@@ -138,13 +138,17 @@ def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts)
     return Estimated(host, answer, settings, (*own, *theirs[:servers]))
 
 
-def best(draft: Draft) -> Estimated | None:
-    """On the host with the most room; None without GPUs, or for a model whose sizes nobody knows."""
+def everywhere(draft: Draft) -> list[Estimated]:
+    """On each host that has the profile's GPUs; none without GPUs, or for a model whose sizes nobody knows."""
     hardware, shape = draft.hardware, shape_for(draft.inspection)
     if hardware is None or shape is None or hardware.trainer_gpus < 1:
-        return None
+        return []
     try:
-        answers = [on_host(draft, hardware, shape, host) for host in fitting_hosts(draft) if host.gpus]
+        return [on_host(draft, hardware, shape, host) for host in fitting_hosts(draft) if host.gpus]
     except (ArithmeticError, ValueError):  # of a profile that makes no sense, which other checks report
-        return None
-    return min(answers, key=lambda answer: answer.missing, default=None)
+        return []
+
+
+def best(draft: Draft) -> Estimated | None:
+    """On the host with the most room."""
+    return min(everywhere(draft), key=lambda answer: answer.missing, default=None)

@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from runs.preflight.draft import Draft
 from runs.preflight.duration import training_s, work_of
-from runs.preflight.estimating import Estimated, on_host, shape_for
+from runs.preflight.estimating import everywhere, shape_for
 from runs.preflight.finding import Finding, Fix, note
-from runs.preflight.hosts import fitting_hosts
 from runs.preflight.memory import NEARLY_FULL
 
 LEAST_GAIN = 1.1
@@ -62,7 +61,7 @@ def largest(draft: Draft) -> Draft | None:
 
 
 def _fits(draft: Draft) -> bool:
-    answers = _answers(draft)
+    answers = everywhere(draft)  # the run may come to any of these hosts
     return bool(answers) and all(
         gpu.total <= NEARLY_FULL * gpu.card_gib
         for answer in answers
@@ -71,18 +70,7 @@ def _fits(draft: Draft) -> bool:
     )
 
 
-def _answers(draft: Draft) -> list[Estimated]:
-    """On every host that has the profile's GPUs: the run may come to any of them."""
-    hardware, shape = draft.hardware, shape_for(draft.inspection)
-    if hardware is None or shape is None or hardware.trainer_gpus < 1:
-        return []
-    try:
-        return [on_host(draft, hardware, shape, host) for host in fitting_hosts(draft) if host.gpus]
-    except (ArithmeticError, ValueError):  # of a profile that makes no sense, which other checks report
-        return []
-
-
 def _fullest(draft: Draft) -> str:
-    gpus = [gpu for answer in _answers(draft) for gpu in answer.estimate.gpus if gpu.role != "server"]
+    gpus = [gpu for answer in everywhere(draft) for gpu in answer.estimate.gpus if gpu.role != "server"]
     gpu = max(gpus, key=lambda one: one.total / one.card_gib)
     return f"about {gpu.total:.3g} of {gpu.card_gib:.3g} GiB"

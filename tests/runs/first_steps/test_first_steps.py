@@ -78,7 +78,7 @@ def test_a_viewer_reads_and_makes_nothing() -> None:
 
 @pytest.mark.parametrize(("slug", "row"), [("gsm8k", GSM8K), ("code", MBPP)])
 def test_rows_of_the_hubs_dataset_fit_the_recipes_mapping(slug: str, row: dict[str, object]) -> None:
-    recipe = recipes.by_name(slug)
+    recipe = recipes.find(slug)
     assert recipe is not None
     content = "".join(json.dumps({**row, "n": number}) + "\n" for number in range(3)).encode()
     version = importing.create_from_upload(None, "rows", BytesIO(content), "rows.jsonl", mapping=recipe.mapping)
