@@ -52,6 +52,7 @@ urlpatterns = [
     path("start/<slug:slug>/", first_steps_views.recipe, name="recipe"),
     path("start/<slug:slug>/prepare", first_steps_views.prepare, name="prepare_recipe"),
     path("runs/", run_list_views.runs, name="runs"),
+    path("runs/csv", run_list_views.runs_csv, name="runs_csv"),
     path("runs/stop", run_list_views.stop_several, name="stop_several"),
     path("runs/archive", run_list_views.archive_several, name="archive_several"),
     path("runs/unarchive", run_list_views.unarchive_several, name="unarchive_several"),

@@ -239,3 +239,9 @@ def at(mapping: Mapping[str, Any], key: str) -> Any:
 @register.filter
 def as_json(value: Any) -> str:
     return json.dumps(value)
+
+
+@register.filter
+def ends(name: str, tail: int = 10) -> tuple[str, str]:
+    """A long name in two parts, of which a narrow cell cuts the first: names of runs differ at their ends."""
+    return (name[:-tail], name[-tail:]) if len(name) > 2 * tail else (name, "")

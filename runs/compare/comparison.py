@@ -134,7 +134,7 @@ def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
         each.update((name, left_to_trl[name]) for name in names if name not in each and name in left_to_trl)
     unlike, equal_count = [], 0
     for name in names:
-        texts = [_text(each[name]) if name in each else ABSENT for each in flattened]
+        texts = [text(each[name]) if name in each else ABSENT for each in flattened]
         if len(set(texts)) < 2:
             equal_count += 1
             continue
@@ -196,7 +196,7 @@ def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield at, value
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):

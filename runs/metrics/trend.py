@@ -21,6 +21,14 @@ GAIN_OVER = 10
 """Steps at each end whose mean rewards are compared."""
 
 
+def last(ends: Sequence[float]) -> float | None:
+    """The mean of the last ten rewards, of a short run of all.
+
+    `ends`: Run.reward_ends.
+    """
+    return mean(ends[-GAIN_OVER:]) if ends else None
+
+
 def gain(ends: Sequence[float]) -> float | None:
     """The mean of the last ten rewards minus that of the first ten; of a short run, of its halves.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -22,11 +23,12 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.expressions import Expression, OrderBy
-from django.db.models.fields.json import KeyTextTransform
+from django.db.models.expressions import OrderBy
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Lower
 
 from runs.models import Attempt, Run
+from runs.run_list import columns
 from runs.states import ACTIVE, RunStatus
 from workers.contract import jobs
 from workers.contract.evaluation import EVALUATION
@@ -54,7 +56,9 @@ HEALTH_ASKED: dict[str, tuple[str, list[str]]] = {
     **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
 }
 STATUSES = ["active", *RunStatus]
-LONGEST = 100
+LONGEST = {"columns": 2000, "having": 500}
+"""Characters of a parameter; of every other, USUAL_LENGTH."""
+USUAL_LENGTH = 100
 
 _LATEST = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
 _HOST = Subquery(_LATEST.values("host__name")[:1])
@@ -66,7 +70,7 @@ _WAY = ["running", "stopping", "starting", "queued", "failed", "stopped", "succe
 @dataclass(frozen=True)
 class Sort:
     words: str
-    by: Expression | F | Subquery[Any]
+    by: columns.Ordered
     first: str = ""
     """The direction of the first click: `-` is descending."""
     flipped: bool = False
@@ -83,6 +87,7 @@ SORTS: dict[str, Sort] = {
     # The position is computed within the subquery; outside, each case would run it again.
     "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _WAY))[:1])),
     "name": Sort("Name", Lower("name")),
+    "model": Sort("Model", KeyTextTransform("path", KeyTransform("model", "spec"))),
     "progress": Sort("Progress", _SHARE, first="-"),
     "reward": Sort("Reward", Cast(KeyTextTransform("reward", "last_metrics"), FloatField()), first="-"),
     "health": Sort("Health", _places("health__verdict", HEALTH)),
@@ -91,6 +96,8 @@ SORTS: dict[str, Sort] = {
     "by": Sort("By", F("owner__username")),
 }
 DEFAULT_SORT = "age"
+TAG = "tag"
+"""Groups by tag; a run is in the group of each of its tags."""
 
 
 class HasTag(Func):
@@ -120,21 +127,31 @@ class RunListQuery:
     """One of KINDS."""
     archived: str = ""
     """One of ARCHIVED."""
+    having: str = ""
+    """A setting and its value as JSON, `grpo.seed=42`; `null`: runs without it."""
+    columns: str = ""
+    """The shown columns (see runs.run_list.columns), separated by commas; empty: the usual ones."""
+    group: str = ""
+    """Groups instead of runs: `tag`, or a setting's column."""
     sort: str = DEFAULT_SORT
-    """One of SORTS, with a minus for the opposite direction."""
+    """One of SORTS, or a setting's or a metric's column, with a minus for the opposite direction."""
     page: int = 1
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> RunListQuery:
-        words = {f.name: parameters.get(f.name, "").replace("\0", "").strip()[:LONGEST] for f in fields(cls)}
+        asked = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
+        words = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in asked.items()}
         allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
         for name, values in allowed.items():
             words[name] = words[name] if words[name] in values else ""
+        words["columns"] = columns.parsed(words["columns"])
+        words["group"] = words["group"] if words["group"] == TAG or columns.is_setting(words["group"]) else ""
+        words["having"] = words["having"] if _setting_and_value(words["having"]) is not None else ""
         sort = words.pop("sort")
         page = words.pop("page")
         return cls(
             **words,
-            sort=sort if sort.removeprefix("-") in SORTS else DEFAULT_SORT,
+            sort=sort if sort.removeprefix("-") in SORTS or columns.valid(sort.removeprefix("-")) else DEFAULT_SORT,
             page=max(1, int(page[:9])) if page.isascii() and page.isdigit() else 1,
         )
 
@@ -163,6 +180,7 @@ class RunListQuery:
             "host": f"on {self.host}",
             "kind": KINDS[self.kind][0].lower(),
             "archived": ARCHIVED[self.archived][0].lower(),
+            "having": " = ".join(self.having.split("=", 1)).removeprefix("grpo."),
         }
         return {name: words for name, words in labels.items() if getattr(self, name)}
 
@@ -183,11 +201,16 @@ class RunListQuery:
             runs = runs.filter(health__verdict__in=HEALTH_ASKED[self.health][1])
         if self.host:
             runs = runs.filter(latest_host=self.host)
+        if having := _setting_and_value(self.having):
+            setting, value = having
+            runs = runs.alias(having=columns.expression(columns.SETTING + setting))
+            runs = runs.filter(having__isnull=True) if value is None else runs.filter(having=value)
         return runs.filter(pk__in=_with_status(self.status)) if self.status else runs
 
     def ordered(self, runs: QuerySet[Run]) -> QuerySet[Run]:
         """Runs without the figure come last in both directions; equal ones are sorted newest first."""
-        column, down = SORTS[self.sort.removeprefix("-")], self.sort.startswith("-")
+        key, down = self.sort.removeprefix("-"), self.sort.startswith("-")
+        column = SORTS[key] if key in SORTS else Sort(key, columns.expression(key))
         # Every run has a creation time, and its index serves the order only without a clause about nulls.
         nulls_last = None if column.flipped else True
         by = OrderBy(column.by, descending=down != column.flipped, nulls_last=nulls_last)
@@ -200,6 +223,14 @@ def _with_status(status: str) -> QuerySet[Attempt, Any]:
     if status != "active" and status not in ACTIVE:  # an active attempt is its run's latest
         found = found.exclude(Exists(Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))))
     return found.order_by().values("run_id")
+
+
+def _setting_and_value(having: str) -> tuple[str, Any] | None:
+    setting, equals, value = having.partition("=")
+    try:
+        return (setting, json.loads(value)) if setting and equals else None
+    except ValueError:
+        return None
 
 
 _DEFAULTS = {f.name: f.default for f in fields(RunListQuery)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -15,9 +15,12 @@ from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
 from controlplane.hardware.models import Host
 from runs import queries
+from runs.compare import comparison
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
-from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TRIAL, RunListQuery
+from runs.run_list.columns import USUAL, Column, cells, chosen, is_setting, offered
+from runs.run_list.groups import Grouping, grouping
+from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, TRIAL, RunListQuery
 from runs.scheduling import leasing, queueing
 from runs.sentences import placement_text
 from runs.states import ACTIVE, RunStatus
@@ -41,16 +44,20 @@ class Row:
     summary: queries.Summary
     attempt: Attempt
     where: str
+    cells: list[tuple[str, str]]
+    """(heading, text) of the chosen settings and metrics."""
+
+    @property
+    def model(self) -> str:
+        """The model's name, for a path its last part. Empty if the spec can't be read."""
+        return self._part("model", "path").rstrip("/").rsplit("/", 1)[-1]
 
     @property
     def about(self) -> str:
-        """Model (for a folder, its name) and dataset. Empty if the spec can't be read."""
-        try:
-            path, dataset = str(self.run.spec["model"]["path"]), str(self.run.spec["data"]["name"])
-        except (KeyError, TypeError):
-            return ""
-        model = path.rstrip("/").rsplit("/", 1)[-1] if path.startswith("/") else path
-        return f"{model} · {dataset}"
+        return f"{self._part('model', 'path')} trained on {self._part('data', 'name')}"
+
+    def _part(self, part: str, name: str) -> str:
+        return str(comparison.part(self.run.spec, part).get(name, ""))
 
     @property
     def live(self) -> bool:
@@ -91,6 +98,8 @@ class TableColumn:
     address: str
     direction: str
     """The value of aria-sort; empty: another column determines the order."""
+    title: str = ""
+    """For a setting or metric: its whole name."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,8 @@ class RunListing:
     gpus: int
     rising: int
     """Running runs whose reward is higher now than at their start."""
+    grouping: Grouping | None
+    """None: single runs are listed."""
 
     @property
     def running(self) -> int:
@@ -145,8 +156,16 @@ class RunListing:
         return [(words, self.query.address(**{name: ""})) for name, words in self.query.filters().items()]
 
     @property
+    def shown(self) -> set[str]:
+        """The usual columns that are shown."""
+        return chosen(self.query.columns)[0]
+
+    @property
     def columns(self) -> list[TableColumn]:
-        return [_column(key, self.query) for key in SORTS]
+        usual, others = chosen(self.query.columns)
+        keys = ["status", "name", *(key for key in USUAL if key in usual)]
+        own = [replace(_column(each.key, each.words, self.query), title=each.title) for each in others]
+        return [_column(key, SORTS[key].words, self.query) for key in keys] + own
 
 
 @dataclass(frozen=True)
@@ -169,23 +188,35 @@ class Choices:
     views: list[tuple[str, str]]
     """(name, address) of the built-in views."""
     own_views: list[SavedView]
+    columns: list[tuple[str, list[ColumnChoice]]]
+    """The columns to choose from, in groups with headings."""
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    key: str
+    words: str
+    shown: bool
 
 
 def listing(request: HttpRequest) -> RunListing:
     """The list, in a fixed number of queries for any number of runs."""
     query = RunListQuery.of(request.GET.dict())
-    everything = queries.runs_for(request)
+    everything = queries.runs_for(request).select_related("reward_version__config")
     matching = query.matching(everything)
     total = matching.count()
     query = query.at_most(_last_page(total))
-    rows = _rows(everything, _page(query, matching))
+    grouped = grouping(query, matching, total) if query.group else None
+    rows = [] if grouped else _rows(everything, _page(query, matching), query)
     counts, rising = _going(query.kind)
     busy = Lease.objects.filter(leasing.ACTIVE, resource__startswith="gpu:").count()
     gpus = sum(len(total or []) for total in Host.objects.values_list("inventory__gpus", flat=True))
-    return RunListing(query, rows, total, counts, gpus_busy=busy, gpus=gpus, rising=rising)
+    return RunListing(query, rows, total, counts, gpus_busy=busy, gpus=gpus, rising=rising, grouping=grouped)
 
 
-def choices(request: HttpRequest, query: RunListQuery) -> Choices:
+def choices(request: HttpRequest, listed: RunListing) -> Choices:
+    query = listed.query
+    settings, metrics = offered(row.run for row in listed.rows)
     user, every_tag = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
@@ -200,12 +231,29 @@ def choices(request: HttpRequest, query: RunListQuery) -> Choices:
             _filter(query, "host", "Host", "Any", [(name, name) for name in hosts]),
             _filter(query, "kind", "Kind", "", [(kind, words) for kind, (words, _) in KINDS.items()]),
             _filter(query, "archived", "Archive", "", [(value, words) for value, (words, _) in ARCHIVED.items()]),
+            _filter(
+                query, "group", "Group by", "Nothing", [(TAG, "Tag"), *((each.key, each.words) for each in settings)]
+            ),
             _filter(query, "sort", "Order", "", _sorts()),
         ],
         tags=every_tag,
         views=[*READY_VIEWS.items(), ("My runs", RunListQuery(by=user.get_username()).address())],
         own_views=list(SavedView.objects.filter(owner=user)),
+        columns=_column_choices(query, settings, metrics),
     )
+
+
+def _column_choices(
+    query: RunListQuery, settings: Iterable[Column], metrics: Iterable[Column]
+) -> list[tuple[str, list[ColumnChoice]]]:
+    usual, others = chosen(query.columns)
+    known = {each.key: each for each in (*settings, *metrics, *others)}
+    named = {key: ColumnChoice(key, each.name, each in others) for key, each in known.items()}
+    return [
+        ("Usual", [ColumnChoice(key, words, key in usual) for key, words in USUAL.items()]),
+        ("Metrics", [each for key, each in named.items() if not is_setting(key)]),
+        ("Settings", [each for key, each in named.items() if is_setting(key)]),
+    ]
 
 
 def tags() -> list[str]:
@@ -224,17 +272,18 @@ def _page(query: RunListQuery, matching: QuerySet[Run]) -> list[str]:
     return list(query.ordered(matching).values_list("pk", flat=True)[first : first + A_PAGE])
 
 
-def _rows(everything: QuerySet[Run], ids: list[str]) -> list[Row]:
+def _rows(everything: QuerySet[Run], ids: list[str], query: RunListQuery) -> list[Row]:
     runs = everything.in_bulk(ids)
     listed = [runs[pk] for pk in ids if pk in runs]
     places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in listed) else {}
-    return [_row(run, places) for run in listed]
+    others = chosen(query.columns)[1]
+    return [_row(run, places, others) for run in listed]
 
 
-def _row(run: Run, places: Mapping[str, int]) -> Row:
+def _row(run: Run, places: Mapping[str, int], columns: list[Column]) -> Row:
     attempt = run.latest()
     summary = queries.summary(run, places=places)
-    return Row(run=run, summary=summary, attempt=attempt, where=placement_text(attempt))
+    return Row(run, summary, attempt, placement_text(attempt), cells(run, columns))
 
 
 def _going(kind: str) -> tuple[dict[str, int], int]:
@@ -246,13 +295,13 @@ def _going(kind: str) -> tuple[dict[str, int], int]:
     return {status: counts[status] for status in RunStatus if counts[status]}, rising
 
 
-def _column(key: str, query: RunListQuery) -> TableColumn:
-    sort = SORTS[key]
+def _column(key: str, words: str, query: RunListQuery) -> TableColumn:
+    first = SORTS[key].first if key in SORTS else "-"
     if query.sort.removeprefix("-") != key:
-        return TableColumn(key, sort.words, query.address(sort=sort.first + key), "")
+        return TableColumn(key, words, query.address(sort=first + key), "")
     down = query.sort.startswith("-")
     other = key if down else f"-{key}"
-    return TableColumn(key, sort.words, query.address(sort=other), "descending" if down else "ascending")
+    return TableColumn(key, words, query.address(sort=other), "descending" if down else "ascending")
 
 
 def _filter(

@@ -12,7 +12,7 @@ from controlplane.accounts.roles import operator_required, person
 from runs import queries, tags
 from runs.compare import comparison
 from runs.models import Run, SavedView
-from runs.run_list import demo
+from runs.run_list import csv_file, demo
 from runs.run_list.query import RunListQuery
 from runs.run_list.rows import choices, listing
 from runs.scheduling import stopping
@@ -41,8 +41,17 @@ def runs(request: HttpRequest) -> HttpResponse:
     context = {"list": run_listing, "may_operate": person(request).may_operate, "preparing": demo.preparing()}
     if request.headers.get("HX-Request") == "true":
         return render(request, "run_list/_rows.html", context)
-    more = {"choices": choices(request, run_listing.query), "most_compared": comparison.MAX_RUNS}
+    more = {"choices": choices(request, run_listing), "most_compared": comparison.MAX_RUNS}
     return render(request, "run_list/list.html", {**context, **more})
+
+
+@require_safe
+def runs_csv(request: HttpRequest) -> HttpResponse:
+    """The list as a file, with the chosen columns and every page."""
+    query = RunListQuery.of(request.GET.dict())
+    answer = HttpResponse(csv_file.text(query, queries.runs_for(request)), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = 'attachment; filename="runs.csv"'
+    return answer
 
 
 @require_POST

@@ -32,7 +32,7 @@ def signed_in(site: Stack, context: BrowserContext) -> None:
 
 
 def names(page: Page) -> list[str]:
-    return page.locator("#run-list a.name").all_inner_texts()
+    return [name.strip() for name in page.locator("#run-list a.name").all_text_contents()]
 
 
 def test_what_is_asked_is_in_the_address_and_back_leads_back(site: Stack, page: Page, complaints: Complaints) -> None:
@@ -115,6 +115,22 @@ def test_a_view_is_saved_and_found_again(site: Stack, page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/runs/\?status=failed&sort=-reward$"))
     expect(page.locator("select[name=status]")).to_have_value("failed")
     expect(page.locator("select[name=sort]")).to_have_value("-reward")
+
+
+def test_columns_are_chosen_and_kept_in_the_address(site: Stack, page: Page, complaints: Complaints) -> None:
+    site.django(A_RUN, name="columns here")
+    page.goto(f"{site.url}/runs/?q=columns")
+    page.locator("#columns summary").click()
+    page.get_by_label("Find a setting or metric").fill("steps")
+    page.get_by_role("checkbox", name="grpo.max_steps").check()
+    expect(page.locator("#run-list th").last).to_have_text("max steps")
+    page.get_by_label("Find a setting or metric").fill("")
+    page.get_by_role("checkbox", name="Health").uncheck()
+    expect(page.locator("#run-list th.health")).to_have_count(0)
+    page.reload()
+    assert page.locator("#run-list thead th").all_inner_texts()[-2:] == ["By", "max steps"]
+    assert "setting.grpo.max_steps" in str(page.locator("[data-csv]").get_attribute("href"))
+    assert complaints.heard == []
 
 
 def test_rows_are_gone_through_by_keyboard(site: Stack, page: Page) -> None:

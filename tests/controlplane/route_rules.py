@@ -51,6 +51,7 @@ RULES = {
     "recipe": READ,
     "prepare_recipe": ACT,
     "runs": READ,
+    "runs_csv": READ,
     "run": READ,
     "run_head": READ,
     "run_series": READ,

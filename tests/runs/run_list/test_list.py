@@ -40,7 +40,8 @@ def text(client: Client, **asked: str) -> str:
 
 def names(**asked: str) -> list[str]:
     """Of the rows, from the top down."""
-    return re.findall(r'class="name"[^>]*>([^<]*)</a>', text(viewer(), **asked))
+    links = re.findall(r'class="name"[^>]*>(.*?)</a>', text(viewer(), **asked), re.DOTALL)
+    return [re.sub(r"<[^>]*>", "", link).strip() for link in links]
 
 
 def many(count: int, **columns: Any) -> list[Run]:

@@ -124,6 +124,7 @@ function arrange(body, wanted) {
 /** Cells that differ, alone. @param {HTMLElement} old @param {HTMLElement} fresh */
 function patch(old, fresh) {
   const cells = [...fresh.children];
+  if (old.children.length !== cells.length) return old.replaceChildren(...cells);
   [...old.children].forEach((cell, at) => {
     const now = cells[at];
     if (cell.className === now.className && shownBy(cell) === shownBy(now)) return;

@@ -15,6 +15,9 @@ const TYPING_MS = 250;
 const list = /** @type {HTMLElement} */ (document.getElementById("run-list"));
 const news = /** @type {HTMLButtonElement} */ (document.getElementById("list-news"));
 const form = /** @type {HTMLFormElement} */ (document.getElementById("filters"));
+const columnsField = /** @type {HTMLInputElement} */ (form.elements.namedItem("columns"));
+const boxes = /** @type {HTMLInputElement[]} */ ([...document.querySelectorAll("input[data-column]")]);
+const csv = /** @type {HTMLAnchorElement} */ (document.querySelector("[data-csv]"));
 const selection = new Selection(list, /** @type {HTMLElement} */ (document.getElementById("selection")));
 const rows = new Rows(list, news, () => {
   selection.restore();
@@ -106,7 +109,9 @@ function show() {
   const count = /** @type {HTMLElement} */ (form.querySelector("[data-filters-set]"));
   count.textContent = String(set);
   count.hidden = set === 0;
+  for (const box of boxes) box.checked = shownColumns(now.get("columns") ?? "").includes(box.dataset.column ?? "");
   now.delete("page");
+  csv.search = String(now);
   now.sort();
   for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("[data-view]"))) {
     const its = new URL(link.href).searchParams;
@@ -115,6 +120,31 @@ function show() {
     else link.removeAttribute("aria-current");
   }
 }
+
+// --- columns ---
+
+const usual = boxes.filter((box) => box.dataset.usual !== undefined).map((box) => box.dataset.column ?? "");
+/** @param {string} columns as in the address */
+const shownColumns = (columns) => (columns ? columns.split(",") : usual);
+const menu = /** @type {HTMLElement} */ (document.getElementById("columns"));
+menu.addEventListener("change", (event) => {
+  if (!(event.target instanceof HTMLInputElement) || !event.target.dataset.column) return;
+  const checked = boxes.filter((box) => box.checked).map((box) => box.dataset.column ?? "");
+  // Those that are shown keep their order; a new one comes last.
+  const before = shownColumns(columnsField.value).filter((key) => checked.includes(key));
+  const now = [...before, ...checked.filter((key) => !before.includes(key))];
+  const asUsual = now.length === usual.length && usual.every((key) => now.includes(key));
+  columnsField.value = asUsual ? "" : now.join(",");
+  go(said(), false);
+});
+menu.addEventListener("input", (event) => {
+  if (!(event.target instanceof HTMLInputElement) || event.target.dataset.findColumn === undefined) return;
+  const wanted = event.target.value.trim().toLowerCase();
+  for (const box of boxes) {
+    const label = /** @type {HTMLElement} */ (box.closest("label"));
+    label.hidden = !label.textContent?.toLowerCase().includes(wanted);
+  }
+});
 
 /** @type {number | undefined} */
 let typing;

@@ -1,0 +1,130 @@
+"""The run list's columns: the usual ones, and any setting or metric of the runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import F, Subquery
+from django.db.models.expressions import Expression
+from django.db.models.fields.json import KeyTransform
+
+from controlplane.templatetags.figures import NOTHING, significant
+from runs.compare import comparison
+from runs.models import Run
+
+USUAL = {
+    "model": "Model",
+    "progress": "Progress",
+    "reward": "Reward",
+    "health": "Health",
+    "where": "Where",
+    "age": "Age",
+    "by": "By",
+}
+"""Columns that are shown unless others are chosen; status and name always are."""
+SETTING, METRIC = "setting.", "metric."
+MOST = 20
+"""Chosen columns of an address."""
+Ordered = Expression | F | Subquery[Any]
+"""What a list can be ordered by."""
+_ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
+_PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
+"""Settings that comparison.settings puts into words -> where the spec has them."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A chosen setting or metric."""
+
+    kind: str
+    """SETTING or METRIC."""
+    name: str
+
+    @property
+    def key(self) -> str:
+        return self.kind + self.name
+
+    @property
+    def words(self) -> str:
+        return self.name.removeprefix("grpo.").replace("_", " ")
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind.removesuffix('.').capitalize()} {self.name}"
+
+    def text(self, value: Any) -> str:
+        number = self.kind == METRIC and isinstance(value, (int, float))
+        return significant(value) if number else comparison.text(value)
+
+
+def valid(key: str) -> bool:
+    """Whether `key` names a setting or a metric, known or not."""
+    return is_setting(key) or (key.startswith(METRIC) and key != METRIC)
+
+
+def is_setting(key: str) -> bool:
+    return key.startswith(SETTING) and key != SETTING
+
+
+def parsed(words: str) -> str:
+    """The columns of an address without what can be none, in order and once each."""
+    keys = dict.fromkeys(key for key in words.split(",") if key in USUAL or valid(key))
+    chosen = ",".join(list(keys)[:MOST])
+    return "" if chosen == ",".join(USUAL) else chosen
+
+
+def chosen(columns: str) -> tuple[set[str], list[Column]]:
+    """The usual columns that are shown, and the others."""
+    keys = columns.split(",") if columns else list(USUAL)
+    return {key for key in keys if key in USUAL}, [column(key) for key in keys if key not in USUAL]
+
+
+def column(key: str) -> Column:
+    kind, _, name = key.partition(".")
+    return Column(f"{kind}.", name)
+
+
+def values(run: Run, columns: Sequence[Column]) -> list[Any]:
+    """What the run has for each column; None: nothing."""
+    settings = dict(comparison.settings(run)) if any(each.key.startswith(SETTING) for each in columns) else {}
+    known = {METRIC: run.last_metrics, SETTING: settings}
+    return [known[each.kind].get(each.name) for each in columns]
+
+
+def cells(run: Run, columns: Sequence[Column]) -> list[tuple[str, str]]:
+    """(heading, text) of each."""
+    pairs = zip(columns, values(run, columns), strict=True)
+    return [(each.words, NOTHING if value is None else each.text(value)) for each, value in pairs]
+
+
+def expression(key: str) -> Ordered:
+    """The same in the database. Numbers sort as numbers; what a run lacks is NULL. Settings below a list, such as
+    those of a reward by its name, are always NULL here."""
+    asked = column(key)
+    if asked.kind == METRIC:
+        return KeyTransform(asked.name, "last_metrics")
+    name = asked.name
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
+    found: Ordered = F("spec")
+    for part in _PATHS.get(name, name).split("."):
+        found = KeyTransform(part, found)
+    return found
+
+
+def offered(runs: Iterable[Run]) -> tuple[list[Column], list[Column]]:
+    """The settings and the metrics of these runs, by name; the settings that differ between them come first."""
+    values: dict[str, set[str]] = {}
+    metrics: set[str] = set()
+    for count, run in enumerate(runs):
+        metrics |= set(run.last_metrics)
+        settings = dict(comparison.settings(run))
+        for name in values.keys() - settings.keys():
+            values[name].add("")
+        for name, its in settings.items():
+            values.setdefault(name, {""} if count else set()).add(json.dumps(its, default=str))
+    names = sorted(values, key=lambda name: (len(values[name]) < 2, name))
+    return [Column(SETTING, name) for name in names], [Column(METRIC, name) for name in sorted(metrics)]
