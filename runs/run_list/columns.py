@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F, Subquery
+from django.db.models import F
 from django.db.models.expressions import Expression
 from django.db.models.fields.json import KeyTransform
 
@@ -28,7 +28,7 @@ USUAL = {
 SETTING, METRIC = "setting.", "metric."
 MOST = 20
 """Chosen columns of an address."""
-Ordered = Expression | F | Subquery[Any]
+Ordered = Expression | F
 """What a list can be ordered by."""
 _ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
