@@ -38,7 +38,6 @@ INSTALLED_APPS = [
     "allauth.account",
     "allauth.socialaccount",
     "django_htmx",
-    "lucide",
     "controlplane",
     "controlplane.accounts",
     "controlplane.datasets",

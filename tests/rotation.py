@@ -2,7 +2,8 @@
 
 Of the tests that start processes, browsers or trainers, a run takes an eighth of each file's, and all of those marked
 `every_run`. `@pytest.mark.rotating(of=4)` runs a quarter of a test's cases; `share(cases, of=4)` is a quarter of a list
-that one test goes through. tests/README.md says how to choose the slice and how to run everything.
+that one test goes through; `@pytest.mark.in_turn(1, of=4)` leaves a whole file to one run in four. tests/README.md says
+how to choose the slice and how to run everything.
 """
 
 from __future__ import annotations
@@ -43,12 +44,18 @@ def share(cases: Sequence[Case], *, of: int, name: str = "") -> list[Case]:
     return [case for number, case in enumerate(cases) if _is_on(number, of, name)]
 
 
-def _is_on(number: int, of: int, name: str) -> bool:
-    return bool(os.environ.get(FULL)) or (number + slice_number() + zlib.crc32(name.encode())) % of == 0
+def _is_on(number: int, of: int, name: str, turns: int = 1) -> bool:
+    """Whether the run takes part `number` of `of`; of a file that is on in one run of `turns`, in these runs."""
+    if os.environ.get(FULL):
+        return True
+    return (number + slice_number() // turns + zlib.crc32(name.encode())) % of == 0
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rotating(of): a run takes one of `of` parts of the test's cases")
+    config.addinivalue_line(
+        "markers", "in_turn(turn, of): a file with a long set-up: one run in `of` takes tests of it"
+    )
     config.addinivalue_line("markers", "every_run: slow, but never left to another run")
     slice_number()
 
@@ -69,20 +76,25 @@ def _of_other_slices(items: list[pytest.Item]) -> set[pytest.Item]:
     seen: Counter[str] = Counter()
     left_out = set()
     for item in items:
-        long_set, of = _long_set(item)
-        if not _is_on(seen[long_set], of, long_set):
+        long_set, of, turn, turns = _long_set(item)
+        if not (_is_on(turn, turns, "") and _is_on(seen[long_set], of, long_set, turns)):
             left_out.add(item)
         seen[long_set] += 1
     return left_out
 
 
-def _long_set(item: pytest.Item) -> tuple[str, int]:
-    """The set that a test belongs to, and in how many parts it is run: 1 if nothing is left to other runs."""
+def _long_set(item: pytest.Item) -> tuple[str, int, int, int]:
+    """The set that a test belongs to, in how many parts it is run (1: nothing is left to other runs), and the turn of
+    its file: which of how many."""
     if marker := item.get_closest_marker("rotating"):
-        return item.nodeid.partition("[")[0], marker.kwargs["of"]
+        return item.nodeid.partition("[")[0], marker.kwargs["of"], 0, 1
     if item.get_closest_marker("every_run") or not any(item.get_closest_marker(name) for name in SLOW):
-        return "", 1
-    return item.nodeid.partition("::")[0], PARTS
+        return "", 1, 0, 1
+    file = item.nodeid.partition("::")[0]
+    if marker := item.get_closest_marker("in_turn"):
+        turns: int = marker.kwargs["of"]
+        return file, PARTS // turns, marker.args[0], turns
+    return file, PARTS, 0, 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -12,6 +12,7 @@ from controlplane.accounts import api_tokens
 from controlplane.accounts.forms import ApiTokenForm
 from controlplane.accounts.models import ApiToken, ApiTokenAct, User
 from controlplane.accounts.roles import person
+from controlplane.http.form_pages import form_page
 
 SHOWN_ACTS = 50
 
@@ -30,7 +31,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
         else:
             form = ApiTokenForm(user)
     # The text is only in this answer: a flash message would store it in a cookie.
-    return render(request, "accounts/api_tokens.html", _context(user, form, text), status=422 if form.errors else 200)
+    return form_page(request, "accounts/api_tokens.html", _context(user, form, text))
 
 
 @require_POST

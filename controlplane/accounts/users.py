@@ -24,7 +24,7 @@ def users(request: HttpRequest) -> HttpResponse:
         user.set_unusable_password()
         user.save()
         return _page(request, link_for=user)
-    return _page(request, form=form, status=400 if form.errors else 200)
+    return _page(request, form=form, status=422 if form.errors else 200)
 
 
 @admin_required
@@ -32,7 +32,7 @@ def users(request: HttpRequest) -> HttpResponse:
 def role(request: HttpRequest, user_id: int) -> HttpResponse:
     form = RoleForm(request.POST)
     if not form.is_valid():
-        return _page(request, problem="That is not a role.", status=400)
+        return _page(request, problem="That is not a role.", status=422)
     try:
         managing.set_role(user_id, form.cleaned_data["role"])
     except managing.NotAllowed as error:
@@ -57,7 +57,7 @@ def limits(request: HttpRequest, user_id: int) -> HttpResponse:
     user = get_object_or_404(User, pk=user_id)
     form = LimitsForm(request.POST, instance=user)
     if not form.is_valid():
-        return _page(request, problem="A limit is a whole number; 0 means none, empty means the default.", status=400)
+        return _page(request, problem="A limit is a whole number; 0 means none, empty means the default.", status=422)
     managing.save_limits(user)
     return redirect("users")
 

@@ -20,6 +20,7 @@ from controlplane.accounts.models import User
 from controlplane.accounts.next_page import safe_next
 from controlplane.accounts.roles import person
 from controlplane.accounts.signals import sign_in_changed
+from controlplane.http.form_pages import form_page
 
 BY_LINK_AT = "signed_in_by_link_at"
 LINK_PROVES_FOR_S = 900.0
@@ -45,7 +46,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             login(request, user)
             return redirect(_next(request))
     context = {"form": form, "oidc": site.OIDC, "next": request.POST.get("next") or request.GET.get("next", "")}
-    return render(request, "accounts/sign_in.html", context, status=400 if form.errors else 200)
+    return form_page(request, "accounts/sign_in.html", context)
 
 
 def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
@@ -114,7 +115,7 @@ def password(request: HttpRequest) -> HttpResponse:
         return redirect("settings" if "current" in form.fields else "home")
     elif guess is not None and not form.has_error("current", "wrong"):
         guess.delete()
-    return render(request, "accounts/password.html", {"form": form}, status=400 if form.errors else 200)
+    return form_page(request, "accounts/password.html", {"form": form})
 
 
 def _came_by_link(request: HttpRequest) -> bool:

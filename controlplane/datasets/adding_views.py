@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.accounts.models import User
@@ -23,6 +23,7 @@ from controlplane.datasets.queries import dataset_for
 from controlplane.datasets.reader.formats import NAMES
 from controlplane.datasets.receiving import incoming_folder
 from controlplane.datasets.sources import roots
+from controlplane.http.form_pages import form_page
 
 UPLOAD, ROWS, HUB, PATH, TASKS = "upload", "rows", "hub", "path", "tasks"
 AddingForm = UploadForm | RowsForm | HubForm | PathForm | TasksForm
@@ -128,4 +129,4 @@ def _page(request: HttpRequest, form: Any, dataset: Dataset | None, way: str) ->
         "roots": roots(),
         "formats": NAMES,
     }
-    return render(request, "datasets/new.html", context, status=400 if form.errors else 200)
+    return form_page(request, "datasets/new.html", context)

@@ -119,7 +119,7 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
                 form.add_error(None, str(error))
             else:
                 return redirect(derived)
-    return render(request, "datasets/rows.html", _rows(request, version, form), status=400)
+    return render(request, "datasets/rows.html", _rows(request, version, form), status=422)
 
 
 def filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:

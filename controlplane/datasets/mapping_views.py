@@ -48,7 +48,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         messages.warning(request, "Someone has already mapped this version.")
         return redirect(version)
     if not form.is_valid():
-        return render(request, "datasets/version.html", overview(version, form), status=400)
+        return render(request, "datasets/version.html", overview(version, form), status=422)
     fields = form.cleaned_data
     # The button refers to rows of the previously tried mapping. A different mapping has other bad rows, so it asks
     # again.

@@ -18,6 +18,7 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_memory import on_page
 from controlplane.hardware.profiles import profile_of
 from controlplane.hardware.queries import profile_for
+from controlplane.http.form_pages import form_page
 from controlplane.safe_yaml import YamlRefused
 from workers.contract import ContractError
 
@@ -78,7 +79,7 @@ def profile_import(request: HttpRequest) -> HttpResponseBase:
         return _import_form(request, str(error))
     form = imported.form
     context = {"form": form, "profile": None, "imported": True, "reading": imported.reading}
-    return render(request, "hardware/profile.html", context, status=422 if form.errors else 200)
+    return form_page(request, "hardware/profile.html", context)
 
 
 def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:

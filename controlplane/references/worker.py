@@ -65,7 +65,7 @@ def _work(check: ReferenceCheck) -> None:
         status = ReferenceCheck.STOPPED if problem == TOO_MANY else ReferenceCheck.FAILED
     except DatasetError as error:
         status, problem = ReferenceCheck.FAILED, f"The rows can't be read: {error}"
-    except Exception:
+    except Exception:  # loop boundary: a check that fails must not keep those behind it
         log.exception("Check %s of reference answers failed", check.pk)
         status, problem = ReferenceCheck.FAILED, BROKEN
     _still(check).update(status=status, problem=problem)

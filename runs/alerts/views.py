@@ -10,6 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.roles import admin_required, person
+from controlplane.http.form_pages import form_page
 from runs.alerts import delivery, words
 from runs.alerts.forms import TargetForm
 from runs.alerts.models import AlertDelivery, AlertTarget, State
@@ -28,7 +29,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         messages.success(request, f"{target.name} is saved. Send a test to check that it arrives.")
         return redirect("alerts")
     context = {"targets": AlertTarget.objects.select_related("by"), "form": form, **_deliveries()}
-    return render(request, "alerts/alerts.html", context, status=400 if form.errors else 200)
+    return form_page(request, "alerts/alerts.html", context)
 
 
 @never_cache
@@ -45,7 +46,7 @@ def target(request: HttpRequest, target_id: int) -> HttpResponse:
         return redirect("alerts")
     name = AlertTarget.objects.get(pk=target_id).name  # the stored name, not the submitted one
     context = {"target": target, "name": name, "form": form}
-    return render(request, "alerts/target.html", context, status=400 if form.errors else 200)
+    return form_page(request, "alerts/target.html", context)
 
 
 @admin_required

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.accounts.roles import admin_required, operator_required, person
 from controlplane.hardware.prices import PriceForm, gpu_hour
 from controlplane.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
+from controlplane.http.form_pages import form_page
 from runs.hosts import actions, announcements, overview
 from runs.hosts.cards import host_views, is_fresh
 from runs.hosts.host_card import host_card
@@ -91,7 +92,7 @@ def price(request: HttpRequest, host_id: int) -> HttpResponseBase:
         hour = gpu_hour(host)
         messages.success(request, f"A GPU-hour of {host.name} {f'costs {hour}' if hour else 'has no price'}.")
         return redirect("hardware")
-    return render(request, "hosts/price.html", {"host": host, "form": form}, status=422 if form.errors else 200)
+    return form_page(request, "hosts/price.html", {"host": host, "form": form})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

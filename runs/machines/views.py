@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts.roles import admin_required, operator_required, person
 from controlplane.hardware.models import Host
+from controlplane.http.form_pages import form_page
 from runs.hosts import actions
 from runs.machines import asking, overview
 from runs.machines.forms import SourceForm, kind_of
@@ -46,7 +47,7 @@ def _form(request: HttpRequest, form: SourceForm) -> HttpResponseBase:
     # The stored name, not the submitted one.
     name = MachineSource.objects.filter(pk=form.instance.pk).values_list("name", flat=True).first()
     context = {"form": form, "kind": form.kind, "name": name}
-    return render(request, "machines/source.html", context, status=422 if form.errors else 200)
+    return form_page(request, "machines/source.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

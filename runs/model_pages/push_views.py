@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django import forms
 from django.http import HttpRequest, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts import vault
 from controlplane.accounts.roles import admin_required, person
+from controlplane.http.form_pages import form_page
 from runs.jobs import pushing
 from runs.model_pages import card, catalogue
 from runs.scheduling.limits import QueueFull
@@ -72,4 +73,4 @@ def push(request: HttpRequest, event_id: int) -> HttpResponseBase:
             except (ContractError, QueueFull) as error:
                 form.add_error(None, f"This can't be pushed: {error}")
     context = {"model": model, "checkpoint": checkpoint, "form": form, "token_problem": vault.hub_token_problem()}
-    return render(request, "model_pages/push.html", context, status=422 if form.errors else 200)
+    return form_page(request, "model_pages/push.html", context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from controlplane.accounts.models import Secret
 from controlplane.accounts.roles import admin_required, person
 from controlplane.accounts.secret_forms import SecretForm
+from controlplane.http.form_pages import form_page
 from runs.secrets import uses
 
 
@@ -27,7 +28,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
         messages.success(request, f"{secret.name} is saved. {_effect(secret)}")
         return redirect("secrets")
     context = {"shown": uses.shown(), "form": form}
-    return render(request, "secrets/secrets.html", context, status=400 if form.errors else 200)
+    return form_page(request, "secrets/secrets.html", context)
 
 
 @never_cache
@@ -44,7 +45,7 @@ def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
         messages.success(request, f"{secret.name} is saved. Runs get it from the next start on.")
         return redirect("secrets")
     context = {"secret": secret, "name": name, "form": form}
-    return render(request, "secrets/secret.html", context, status=400 if form.errors else 200)
+    return form_page(request, "secrets/secret.html", context)
 
 
 @admin_required

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.accounts.roles import admin_required, person
 from controlplane.hardware.models import Host
 from controlplane.hardware.queries import host_for
+from controlplane.http.form_pages import form_page
 from runs.model_pages import catalogue
 from runs.model_pages.catalogue import SavedModel
 from runs.scheduling.limits import QueueFull
@@ -91,4 +92,4 @@ def address(request: HttpRequest, host_id: int) -> HttpResponseBase:
         where = host.serve_address or "127.0.0.1 alone"
         messages.success(request, f"Models of {host.name} may be served on {where}.")
         return redirect("hardware")
-    return render(request, "hosts/serving.html", {"host": host, "form": form}, status=422 if form.errors else 200)
+    return form_page(request, "hosts/serving.html", {"host": host, "form": form})

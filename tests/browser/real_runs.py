@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.stack import ROOT, Stack
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract import FileName
 from workers.trainer import demo
 
+MARKS = (pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600))
 WARM_UP = 60
 """Steps: enough for some right answers among many wrong ones, so that prompts are solved, unsolved and in between."""
 STEPS = 60

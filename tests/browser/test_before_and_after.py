@@ -11,7 +11,7 @@ from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(7, of=8)]
 
 CHECK_S = 120_000
 

@@ -10,11 +10,12 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.benchmarks._finished_models import TRAIN
+from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.real_runs import GRPO, RealRun
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(5, of=8)]
 
 
 def test_an_adapter_is_merged_downloaded_trained_on_from_and_deleted(

@@ -15,7 +15,13 @@ from tests.browser.real_runs import RealRun
 from tests.browser.test_finished_models import download, merge
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.processes,
+    pytest.mark.trainer,
+    pytest.mark.timeout(900),
+    pytest.mark.in_turn(1, of=8),
+]
 
 JOB_S = 120_000
 

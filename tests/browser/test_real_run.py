@@ -32,7 +32,7 @@ from tests.browser.driving import (
 from tests.browser.real_runs import CHARTS, GRPO, OTHER, PRESET, SOLVED, STEPS, RealRun
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(3, of=4)]
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,12 @@ import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from controlplane.templatetags.figures import sig
+from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(3, of=8)]
 
 GOOD = "<think>\nTwo of each.\n</think>\n```python\ndef double(n):\n    return n + n\n```\n<answer>4</answer>"
 """Every component's highest score."""

@@ -126,6 +126,6 @@ def _made(kind: type[BaseException], args: list[Any], message: str) -> BaseExcep
     try:
         error = kind.__new__(kind)
         error.args = tuple(args)
-    except Exception:
+    except Exception:  # a library's class may refuse even this; the caller has the text
         return None
     return error

@@ -29,7 +29,7 @@ def diagnosed(folder: Path) -> dict[str, Any] | None:
         report = diagnosis.diagnose(folder, MOST_READ).as_dict()
     except (OSError, diagnosis.NothingToRead):
         return None
-    except Exception:
+    except Exception:  # a log may hold anything, and no end waits for a mistake of ours in reading it
         log.exception("the diagnosis failed")
         return None
     return {**report, "diagnoses": report["diagnoses"][:MOST]}

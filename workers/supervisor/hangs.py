@@ -71,7 +71,7 @@ class HangWatch:
     def _report(self, stall: Stall, looking: BackgroundCall[Scene]) -> End | None:
         try:
             scene = looking.value()
-        except Exception:
+        except Exception:  # its thread's border: whatever went wrong there, the hang itself is told
             log.exception("the processes of a hang could not be looked at")
             scene = Scene(())
         who = explain(scene, time.monotonic())

@@ -20,6 +20,7 @@ from controlplane.datasets.models import CorpusVersion
 from controlplane.datasets.queries import version_for
 from controlplane.datasets.receiving import shown_name
 from controlplane.datasets.work_queue import read_progress
+from controlplane.http.form_pages import form_page
 from workers.contract.corpora import LONGEST_TEXT
 from workers.environments import encyclopaedia
 
@@ -52,7 +53,7 @@ def new(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         else:
             return redirect(made)
     context = {"form": form, "version": version, "columns": making.columns_of(version)}
-    return render(request, "datasets/corpora/new.html", context, status=422 if form.errors else 200)
+    return form_page(request, "datasets/corpora/new.html", context)
 
 
 @operator_required
@@ -71,7 +72,7 @@ def text(request: HttpRequest) -> HttpResponse:
             form.add_error("file", str(error))
         else:
             return redirect(made)
-    return render(request, "datasets/corpora/text.html", {"form": form}, status=422 if form.errors else 200)
+    return form_page(request, "datasets/corpora/text.html", {"form": form})
 
 
 @operator_required

@@ -102,7 +102,7 @@ def test_who_forgot_the_password_sets_a_new_one_after_a_link_and_only_soon_after
     client.post(onetime.invite(user, BASE))
     assert client.post("/password/", {"new": new, "again": new}).status_code == 302
     assert User.objects.get(pk=user.pk).check_password(new)
-    assert client.post("/password/", {"new": new, "again": new}).status_code == 400
+    assert client.post("/password/", {"new": new, "again": new}).status_code == 422
 
 
 def test_a_session_that_a_link_began_long_ago_is_asked_for_the_password(monkeypatch):

@@ -48,7 +48,7 @@ def test_a_password_that_will_not_do_changes_nothing(fields, said):
     answer = change(signed_in(user=user), **fields)
     assert said in answer.content.decode()
     if said:
-        assert answer.status_code == 400
+        assert answer.status_code == 422
         assert User.objects.get(pk=user.pk).check_password(PASSWORD)
 
 

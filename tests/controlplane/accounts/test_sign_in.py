@@ -37,7 +37,7 @@ def test_a_wrong_password_and_an_unknown_name_get_the_same_answer():
     user = make_user()
     wrong = Client().post("/sign-in/", {"username": user.username, "password": "no"})
     unknown = Client().post("/sign-in/", {"username": "nobody", "password": "no"})
-    assert wrong.status_code == unknown.status_code == 400
+    assert wrong.status_code == unknown.status_code == 422
     assert b"Name or password is wrong." in wrong.content
     assert b"Name or password is wrong." in unknown.content
 
@@ -47,19 +47,19 @@ def test_a_disabled_person_cannot_sign_in_and_loses_the_session():
     client = signed_in(user=user)
     user.is_active = False
     user.save()
-    assert sign_in(Client(), user) == 400
+    assert sign_in(Client(), user) == 422
     assert client.get("/password/").status_code == 302
 
 
 def test_a_person_without_a_password_cannot_sign_in_with_an_empty_one():
-    assert sign_in(Client(), make_user(password=None), "") == 400
+    assert sign_in(Client(), make_user(password=None), "") == 422
 
 
 def test_after_five_wrong_passwords_even_the_right_one_has_to_wait():
     client, user = Client(), make_user()
     for _ in range(throttle.PER_NAME_AND_ADDRESS):
         sign_in(client, user, "wrong")
-    assert sign_in(client, user) == 400
+    assert sign_in(client, user) == 422
     FailedSignIn.objects.update(at=timezone.now() - throttle.WINDOW - timedelta(seconds=1))
     assert sign_in(client, user) == 302
 
@@ -91,8 +91,8 @@ def test_guesses_count_before_they_are_checked():
 def test_an_address_of_any_length_is_counted(address: str):
     user = make_user()
     for _ in range(throttle.PER_NAME_AND_ADDRESS):
-        assert sign_in(Client(REMOTE_ADDR=address), user, "wrong") == 400
-    assert sign_in(Client(REMOTE_ADDR=address), user) == 400
+        assert sign_in(Client(REMOTE_ADDR=address), user, "wrong") == 422
+    assert sign_in(Client(REMOTE_ADDR=address), user) == 422
     assert not FailedSignIn.objects.filter(address__regex=".{65}").exists()
 
 

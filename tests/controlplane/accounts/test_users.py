@@ -23,7 +23,7 @@ def test_an_admin_invites_somebody_whose_link_leads_in():
 @pytest.mark.parametrize("name", ["", "a b", "<script>", "x" * 151])
 def test_a_name_that_will_not_do_makes_no_user(name):
     client = admin()
-    assert client.post("/users/", {"username": name, "role": "viewer"}).status_code == 400
+    assert client.post("/users/", {"username": name, "role": "viewer"}).status_code == 422
     assert User.objects.count() == 1
 
 

@@ -18,7 +18,7 @@ from controlplane import safe_yaml
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600), pytest.mark.in_turn(1, of=8)]
 
 PREPARE = """
 from controlplane.accounts import api_tokens

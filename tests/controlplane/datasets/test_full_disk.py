@@ -34,7 +34,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(small_disk: Path, content: bytes
     client = operator()
     fill(small_disk / "others")
     answer = client.post("/datasets/upload/", {"file": SimpleUploadedFile("rows.jsonl", content)})
-    assert (answer.status_code, "The disk of the control plane is full" in answer.content.decode()) == (400, True)
+    assert (answer.status_code, "The disk of the control plane is full" in answer.content.decode()) == (422, True)
     assert list(incoming_folder().iterdir()) == []
     assert not Dataset.objects.exists()
     (small_disk / "others").unlink()

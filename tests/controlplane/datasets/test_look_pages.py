@@ -310,7 +310,7 @@ def test_what_makes_no_version_is_said_and_stays_typed(
     a_known_tokenizer()
     answer = operator().post(at(version, "derive/"), {"name": "typed by me"} | fields)
     page = answer.content.decode()
-    assert (answer.status_code, said in page) == (400, True)
+    assert (answer.status_code, said in page) == (422, True)
     assert "typed by me" in page
     assert not version.children.exists()
 

@@ -134,7 +134,7 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[s
     assert field in problems(client, version, **change)
     answer = client.post(at(version, "mapping/"), FIELDS | {"system_prompt": "What I typed"} | change)
     page = answer.content.decode()
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert "What I typed" in page
     assert f'data-problems="{field}" role="alert"> <li>' in page
     version.refresh_from_db()
@@ -151,7 +151,7 @@ def test_a_file_without_a_known_answer_column_is_imported_only_after_a_choice() 
     assert "Looks right, import" not in page
     assert "What is 0 plus 0?" in client.post(at(version, "example/"), fields).content.decode()
     refused = client.post(at(version, "mapping/"), fields)
-    assert refused.status_code == 400
+    assert refused.status_code == 422
     assert "Choose the column with the answer, or say that there are no answers." in refused.content.decode()
     client.post(at(version, "mapping/"), fields | {"answer": NO_ANSWER})
     assert (worked(version).status, version.rows) == (DatasetVersion.READY, 6)

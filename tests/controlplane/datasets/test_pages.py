@@ -125,7 +125,7 @@ def test_a_hub_dataset_that_is_none_is_refused_and_what_was_typed_stays(fields: 
     typed = {"config": "some config", "split": "train", "revision": "main", "name": "mine", **fields}
     answer = operator().post("/datasets/hub/", typed)
     page = answer.content.decode()
-    assert (answer.status_code, said in page) == (400, True)
+    assert (answer.status_code, said in page) == (422, True)
     assert 'value="some config"' in page
     assert 'value="mine"' in page
     assert not Dataset.objects.exists()
@@ -147,7 +147,7 @@ def test_a_path_has_to_lie_in_a_folder_that_may_be_read(settings, tmp_path) -> N
     (tmp_path / "sums.jsonl").write_bytes(jsonl(ROWS))
     answer = operator().post("/datasets/path/", {"path": "/etc/passwd", "name": ""})
     page = answer.content.decode()
-    assert (answer.status_code, 'value="/etc/passwd"' in page) == (400, True)
+    assert (answer.status_code, 'value="/etc/passwd"' in page) == (422, True)
     assert "Only these folders" in page
     assert operator().post("/datasets/path/", {"path": str(tmp_path / "sums.jsonl"), "name": ""}).status_code == 302
     assert Dataset.objects.get().name == "sums"
@@ -156,7 +156,7 @@ def test_a_path_has_to_lie_in_a_folder_that_may_be_read(settings, tmp_path) -> N
 def test_an_empty_file_and_no_file_are_refused_before_anything_is_stored() -> None:
     client = operator()
     empty = send(client, b"")
-    assert (empty.status_code, b"The file is empty." in empty.content) == (400, True)
+    assert (empty.status_code, b"The file is empty." in empty.content) == (422, True)
     assert b"Choose a file." in client.post("/datasets/upload/", {"name": "x"}).content
     assert b"Choose a file." in client.post("/datasets/upload/", {"name": "x", "file": "../etc/passwd"}).content
     assert not Dataset.objects.exists()
@@ -165,7 +165,7 @@ def test_an_empty_file_and_no_file_are_refused_before_anything_is_stored() -> No
 def test_a_file_over_the_limit_is_stopped_and_leaves_nothing(settings) -> None:
     settings.DATASET_MAX_BYTES = 1000
     answer = send(operator(), b"x" * 200_000)
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert b"larger than" in answer.content
     assert b'value="sums"' in answer.content
     assert not Dataset.objects.exists()
@@ -176,7 +176,7 @@ def test_a_name_that_is_taken_is_said_beside_the_field_and_before_the_transfer()
     client = operator()
     send(client, jsonl(ROWS))
     answer = send(client, jsonl(ROWS))
-    assert (answer.status_code, b"already a dataset" in answer.content) == (400, True)
+    assert (answer.status_code, b"already a dataset" in answer.content) == (422, True)
     assert DatasetVersion.objects.count() == 1
     assert "already a dataset" in client.get("/datasets/name/?name=sums").json()["problem"]
     assert client.get("/datasets/name/?name=others").json() == {"problem": ""}
@@ -318,7 +318,7 @@ def test_typed_rows_are_checked_like_a_file() -> None:
 @pytest.mark.parametrize("rows", ["", " \r\n ", "a\0b"])
 def test_rows_that_can_not_be_stored_are_refused_at_their_field(rows: str) -> None:
     page = operator().post("/datasets/rows/", {"rows": rows, "name": "kept name"})
-    assert page.status_code == 400
+    assert page.status_code == 422
     assert "kept name" in page.content.decode()
     assert not Dataset.objects.exists()
 

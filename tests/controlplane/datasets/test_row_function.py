@@ -116,7 +116,7 @@ def test_it_is_tried_on_sample_rows_while_it_is_written() -> None:
 def test_only_admins_write_functions_and_operators_reuse_them() -> None:
     version, client = checked(), operator()
     refused = client.post(at(version, "mapping/"), CUSTOM)
-    assert refused.status_code == 400
+    assert refused.status_code == 422
     assert "Only admins may write or change a function." in refused.content.decode()
     assert (
         "KeyError"

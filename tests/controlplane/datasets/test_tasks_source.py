@@ -56,7 +56,7 @@ def test_a_form_makes_a_version_that_waits_for_its_rows(page):
 )
 def test_bad_input_is_told_and_nothing_is_made(page, change, words):
     answer = page.post("/datasets/tasks/", GOOD | change)
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert words in answer.content.decode()
     assert not DatasetVersion.objects.exists()
 

@@ -62,7 +62,7 @@ def test_the_form_starts_with_the_address_that_the_admin_came_to() -> None:
 )
 def test_what_will_not_do_is_said_beside_its_field(change: dict[str, Any], why: str) -> None:
     answer = admin().post(PAGE, sent(**change))
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     assert why in answer.content.decode()
     assert not AlertTarget.objects.exists()
 

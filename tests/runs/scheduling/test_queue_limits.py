@@ -199,7 +199,7 @@ def test_an_admin_sets_limits_and_takes_them_back() -> None:
 def test_a_limit_is_a_whole_number(value: str) -> None:
     user = a_user()
     answer = admin().post(f"/users/{user.pk}/limits/", {"max_running": value, "max_queued": "1"})
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     user.refresh_from_db()
     assert user.max_queued is None
 
