@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -18,6 +19,11 @@ FORGOTTEN_AFTER = timedelta(days=7)
 """Nobody repeats a request after so long; the same key is then a new one."""
 A_ROUND = 1000
 M = TypeVar("M", bound=models.Model)
+
+
+def key_of_api(user: User, sent: str) -> str | None:
+    """Of an Idempotency-Key; each user has keys of their own. None: none was sent."""
+    return hashlib.sha256(repr(("api", user.pk, sent)).encode()).hexdigest() if sent else None
 
 
 def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tuple[M, bool]:

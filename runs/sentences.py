@@ -13,6 +13,8 @@ from workers import diagnosis
 from workers.contract import SAVING, Phase
 from workers.contract.jobs import KINDS
 
+ENDED = frozenset({Phase.VERIFYING, Phase.UPLOADING})
+"""Phases in which every process of the run has ended."""
 PHASES: dict[str, str] = {
     Phase.CLAIMED: "The host accepted the run.",
     Phase.PREPARING: "Preparing: dataset, folder, GPU baselines.",
@@ -22,6 +24,7 @@ PHASES: dict[str, str] = {
     Phase.TRAINER_STARTING: "Starting the trainer.",
     Phase.STOPPING: "Stopping every process of the run.",
     Phase.VERIFYING: "Checking that no process of the run is left.",
+    Phase.UPLOADING: "Uploading the checkpoint before the host goes.",
 }
 STATUSES: dict[str, str] = {
     RunStatus.QUEUED: "Waiting for its resources.",
@@ -121,7 +124,7 @@ def is_saving(attempt: Attempt) -> bool:
 def stopping(attempt: Attempt) -> str:
     if is_saving(attempt):
         return "The trainer saves a checkpoint."
-    return PHASES[attempt.phase if attempt.phase == Phase.VERIFYING else Phase.STOPPING]
+    return PHASES[attempt.phase if attempt.phase in ENDED else Phase.STOPPING]
 
 
 def _download(metrics: dict[str, Any]) -> str:

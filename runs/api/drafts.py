@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from runs import preflight
 from runs.api import shapes
 from runs.api.access import Problem
 from runs.api.shapes import Asked, Value
-from runs.idempotency import launch_once
+from runs.idempotency import key_of_api, launch_once
 from runs.models import Priority, Run
 from runs.new_run import importing, prefill
 from runs.new_run.drafting import Checked, checked, findings_of, schema_of
@@ -134,7 +133,7 @@ def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, 
     draft = read(wanted, user)
     kind = wanted.kind or str((wanted.spec or {}).get("kind"))
     request = draft.request(KINDS.get(kind, "train"))
-    key = hashlib.sha256(repr(("api", user.pk, idempotency_key)).encode()).hexdigest() if idempotency_key else None
+    key = key_of_api(user, idempotency_key)
     # After preflight, which may have seen a queue that the first request has just filled.
     earlier = Run.objects.filter(launch_key=key).first() if key else None
     if earlier is None:
@@ -142,13 +141,17 @@ def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, 
     try:
         run, fresh = (earlier, False) if earlier else launch_once(request, user, key)
         if not fresh and freeze(request, run.pk) != spec_of(run):
-            fix = "Send a new key for another run."
-            raise Problem(409, "This key has launched another run.", where="Idempotency-Key", fix=fix)
+            raise key_of_another("run")
     except ContractError as error:
         raise Problem(422, f"This can't be launched: {error}.", where="spec") from None
     except QueueFull as error:
         raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
     return run, fresh, draft
+
+
+def key_of_another(what: str) -> Problem:
+    fix = f"Send a new key for another {what}."
+    return Problem(409, f"This key has launched another {what}.", where="Idempotency-Key", fix=fix)
 
 
 def stop_at(findings: list[Finding], form: LaunchForm, more: Mapping[str, Any] | None = None) -> None:

@@ -6,16 +6,18 @@ import dataclasses
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Header, Router, Schema, Status
 
 from controlplane.accounts.roles import person
 from runs import queries
 from runs.api import form_values, paging, shapes
 from runs.api.access import OPERATE, READ, Problem
+from runs.api.drafts import key_of_another
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer
 from runs.evaluations import results, starting
 from runs.evaluations.results import EvaluationResult
 from runs.evaluations.views import EvaluationForm
+from runs.idempotency import key_of_api
 from runs.models import ProfileTrial
 from runs.scheduling.limits import QueueFull
 from runs.trials import results as trial_results
@@ -98,16 +100,28 @@ def list_trials(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) ->
     return {"items": [_trial(each) for each in found], "next_cursor": after}
 
 
-@router.post("trials", auth=OPERATE, response={201: Answer}, url_name="v1_trial_new", summary="Try hardware profiles")
-def new_trial(request: HttpRequest, payload: NewTrial) -> Any:
-    """A few steps on one host with each profile, to see which fit and which is fastest."""
+@router.post(
+    "trials",
+    auth=OPERATE,
+    response={200: Answer, 201: Answer},
+    url_name="v1_trial_new",
+    summary="Try hardware profiles",
+)
+def new_trial(
+    request: HttpRequest, payload: NewTrial, idempotency_key: Annotated[str, Header(max_length=200)] = ""
+) -> Any:
+    """A few steps on one host with each profile, to see which fit and which is fastest. Sent again with the same
+    Idempotency-Key, the answer is 200 with the first trial."""
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(TrialForm(), TrialForm, values)
+    user, profiles = person(request), form.cleaned_data["profiles"]
     try:
-        trial, _ = trials.start(form.wanted(), form.cleaned_data["profiles"], person(request), "")
+        trial, fresh = trials.start(form.wanted(), profiles, user, key_of_api(user, idempotency_key))
     except QueueFull as error:
         raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
-    return Status(201, {"item": _trial(trial)})
+    if not fresh and not trials.is_of(trial, form.wanted(), profiles):
+        raise key_of_another("trial")
+    return Status(201 if fresh else 200, {"item": _trial(trial)})
 
 
 @router.get("trials/{int:trial_id}", auth=READ, response=Answer, url_name="v1_trial", summary="Read a trial")

@@ -337,7 +337,7 @@ def _encode(value: object) -> str:
 def _phase(batch: _Batch, line: OutboxLine) -> None:
     phase = line.data["phase"]
     batch.facts |= {"phase": phase[:24], "phase_detail": str(line.data.get("detail") or "")}
-    if phase in (Phase.STOPPING, Phase.VERIFYING):
+    if phase in (Phase.STOPPING, Phase.VERIFYING, Phase.UPLOADING):
         move(batch.attempt, RunStatus.STOPPING, reason="stopping", actor=ACTOR)
 
 

@@ -54,6 +54,10 @@ WAITS = {
     "Resources": "waits for free nodes",
 }
 LAST_WORDS = 300
+NOTICE = "GRPO_STOP_NOTICE_S"
+NOTICE_SPARE_S = 10
+"""Between the host's program and Slurm's kill; as in grpo-host.sbatch, whose --signal stands unless the source has a
+notice of its own."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ class Slurm:
     def _options(self, shape: Shape, name: str) -> list[str]:
         get = self.options.get
         kind = f":{shape.gpu_kind}" if shape.gpu_kind else ""
+        notice = _variables_of(self.options).get(NOTICE)
         chosen = {
             "job-name": name,
             "chdir": self._source,
@@ -124,6 +129,7 @@ class Slurm:
             "cpus-per-task": str(shape.cpus),
             "gres": get("gres") or (f"gpu{kind}:{shape.gpus}" if shape.gpus else "none"),
             "mem": f"{shape.memory_gib}G" if shape.memory_gib else "",
+            "signal": f"B:TERM@{int(notice) + NOTICE_SPARE_S}" if notice else "",
             **{option: get(option, "") for option in ("partition", "account", "qos", "reservation", "constraint")},
         }
         # A machine that is taken back is asked for anew, under another name.
@@ -137,14 +143,13 @@ class Slurm:
         flags = ["--plaintext"] if self.options.get("plaintext") else []
         if self.options.get("ca_file"):
             flags += ["--ca-file", self.options["ca_file"]]
-        own = dict(pair.split("=", 1) for pair in self.options.get("environment", "").split())
         fixed = {
             "GRPO_SOURCE": self._source,
             "GRPO_HOST_DATA": str(folder),
             "GRPO_RUNS_DIR": str(self._folder / "runs"),
             "GRPO_JOIN_FLAGS": " ".join(flags),
         }
-        return {**shape.environment, **own, **fixed}
+        return {**shape.environment, **_variables_of(self.options), **fixed}
 
     @property
     def _source(self) -> str:
@@ -222,6 +227,17 @@ class Slurm:
         return done.stdout
 
 
+def _variables_of(options: Mapping[str, str]) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in options.get("environment", "").split())
+
+
+def _check(options: Mapping[str, str]) -> dict[str, str]:
+    notice = _variables_of(options).get(NOTICE, "230")
+    if re.fullmatch(r"[1-9]\d{0,4}", notice):
+        return {}
+    return {"environment": f"{NOTICE} is a number of whole seconds, from 1 to 99,999, not {notice!r}."}
+
+
 KIND = Kind(
     name="slurm",
     label="Slurm",
@@ -294,5 +310,6 @@ KIND = Kind(
         ),
     ),
     make=Slurm,
+    check=_check,
     shares_runs=True,
 )

@@ -19,10 +19,10 @@ from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
 from runs.run_page import diagnosis, limits, notes
 from runs.scheduling import homes, kept_memory, recovery
-from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting
+from runs.sentences import ENDED, STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
-from workers.contract import LOG_NAMES, EventKind, Phase, StopMode, jobs
+from workers.contract import LOG_NAMES, EventKind, StopMode, jobs
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 AWAY = "The host is out of reach: the run stops when it reconnects, and may go on until then."
@@ -205,8 +205,8 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
     if attempt.status == RunStatus.QUEUED:
         text = ["It leaves the queue. It has not started, so nothing is lost."]
         return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
-    if attempt.phase == Phase.VERIFYING:
-        return []  # every process has ended
+    if attempt.phase in ENDED:
+        return []
     where = placement_text(attempt) or "its host"
     after = [
         f"Every process of the run on {where} is ended.",

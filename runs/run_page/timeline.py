@@ -37,6 +37,7 @@ PHASES: dict[str, tuple[str, str]] = {
     RunStatus.RUNNING: ("Training", "c3"),
     Phase.STOPPING: ("Stopping", "c6"),
     Phase.VERIFYING: ("Checking that all resources are released", "c1"),
+    Phase.UPLOADING: ("Uploading the checkpoint", "c4"),
 }
 """What starts a phase (a status, or a phase of the supervisor) -> its label and colour."""
 TRAINER_STAGE_COLOUR = "c5"

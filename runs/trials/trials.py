@@ -56,13 +56,12 @@ class Refusal:
     """False: the host is too small for it. None: another problem."""
 
 
-def start(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, page: str) -> tuple[ProfileTrial, bool]:
-    """Start a trial and its runs; a page submitted twice returns the existing trial and False.
+def start(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, key: str | None) -> tuple[ProfileTrial, bool]:
+    """Start a trial and its runs; with the key of an earlier one, that trial and False.
 
     Raises QueueFull if this user may not queue that many runs.
     """
     chosen = list(profiles)
-    key = _key(setup, chosen, user, page)
     # Outside the transaction, which other writers wait for.
     [view] = host_views([setup.host])
     candidates = [(row, refusal(row, setup, view)) for row in chosen]
@@ -80,6 +79,19 @@ def start(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, page: 
         return trial
 
     return once(ProfileTrial.objects.all(), key, make)
+
+
+def is_of(trial: ProfileTrial, setup: Wanted, profiles: Iterable[HardwareProfile]) -> bool:
+    """Whether a trial has this setup and these candidates."""
+    runs = list(trial.runs.all())
+    candidates = {run.profile_id for run in runs} | {refused["profile"] for refused in trial.refused}
+    environment = setup.environment_version.pk if setup.environment_version else None
+    return (
+        (trial.host, trial.model, trial.dataset_version, trial.reward_version)
+        == (setup.host, setup.model, setup.dataset_version, setup.reward_version)
+        and candidates == {row.pk for row in profiles}
+        and {run.environment_version_id for run in runs} <= {environment}
+    )
 
 
 def stop_all(trial: ProfileTrial, user: User) -> int:
@@ -161,7 +173,7 @@ def _grpo(profile: Profile) -> dict[str, Any]:
     return {**profile.batch, **ONLY}
 
 
-def _key(setup: Wanted, profiles: Sequence[HardwareProfile], user: User, page: str) -> str | None:
+def key_of_page(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, page: str) -> str | None:
     """The key that makes a repeated submission the same trial: user, page and values. A changed form is a new trial."""
     if not page:
         return None

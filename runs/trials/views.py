@@ -32,9 +32,10 @@ def trial_new(request: HttpRequest) -> HttpResponseBase:
         form = TrialForm(request.POST)
         if not form.is_valid():
             return _page(request, form, status=422)
-        page, profiles = str(form.cleaned_data["key"]), form.cleaned_data["profiles"]
+        wanted, profiles, user = form.wanted(), form.cleaned_data["profiles"], person(request)
+        key = trials.key_of_page(wanted, profiles, user, str(form.cleaned_data["key"]))
         try:
-            trial, fresh = trials.start(form.wanted(), profiles, person(request), page)
+            trial, fresh = trials.start(wanted, profiles, user, key)
         except QueueFull as error:
             form.add_error(None, str(error))
             return _page(request, form, status=422)

@@ -186,7 +186,7 @@ class FakeControl:
         return 200, self.store_answer
 
     def _stored(self, data: dict[str, Any]) -> tuple[int, Any]:
-        self.stored.append(data)
+        self.stored.append({**data, "after_the_end": self.ended is not None})
         return 200, {"ok": True}
 
     def _announce(self, data: dict[str, Any]) -> tuple[int, Any]:

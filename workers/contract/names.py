@@ -30,7 +30,7 @@ class FileName:
     CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.chat.ChatNews, one a line
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
     WATCHED = "watched"  # watch_run -> supervisor: somebody has opened the run's page; removed once seen
-    HOST_STOP = "host_stop"  # host program -> supervisor, before SIGTERM: {"reason": an EndReason, "save": bool}
+    HOST_STOP = "host_stop"  # host program -> supervisor, before SIGTERM: {"reason": an EndReason, "save", "within_s"}
     LOG_PARTS = (
         "log_parts.jsonl"  # supervisor: the parts of its logs sent beyond their heads, workers.supervisor.logparts
     )
@@ -142,6 +142,7 @@ class Phase(StrEnum):
     TRAINER_STARTING = "trainer_starting"
     STOPPING = "stopping"
     VERIFYING = "verifying"
+    UPLOADING = "uploading"
 
 
 SAVING = "the trainer saves a checkpoint"

@@ -8,6 +8,7 @@ control plane that it leaves, when it has been idle for long, or once its runs h
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -39,7 +40,7 @@ GRACE_S = 10.0
 def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int:
     """Run the worker until SIGTERM or Ctrl-C. Its output is ours. Call from the main thread, to whose life it is
     tied. 1: runs that should have ended have not."""
-    told = threading.Event()
+    told = Told()
     before = {number: signal.signal(number, partial(_tell, told)) for number in (signal.SIGTERM, signal.SIGINT)}
     environment = environment_of(member, data, os.environ)
     settings = HostSettings.from_env(environment)
@@ -56,11 +57,22 @@ def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int
             told.wait(backoff_s)
             backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
         if leaving is None:
-            return _end_runs(settings, report)
-        return leaving.gone_with(lambda: _end_runs(settings, report))
+            return _end_runs(settings, told.at, report)
+        return leaving.gone_with(lambda: _end_runs(settings, told.at, report))
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+
+
+class Told(threading.Event):
+    """Ends the host's program."""
+
+    at = math.inf
+    """When it was first set, by time.monotonic()."""
+
+    def set(self) -> None:
+        self.at = min(self.at, time.monotonic())
+        super().set()
 
 
 class Leaver:
@@ -120,11 +132,11 @@ class Leaver:
         return True
 
 
-def _end_runs(settings: HostSettings, report: Callable[[str], None]) -> int:
+def _end_runs(settings: HostSettings, told_at: float, report: Callable[[str], None]) -> int:
     if settings.at_stop == AtStop.LEAVE:
         return 0
     report("Ending the runs of this host …")
-    return 1 if shutdown.end_runs(settings, save=settings.at_stop == AtStop.SAVE) else 0
+    return 1 if shutdown.end_runs(settings, save=settings.at_stop == AtStop.SAVE, told_at=told_at) else 0
 
 
 def environment_of(member: Membership, data: Path, source: Mapping[str, str]) -> dict[str, str]:

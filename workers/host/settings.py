@@ -88,6 +88,9 @@ class HostSettings:
     at_stop: AtStop = AtStop.LEAVE
     """`end` or `save` in a container, whose processes all end with it."""
     stop_reason: StopReason = StopReason.HOST_SHUTDOWN
+    stop_notice_s: float = 0.0
+    """From when the host's program is told to stop until everything on the host is killed; what is left of it is for
+    uploads to the artifact store. 0: unknown."""
     leave_after_s: float = 0.0
     """A machine that an engine gave for some time: without a run for so long, or when its program is told to end, it
     leaves the control plane for good. 0: it stays a host of it."""

@@ -15,11 +15,11 @@ import sys
 import time
 from collections.abc import Iterator
 
-from workers.contract import FileName
-from workers.host.settings import AtStop, HostSettings, SettingsError, StopReason
+from workers.contract import EndReason, FileName
+from workers.host.settings import AtStop, HostSettings, SettingsError
 from workers.supervisor import procfs
 from workers.supervisor.ending import SIGTERM_DRAIN_S
-from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.folder import AttemptFolder, HostStop
 from workers.supervisor.procfs import Identity
 
 log = logging.getLogger(__name__)
@@ -27,17 +27,19 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.1
 SIGNING_S = 0.5
 SPARE_S = 15.0
-"""Beyond the deadlines of saving, killing, proof and handing over: for what lies between them."""
+"""Beyond the deadlines of saving, killing, proof, uploading and handing over: for what lies between them."""
 
 
-def end_runs(settings: HostSettings, *, save: bool) -> int:
+def end_runs(settings: HostSettings, *, save: bool, told_at: float | None = None) -> int:
     """Tell all supervisors of this host to end, and wait; the number of those that are still there. None may be started
-    meanwhile: stop the worker first."""
+    meanwhile: stop the worker first. `told_at`: when the notice began, by time.monotonic(); None: now."""
     told: set[Identity] = set()
-    deadline = time.monotonic() + longest_s(settings, save=save)
+    deadline = (time.monotonic() if told_at is None else told_at) + longest_s(settings, save=save)
     while left := dict(supervisors(settings)) or _just_started(settings):
         for identity, folder in left.items():
-            if identity not in told and _tell(identity, folder, settings.stop_reason, save=save):
+            within_s = max(0.0, deadline - time.monotonic()) if settings.stop_notice_s else None
+            stop = HostStop(EndReason(settings.stop_reason), save, within_s)
+            if identity not in told and _tell(identity, folder, stop):
                 told.add(identity)
         if time.monotonic() > deadline:
             log.error("still not ended: %s", ", ".join(str(folder.path) for folder in left.values()))
@@ -54,9 +56,12 @@ def _just_started(settings: HostSettings) -> dict[Identity, AttemptFolder]:
 
 def longest_s(settings: HostSettings, *, save: bool) -> float:
     """How long it takes at most; a container's stop_grace_period must be longer."""
+    if settings.stop_notice_s:
+        return settings.stop_notice_s
     saving = settings.save_deadline_s if save else 0.0
     killing = settings.term_grace_s + settings.kill_deadline_s + settings.gpu_free_deadline_s
-    return saving + killing + SIGTERM_DRAIN_S + SPARE_S
+    uploading = handing_over = SIGTERM_DRAIN_S
+    return saving + killing + uploading + handing_over + SPARE_S
 
 
 def supervisors(settings: HostSettings) -> Iterator[tuple[Identity, AttemptFolder]]:
@@ -79,9 +84,10 @@ def _is_of(host: str, folder: AttemptFolder) -> bool:
     return not isinstance(placement, dict) or placement.get("host") == host
 
 
-def _tell(identity: Identity, folder: AttemptFolder, reason: StopReason, *, save: bool) -> bool:
+def _tell(identity: Identity, folder: AttemptFolder, stop: HostStop) -> bool:
+    left = {"reason": stop.reason, "save": stop.saves, "within_s": stop.within_s}
     try:
-        folder.write(FileName.HOST_STOP, json.dumps({"reason": reason, "save": save}))
+        folder.write(FileName.HOST_STOP, json.dumps(left))
     except OSError:
         log.exception("%s can't be written to: its run ends without saving", folder.path)
     try:

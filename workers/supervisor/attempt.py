@@ -13,7 +13,7 @@ from workers.host.settings import HostSettings
 from workers.supervisor import claim, ends
 from workers.supervisor.child import Children
 from workers.supervisor.control import Control
-from workers.supervisor.ending import Draining, Ending, tell_exit
+from workers.supervisor.ending import Draining, Ending, goes_at, tell_exit
 from workers.supervisor.ends import End, Judge
 from workers.supervisor.fetching import Fetching
 from workers.supervisor.folder import AttemptFolder, HostStop
@@ -114,12 +114,14 @@ class ClaimedAttempt:
         self._look_at_exits(now)
         if self._host_stop is None:
             self._host_stop = self._shared.folder.host_stop()
+            self._shared.host_goes_at = goes_at(self._host_stop, now)
             if self._host_stop.saves and self.step == Step.TRAINING:
                 self._save_for_the_host(self._host_stop, now)
         if not (self._host_stop.saves and self.step == Step.SAVING):
             reason = EndReason.STOPPED_BY_USER if self._stop_mode else self._host_stop.reason
             self._finish_for_stop("The supervisor received SIGTERM on the host.", now, reason)
-        self._draining.hurry(now)
+        if self._shared.host_goes_at is not None:
+            self._draining.hurry(self._shared.host_goes_at, now)
 
     def _save_for_the_host(self, stop: HostStop, now: float) -> None:
         self.report.note("The host shuts down: the run is to save first.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 from workers.contract import EventKind, Phase, Receipt, sinks, to_dict
 from workers.supervisor.child import STORING, TRAINER, ChildExit
 from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
 from workers.supervisor.ends import End
+from workers.supervisor.folder import HostStop
 from workers.supervisor.loops import BackgroundCall
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 from workers.supervisor.teardown import Teardown
@@ -17,7 +19,13 @@ from workers.supervisor.trainerlines import lines_left_out
 log = logging.getLogger(__name__)
 
 SIGTERM_DRAIN_S = 10.0
-"""A host that shuts down allows no more time; the reaper hands over the rest when it is back."""
+"""For handing over on a host that shuts down, and before it for uploads if the host hasn't said how long it has. The
+reaper hands over the rest when it is back."""
+
+
+def goes_at(stop: HostStop, now: float) -> float:
+    """`Shared.host_goes_at` of a host that stops."""
+    return math.inf if stop.within_s is None else now + max(0.0, stop.within_s - SIGTERM_DRAIN_S)
 
 
 class Ending(Work):
@@ -31,6 +39,7 @@ class Ending(Work):
         self._receipt: Receipt | None = None
         self._waits_until = 0.0
         self._sinks_until = 0.0
+        self._uploads_until: float | None = None
 
     def because(self, end: End, now: float) -> None:
         """Record the reason in the outbox before the first signal."""
@@ -75,9 +84,25 @@ class Ending(Work):
                 self._waits_until = now + WAIT_S
         if self._receipt is None or (self._diagnosis and not self._diagnosis.done and now < self._waits_until):
             return None
+        if not self._uploaded(now):
+            return None
         self._tell_diagnosis()
         self._tell(self._end, self._receipt)
         return Step.DRAINING
+
+    def _uploaded(self, now: float) -> bool:
+        """Before a host goes, a checkpoint is in the store before the end is reported: the next attempt is then planned
+        from it. Where the host stays, `Draining` uploads."""
+        shared = self._shared
+        if shared.host_goes_at is None or not (shared.storage.stores and shared.trainer.progress.saved):
+            return True
+        if self._uploads_until is None:
+            self._uploads_until = _or_soon(shared.host_goes_at, now)
+            shared.report.phase(Phase.UPLOADING)
+            shared.storage.finish()
+        if now >= self._uploads_until:
+            shared.storage.give_up()
+        return shared.storage.done
 
     def _tell_diagnosis(self) -> None:
         data = self._diagnosis.value() if self._diagnosis is not None and self._diagnosis.done else None
@@ -117,15 +142,17 @@ class Draining(Work):
         self._shared.report.close()
         self._shared.children.record([])
         self._storing_until = now + self._shared.settings.store_deadline_s
-        if self._shared.trainer.progress.saved:
+        if self._shared.trainer.progress.saved and self._shared.host_goes_at is None:
             self._shared.storage.finish()
         return None
 
-    def hurry(self, now: float) -> None:
+    def hurry(self, goes_at: float, now: float) -> None:
+        """The host goes: at each tick since it has said so."""
         if self._drain_s != SIGTERM_DRAIN_S:
             self._drain_s = SIGTERM_DRAIN_S
-            self._deadline = min(self._deadline, now + SIGTERM_DRAIN_S)
-            self._storing_until = min(self._storing_until, self._deadline)
+            uploads_until = _or_soon(goes_at, now)
+            self._storing_until = min(self._storing_until, uploads_until)
+            self._deadline = min(self._deadline, uploads_until + SIGTERM_DRAIN_S)
 
     def tick(self, now: float) -> Outcome:
         storage = self._shared.storage
@@ -138,6 +165,10 @@ class Draining(Work):
             log.error("the control plane did not confirm everything in time; the reaper finds the rest in the outbox")
             return Step.DONE
         return None
+
+
+def _or_soon(goes_at: float, now: float) -> float:
+    return goes_at if math.isfinite(goes_at) else now + SIGTERM_DRAIN_S
 
 
 def tell_exit(shared: Shared, exit_: ChildExit) -> None:

@@ -153,15 +153,18 @@ class AttemptFolder:
         left = self.read_json(FileName.HOST_STOP) or {}
         for reason in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):
             if left.get("reason") == reason:
-                return HostStop(reason, saves=left.get("save") is True)
+                within_s = left.get("within_s")
+                known = within_s if isinstance(within_s, int | float) else None
+                return HostStop(reason, saves=left.get("save") is True, within_s=known)
         return HostStop(EndReason.PREEMPTED, saves=False)
 
 
 class HostStop(NamedTuple):
-    """Why the host ends an attempt, and whether the trainer saves first."""
+    """Why the host ends an attempt, whether the trainer saves first, and by when all must be over (None: unknown)."""
 
     reason: EndReason
     saves: bool
+    within_s: float | None = None
 
 
 class Lock:

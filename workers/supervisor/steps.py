@@ -77,6 +77,9 @@ class Shared:
     limits: LimitWatch
     storage: Storage
     read_gpus: Callable[[], list[GpuReading]]
+    host_goes_at: float | None = None
+    """The host stops: until when runs may save and upload, so that there is time to hand over. inf: it hasn't said.
+    None: it stays."""
 
     def server_end(self) -> End | None:
         """The end of the first own server that has exited."""

@@ -29,6 +29,10 @@ class Storage:
         self._gave_up = False
 
     @property
+    def stores(self) -> bool:
+        return bool(self._token)
+
+    @property
     def running(self) -> bool:
         return STORING in self._children.running()
 

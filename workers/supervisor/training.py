@@ -135,6 +135,9 @@ class Saving(Work):
         return self._could_not_save(server) if server else None
 
     def tick(self, now: float) -> Outcome:
+        goes_at = self._shared.host_goes_at
+        if goes_at is not None and goes_at <= now < self._deadline:
+            return self._ended("The trainer did not save in the time that the host had left.")
         if now < self._deadline:
             return None
         seconds = self._shared.settings.save_deadline_s

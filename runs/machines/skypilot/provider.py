@@ -237,8 +237,8 @@ OPTIONS = (
     Option(
         "spot",
         "Spot",
-        "Spot machines are cheaper, and taken back without time to save. Runs go on elsewhere from their last stored "
-        "checkpoint.",
+        "Spot machines are cheaper, and taken back with two minutes' warning at most, or none. Runs go on elsewhere "
+        "from their last stored checkpoint.",
         pattern=r"yes|no",
         words="yes or no",
         initial="no",

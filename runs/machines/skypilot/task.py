@@ -20,6 +20,11 @@ HOOKS_SINCE = 62
 SAVING_S = 240
 """For saving at a stop: as compose.gpu.yaml's stop_grace_period."""
 
+SPOT_WARNING_S = 120
+"""What AWS gives a spot machine, the longest of the clouds' warnings."""
+SPARE_S = 10
+"""Between the host's program and whoever kills it."""
+
 _RUN = """\
 set -eu
 umask 077
@@ -57,7 +62,8 @@ def render(
     """Raises EngineError for a shape that SkyPilot can't be asked for."""
     program = ["/opt/venv/bin/python", "-m", "workers.host.join", "--data", "/data", "--name", name]
     command = shlex.join([*program, "--code-file", "/data/join-code", control_url])
-    variables = {**_VARIABLES, **shape.environment}
+    notice_s = (SPOT_WARNING_S if options.get("spot") == "yes" else SAVING_S) - SPARE_S
+    variables = {**_VARIABLES, "GRPO_STOP_NOTICE_S": str(notice_s), **shape.environment}
     run = _RUN.format(
         join_code=JOIN_CODE,
         variables=" ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.accounts.models import ApiScope
-from runs.models import Run
+from runs.models import ProfileTrial, Run
 from runs.served.models import Turn
 from tests.controlplane.accounts.secret_rows import a_hub_token
 from tests.runs.api.clients import Program
@@ -46,6 +46,18 @@ def test_profiles_are_tried_and_the_trial_is_stopped() -> None:
     assert [each["profile"] for each in trial["results"]] == ["CPU"]
     assert program.post(f"trials/{trial['id']}/stop").json() == {"stopped": 1}
     assert program.post("trials", {**rows, "model": "-x", "profiles": [1]}).status_code == 422
+
+
+def test_a_key_starts_a_trial_once_and_another_trial_under_it_is_a_conflict() -> None:
+    rows = {"host": a_ready_host().pk, "dataset_version": a_version().pk, "reward_version": a_config().pk}
+    asked = {**rows, "model": "/models/tiny", "profiles": [cpu_profile().pk]}
+    program, key = Program(), {"headers": {"Idempotency-Key": "tonight"}}
+    first, second = (program.post("trials", asked, **key) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json()["item"]["id"] == second.json()["item"]["id"]
+    refused = program.post("trials", {**asked, "model": "/models/other"}, **key)
+    assert (refused.status_code, refused.json()["error"]["where"]) == (409, "Idempotency-Key")
+    assert ProfileTrial.objects.count() == 1
 
 
 def test_a_model_is_benchmarked_and_its_jobs_are_listed() -> None:

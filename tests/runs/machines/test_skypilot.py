@@ -261,6 +261,11 @@ def test_the_machine_goes_when_the_host_has_left_and_when_its_time_is_up() -> No
     assert "GRPO_STOP_REASON=host_preempted" in wanted["run"]
 
 
+@pytest.mark.parametrize(("spot", "notice"), [("no", 230), ("yes", 110)])
+def test_the_host_is_told_how_long_it_has_once_it_is_taken_back(spot: str, notice: int) -> None:
+    assert f"GRPO_STOP_NOTICE_S={notice} " in rendered(spot=spot)["run"]
+
+
 def test_its_scripts_are_well_formed() -> None:
     wanted = rendered()
     for script in (wanted["run"], wanted["config"]["hooks"][0]["run"]):

@@ -41,6 +41,12 @@ def test_a_shape_becomes_options_and_what_the_host_is_told(engine: Engine) -> No
     assert {"GRPO_LEAVE_AFTER_S=600", "GRPO_CPU_SLOTS=8", "GRPO_AT_STOP=save", "HF_HOME=/shared/hf"} <= set(told)
 
 
+def test_a_notice_of_its_own_is_what_slurm_gives(engine: Engine) -> None:
+    a_provider(engine, environment="GRPO_STOP_NOTICE_S=890").request(SHAPE, name="a-1", join="5ec2e7")
+    assert "--signal=B:TERM@900" in (engine.folder / "argv").read_text().splitlines()
+    assert "GRPO_STOP_NOTICE_S=890" in (engine.folder / "environment").read_text().splitlines()
+
+
 def test_asking_again_under_a_name_gives_the_same_job(engine: Engine) -> None:
     provider = a_provider(engine)
     assert [provider.request(SHAPE, name="a-1", join="5ec2e7") for _ in range(2)] == ["1", "1"]
@@ -125,6 +131,8 @@ def test_an_engine_that_is_not_there_hangs_or_cannot_write_is_told(
         ("extra", "script.sh"),
         ("environment", "LD_PRELOAD=/tmp/x.so"),
         ("environment", "GRPO_A=1 not-a-pair"),
+        ("environment", "GRPO_STOP_NOTICE_S=two minutes"),
+        ("environment", "GRPO_STOP_NOTICE_S=-5"),
         ("plaintext", "maybe"),
         ("unknown", "x"),
     ],

@@ -17,13 +17,15 @@ import redis
 
 from controlplane.serving.processes import Fleet
 from tests.controlplane.joining import shared_redis
-from tests.stack import ROOT, Stack, command_of
-from tests.workers.host.test_host_on_the_stack import LOOK, SUBMIT, a_model
+from tests.fakes.object_store import BUCKET, object_store
+from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
+from tests.workers.host.test_host_on_the_stack import HOST, LOOK, STOP, SUBMIT, a_model
 from tests.workers.supervisor.attempts import wait_until
 from workers.supervisor.folder import AttemptFolder, Lock
 
 pytestmark = pytest.mark.processes
 
+TRAINER = command_of(FAKE_TRAINER, FAKE_TRAINER="pause:0.05,whole")
 CODE = "from controlplane.joining import codes\nresult = codes.make('', by=None)[1]"
 SEEN = """
 from controlplane.hardware.models import Host
@@ -43,13 +45,39 @@ result = attempt, attempt_token(attempt)
 """
 
 
+STORE = """
+from controlplane.hardware.models import Host
+from tests.controlplane.accounts.secret_rows import a_store
+a_store(address, "id:secret")
+Host.objects.filter(name="testhost").update(draining=True)
+"""
+UNDRAIN = """
+from controlplane.hardware.models import Host
+Host.objects.filter(name="testhost").update(draining=False)
+"""
+ATTEMPTS = """
+from runs.models import Attempt
+rows = Attempt.objects.filter(run_id=run).order_by("number")
+result = [{"status": row.status, "reason": row.reason, "host": row.host and row.host.name, "from": row.resume_from,
+           "detail": row.detail} for row in rows]
+"""
+ANYWHERE = f"from workers.contract import RecoverySpec\n{SUBMIT}".replace(
+    'Host.objects.get(name="testhost")', "None"
+).replace('grpo={"max_steps": steps}', 'grpo={"max_steps": steps}, recovery=RecoverySpec(0, 1)')
+STOP_LAST = STOP.replace("Attempt.objects.get(run_id=run)", "Attempt.objects.filter(run_id=run).order_by('-number')[0]")
+
+
 class Second:
     """The machine that joins."""
 
-    def __init__(self, stack: Stack, folder: Path) -> None:
+    def __init__(self, stack: Stack, folder: Path, **more: str) -> None:
         self.folder = folder
-        trainer = command_of(ROOT / "tests" / "fakes" / "fake_trainer.py")
-        own = {"GRPO_TRAINER_PYTHON": sys.executable, "GRPO_TRAINER_COMMAND": trainer, "GRPO_REFUSED_DEADLINE_S": "1"}
+        own = {
+            "GRPO_TRAINER_PYTHON": sys.executable,
+            "GRPO_TRAINER_COMMAND": TRAINER,
+            "GRPO_REFUSED_DEADLINE_S": "1",
+            **more,
+        }
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CONTROLPLANE_DATA")}
         argv = [sys.executable, "-m", "workers.host.join", stack.url, stack.django(CODE), "--name", "second"]
         self._log = (folder / "join.log").open("wb")
@@ -80,7 +108,8 @@ def stack() -> Iterator[Stack]:
         program, url = shared_redis.program(Path(folder))
         fleet.start(program)
         fleet.wait_ready(["redis"])
-        made = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), {"CONTROLPLANE_HOST_REDIS_URL": url}, redis_url=url)
+        settings = {"CONTROLPLANE_HOST_REDIS_URL": url, "GRPO_TRAINER_COMMAND": TRAINER}
+        made = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), settings, redis_url=url)
         yield made
         made.stop()
         fleet.stop()
@@ -102,6 +131,41 @@ def test_a_second_host_joins_runs_is_revoked_and_can_do_nothing_more(stack: Stac
     finally:
         said = second.stop()
     assert "The credentials of second were revoked." in said
+
+
+def test_a_preempted_machines_last_checkpoint_is_uploaded_and_the_run_goes_on_elsewhere(
+    stack: Stack, tmp_path: Path
+) -> None:
+    taken_back = {
+        "GRPO_AT_STOP": "save",
+        "GRPO_STOP_REASON": "host_preempted",
+        "GRPO_STOP_NOTICE_S": "90",
+        "GRPO_LEAVE_AFTER_S": "600",
+        "GRPO_MODEL_ROOTS": str(stack.installation.models_dir),
+    }
+    second = Second(stack, tmp_path, **taken_back)
+    with object_store() as bucket:
+        try:
+            wait_until(lambda: stack.django(HOST))
+            stack.django(STORE, address=f"{bucket.store.endpoint}/{BUCKET}/team?region=us-east-1")
+            wait_until(lambda: "second" in stack.django(SEEN))
+            model = str(a_model(stack.installation.models_dir / "small"))
+            run = stack.django(ANYWHERE, model=model, steps=100_000)
+            wait_until(lambda: stack.django(LOOK, run=run)["rows"] >= 2, lambda: str(stack.django(ATTEMPTS, run=run)))
+            stack.django(UNDRAIN)
+        finally:
+            second.stop()
+        wait_until(lambda: len(rows := stack.django(ATTEMPTS, run=run)) == 2 and rows[1]["status"] == "running")
+        first, again = stack.django(ATTEMPTS, run=run)
+        assert (first["host"], first["reason"], again["host"]) == ("second", "host_preempted", "testhost")
+        saved = tmp_path / "host" / "runs" / again["from"]
+        [newest] = saved.parent.iterdir()
+        fetched = stack.runs_dir / again["from"]
+        assert saved == newest
+        assert {path.name: path.read_bytes() for path in fetched.iterdir()} == {
+            path.name: path.read_bytes() for path in saved.iterdir()
+        }
+        stack.django(STOP_LAST, run=run, mode="now")
 
 
 def refused(stack: Stack, second: Second, run: str) -> list[Any]:

@@ -19,12 +19,13 @@ from tests.workers.supervisor.test_checkpoints import archive, tensors
 from workers.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
 from workers.contract import AttemptSpec, StopMode, to_dict
 from workers.contract.artifacts import STORES, Store
-from workers.host import storing
-from workers.host.settings import HostSettings
+from workers.host import shutdown, storing
+from workers.host.settings import HostSettings, StopReason
 from workers.supervisor import checkpoints
 from workers.supervisor.checkpoints import CheckpointError
 from workers.supervisor.claim import NotPrepared, prepare
 from workers.supervisor.control import Control
+from workers.supervisor.ending import SIGTERM_DRAIN_S
 from workers.supervisor.folder import AttemptFolder
 
 pytestmark = pytest.mark.processes
@@ -211,6 +212,39 @@ def test_a_store_that_hangs_delays_neither_a_stop_nor_the_end(bucket: ObjectStor
         made.ask_to_stop(StopMode.NOW)
         assert made.wait_for_end()["receipt"]["free"]
         made.wait_until_gone()
+
+
+def test_a_host_that_is_taken_back_uploads_before_it_reports_the_end_and_another_goes_on(
+    bucket: ObjectStore, tmp_path: Path, other_host: tuple[FakeControl, HostSettings, AttemptSpec]
+) -> None:
+    with attempt(tmp_path, trainer="forever,whole") as made:
+        made.control.secrets = {STORES: "1"}
+        made.control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
+        made.launch()
+        made.wait_for_step(2)
+        settings = replace(made.settings, stop_reason=StopReason.HOST_PREEMPTED, stop_notice_s=90.0)
+        assert shutdown.end_runs(settings, save=True) == 0
+        assert made.wait_for_end()["reason"] == "host_preempted"
+        *_, stored = made.control.stored
+        assert (stored["state"], stored["after_the_end"]) == ("stored", False)
+        saved = made.folder / stored["path"]
+        control, other, spec = other_host
+        spec = replace(spec, resume_from=str(other.runs_dir / RUN / "1" / stored["path"]))
+        prepared((control, other, spec), bucket.store, stored["manifest"])
+        assert content(other.runs_dir / RUN / "1" / stored["path"]) == content(saved)
+
+
+def test_a_store_that_hangs_does_not_keep_a_host_beyond_its_notice(tmp_path: Path) -> None:
+    with object_store() as hanging, attempt(tmp_path, trainer="forever") as made:
+        hanging.hang()
+        made.control.secrets = {STORES: "1"}
+        made.control.store_answer = {"store": to_dict(hanging.store), "manifest": ""}
+        made.launch()
+        made.wait_for_step(2)
+        settings = replace(made.settings, stop_reason=StopReason.HOST_PREEMPTED, stop_notice_s=SIGTERM_DRAIN_S + 5.0)
+        assert shutdown.end_runs(settings, save=True) == 0
+        assert made.wait_for_end()["reason"] == "host_preempted"
+        assert made.control.phases()[-1] == "uploading"
 
 
 def test_what_was_not_uploaded_in_time_is_uploaded_when_it_is_asked_for(bucket: ObjectStore, tmp_path: Path) -> None:
