@@ -28,9 +28,9 @@ def of(spec: RunSpec) -> Iterator[Chart]:
 
 def _replaced(spec: RunSpec) -> Iterator[Chart]:
     of = f"the component {spec.prompts.spread_in}" if spec.prompts.spread_in else "the total reward"
-    groups = (ChartLine(prompts.SHARE_REPLACED, "replaced", "c3"), ChartLine(prompts.WITHOUT_SPREAD, "left", "c6"))
-    hint = f"Share of groups without spread in {of}: replaced by fresh ones, and left in the update"
-    yield Chart("prompts-replaced", "Groups replaced", groups, format="percent", zero=True, help=hint)
+    groups = (ChartLine(prompts.DRAWN_WITHOUT, "drawn", "c3"), ChartLine(prompts.WITHOUT_SPREAD, "trained on", "c6"))
+    hint = f"Share without spread in {of}: of the groups drawn, and of those trained on after replacement"
+    yield Chart("prompts-replaced", "Without spread, before and after", groups, format="percent", zero=True, help=hint)
     tokens = (ChartLine(prompts.EXTRA_TOKENS, "tokens", "c2"),)
     hint = "Completion tokens of each generation's extra rounds, used or not"
     yield Chart("prompts-extra", "Extra generation", tokens, format="tokens", zero=True, help=hint)

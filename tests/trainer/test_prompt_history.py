@@ -30,9 +30,20 @@ def taught() -> PromptHistory:
 
 def test_weights_follow_the_variance_of_a_prompts_rewards() -> None:
     never, always, half, unseen = taught().weights().tolist()
-    assert never == always == pytest.approx(0.1, abs=0.005)
-    assert half == pytest.approx(1.0)
-    assert unseen == 1.0
+    assert half == pytest.approx(1.0, abs=0.001)
+    assert never == always == pytest.approx(0.1 * 2 / 3, abs=0.001)
+    assert unseen == pytest.approx(0.55 * 2 / 3, abs=0.001), (
+        "as much as the others on average, scaled to a third of all"
+    )
+
+
+def test_prompts_that_are_not_known_to_teach_have_a_third_of_the_draws_at_most() -> None:
+    made = PromptHistory(range(100), seed=7, least_weight=0.1)
+    for row in range(20):
+        made.note(row, [0.0, 1.0] * 4 if row < 5 else [0.0] * 8)
+    weights = made.weights()
+    assert weights[:5].sum() / weights.sum() == pytest.approx(2 / 3)
+    assert weights[99] > weights[19] > 0
 
 
 def test_a_prompt_that_was_dead_once_is_not_given_up() -> None:
@@ -45,7 +56,7 @@ def test_prompts_are_drawn_in_proportion_to_their_weights() -> None:
     made = taught()
     drawn = Counter(made.draw(1, weighted=True)[0] for _ in range(4_000))
     shares = [drawn[place] / 4_000 for place in range(4)]
-    assert shares == pytest.approx([0.1 / 2.2, 0.1 / 2.2, 1 / 2.2, 1 / 2.2], abs=0.03)
+    assert shares == pytest.approx(made.weights() / made.weights().sum(), abs=0.03)
 
 
 def test_a_draw_has_no_prompt_twice_and_none_that_is_left_out() -> None:

@@ -17,15 +17,18 @@ FILE = "prompt_history.json"
 KEPT = 0.5
 """The share of its history that a prompt keeps at each visit: an older policy's groups soon stop counting."""
 ASSUMED = 0.15
-"""The share that is left at each visit of the assumption that a prompt teaches most."""
+"""The share that is left at each visit of the assumption that a prompt teaches as much as the others do."""
+EXPLORED = 1 / 3
+"""The share of draws, at most, of prompts that aren't known to teach, while there are enough that are."""
 
 
 class PromptHistory:
     """The training prompts by their places in the training set.
 
     A prompt teaches in proportion to the variance of its group's rewards; where these are 0 or 1, that is p(1 - p) of
-    its solve rate p. Its weight is that variance, beside the largest of any prompt. A prompt that was never seen counts
-    as one that teaches most, and that assumption fades as the history does.
+    its solve rate p. Its weight is that variance, beside the largest of any prompt. A prompt that was never seen is
+    assumed to teach as much as those seen do on average, and that assumption fades with each visit: where most prompts
+    teach nothing, those known to teach come before those unknown.
     """
 
     def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
@@ -65,14 +68,26 @@ class PromptHistory:
         self._variance[place] += (1 - KEPT) * (float(np.var(rewards)) - self._variance[place])
 
     def weights(self) -> NDArray[np.float64]:
-        """Of each prompt, from the least weight to 1."""
+        """Of each prompt, up to 1: what is expected of it, but at least the least weight. Those of which no more is
+        expected than of one never seen have EXPLORED of all weight at most."""
+        expected, unseen = self._expected()
+        weights: NDArray[np.float64] = self._least + (1 - self._least) * expected / expected.max()
+        proven = expected > unseen
+        most = weights[proven].sum() * EXPLORED / (1 - EXPLORED)
+        others = weights[~proven].sum()
+        if 0 < most < others:
+            weights[~proven] *= most / others
+        return weights
+
+    def _expected(self) -> tuple[NDArray[np.float64], float]:
+        """The variance expected of the next group of each prompt, and of one never seen: the mean of those seen and of
+        an imaginary one that teaches most, so that a beginning without any spread isn't taken for the whole."""
         assumed = ASSUMED**self._visits
         known = 1 - KEPT**self._visits
         variance = np.divide(self._variance, known, out=np.zeros_like(known), where=known > 0)
-        largest = variance.max(initial=0.0)
-        taught = variance / largest if largest > 0 else np.zeros_like(variance)
-        weights: NDArray[np.float64] = self._least + (1 - self._least) * (assumed + (1 - assumed) * taught)
-        return weights
+        largest = variance.max(initial=0.0) or 1.0
+        unseen = float((largest + variance.sum()) / (1 + np.count_nonzero(self._visits)))
+        return assumed * unseen + (1 - assumed) * variance, unseen
 
     def metrics(self, *, weighted: bool) -> dict[str, float]:
         seen = self._visits > 0
