@@ -39,8 +39,8 @@ GRPO: dict[str, Any] = {
     "beta": 0.0,
     "eval_strategy": "steps",
     "eval_steps": 5,
-    "per_device_eval_batch_size": 512,
-    "num_generations_eval": 4,
+    "per_device_eval_batch_size": 256,
+    "num_generations_eval": 2,
     "save_strategy": "no",
 }
 TARGET = 0.55
@@ -178,7 +178,7 @@ def _train(
         folder,
         model=model,
         grpo={**GRPO, "seed": seed, **grpo},
-        dataset=_dataset(),
+        dataset=rows(),
         rewards=REWARDS,
         eval_rows=HELD_OUT if grpo.get("eval_strategy") != "no" else 0,
         validation=HELD_OUT,
@@ -199,7 +199,7 @@ def _train(
     return training
 
 
-def _dataset() -> list[dict[str, Any]]:
+def rows() -> list[dict[str, Any]]:
     """Rows to train on, seven of ten with an answer that no completion has; then those held out."""
     problems = demo.problems(TRAINED_ON + HELD_OUT, seed=0)
     return [
