@@ -14,8 +14,9 @@ from workers.trainer.spec import SpecError
 
 FILE = "prompt_history.json"
 """In each checkpoint."""
-KEPT = 0.5
-"""The share of its history that a prompt keeps at each visit: an older policy's groups soon stop counting."""
+KEPT = 0.25
+"""The share of its history that a prompt keeps at each visit: an older policy's groups soon stop counting, and a prompt
+that has just been solved by a whole group isn't drawn for long on what it taught before."""
 ASSUMED = 0.15
 """The share that is left at each visit of the assumption that a prompt teaches as much as the others do."""
 EXPLORED = 1 / 3
