@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import statistics
 import subprocess
 import tempfile
@@ -27,7 +28,7 @@ from workers.contract.prompts import WITHOUT_SPREAD, PromptsSpec
 from workers.trainer import demo
 
 DEAD = 0.7
-TRAINED_ON, HELD_OUT = 400, 128
+TRAINED_ON, HELD_OUT = 100, 60
 IMPOSSIBLE = "-1000000"
 BOTH = PromptsSpec(extra_rounds=10, by_difficulty=True)
 REWARDS = (RewardSpec("accuracy", "numeric_match", 1.0, {"source": "answer tag"}),)
@@ -40,8 +41,8 @@ GRPO: dict[str, Any] = {
     "beta": 0.0,
     "eval_strategy": "steps",
     "eval_steps": 5,
-    "per_device_eval_batch_size": 256,
-    "num_generations_eval": 2,
+    "per_device_eval_batch_size": 240,
+    "num_generations_eval": 4,
     "save_strategy": "no",
 }
 TARGETS = (0.45, 0.5, 0.55)
@@ -209,16 +210,29 @@ def _train(
 
 
 def rows() -> list[dict[str, Any]]:
-    """Rows to train on, seven of ten with an answer that no completion has; then those held out."""
-    problems = demo.problems(TRAINED_ON + HELD_OUT, seed=0)
-    return [
-        {
-            "row": number,
-            "prompt": one["question"],
-            "answer": IMPOSSIBLE if number < TRAINED_ON and number % 10 < 10 * DEAD else one["answer"],
-        }
-        for number, one in enumerate(problems)
+    """Sums to train on, each asked in one way, seven of ten with an answer that no completion has; then those that can
+    be solved, asked in the other ways, to evaluate."""
+    sums = list(demo.facts())
+    random.Random(0).shuffle(sums)
+    ways = len(demo.PHRASES)
+    trained_on = [
+        _row(fact, number % ways, dead=number % 10 < 10 * DEAD) for number, fact in enumerate(sums[:TRAINED_ON])
     ]
+    held_out = [
+        _row(fact, (number + other) % ways)
+        for number, fact in enumerate(sums[:TRAINED_ON])
+        if number % 10 >= 10 * DEAD
+        for other in range(1, ways)
+    ]
+    return [{"row": number, **row} for number, row in enumerate([*trained_on, *held_out])]
+
+
+def _row(fact: tuple[int, str, int], way: int, *, dead: bool = False) -> dict[str, Any]:
+    a, op, b = fact
+    return {
+        "prompt": demo.PHRASES[way].format(a=a, op=op, b=b),
+        "answer": IMPOSSIBLE if dead else str(demo.result(a, op, b)),
+    }
 
 
 def _model(python: str, folder: Path) -> Path:

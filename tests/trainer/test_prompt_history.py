@@ -76,8 +76,19 @@ def test_a_history_read_from_a_checkpoint_draws_as_the_one_that_was_saved(tmp_pa
 
 def test_figures_are_of_the_prompts_that_were_seen() -> None:
     figures = taught().metrics(weighted=False)
-    assert figures == {metric.SEEN: 0.75, metric.MEAN_REWARD: pytest.approx(0.5)}
-    assert history().metrics(weighted=False) == {metric.SEEN: 0.0}
+    assert figures == {**shares(0.25, 0.5, 0.25), metric.MEAN_REWARD: pytest.approx(0.5)}
+    assert history().metrics(weighted=False) == shares(0, 0, 1)
+
+
+def test_figures_say_which_prompts_are_drawn() -> None:
+    figures = taught().metrics(weighted=True)
+    assert figures[metric.share_of_draws(metric.TEACH)] == pytest.approx(2 / 3)
+    assert sum(value for name, value in figures.items() if name.startswith("prompts/draws_")) == pytest.approx(1)
+
+
+def shares(*of: float) -> dict[str, float]:
+    kinds = metric.TEACH, metric.TEACH_LITTLE, metric.UNSEEN
+    return {metric.share_of_prompts(kind): share for kind, share in zip(kinds, of, strict=True)}
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"draws": 1, "rows": [[4, 1, 0, 0]]}'])
