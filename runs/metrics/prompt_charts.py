@@ -1,8 +1,8 @@
-"""The charts of a run that chooses its prompts: groups replaced, what that costs, and the weights of its prompts."""
+"""The charts of a run that chooses its prompts: groups replaced, what that costs, what its prompts teach."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from runs.metrics.chart_spec import Chart, ChartLine
 from workers.contract import RunSpec, prompts
@@ -11,26 +11,30 @@ from workers.contract import RunSpec, prompts
 def of(spec: RunSpec) -> Iterator[Chart]:
     if spec.prompts.extra_rounds:
         yield from _replaced(spec)
+    hint = "Share of the training prompts: that teach more than one never seen is expected to, no more, and never seen"
+    yield _by_kind("prompts-known", "What the prompts teach", prompts.share_of_prompts, hint)
     if spec.prompts.by_difficulty:
-        weights = (
-            ChartLine(prompts.WEIGHT_HIGH, "high", "c5"),
-            ChartLine(prompts.WEIGHT_MEDIAN, "median", "c1"),
-            ChartLine(prompts.WEIGHT_LOW, "low", "c2"),
-        )
-        hint = "How often prompts are drawn, beside 1 for the one that teaches most: 90th, 50th and 10th percentile"
-        yield Chart("prompt-weights", "Weights of the prompts", weights, zero=True, help=hint)
-    seen = (ChartLine(prompts.SEEN, "seen", "c3"),)
-    yield Chart("prompts-seen", "Prompts seen", seen, format="percent", zero=True, help="Of the training prompts")
+        hint = "Their share of the next draws, by weight: prompts not known to teach have half at most"
+        yield _by_kind("prompts-drawn", "What is drawn", prompts.share_of_draws, hint)
     reward = (ChartLine(prompts.MEAN_REWARD, "reward", "c8"),)
     hint = "Mean over the prompts seen, each once, of what they gave lately: replaced groups count too"
     yield Chart("prompts-reward", "Reward of all prompts seen", reward, help=hint)
 
 
+def _by_kind(name: str, title: str, metric: Callable[[str], str], hint: str) -> Chart:
+    lines = (
+        ChartLine(metric(prompts.TEACH), "teach", "c3"),
+        ChartLine(metric(prompts.TEACH_LITTLE), "little", "c6"),
+        ChartLine(metric(prompts.UNSEEN), "unseen", "c8"),
+    )
+    return Chart(name, title, lines, format="percent", zero=True, help=hint, stack=True)
+
+
 def _replaced(spec: RunSpec) -> Iterator[Chart]:
     of = f"the component {spec.prompts.spread_in}" if spec.prompts.spread_in else "the total reward"
-    groups = (ChartLine(prompts.SHARE_REPLACED, "replaced", "c3"), ChartLine(prompts.WITHOUT_SPREAD, "left", "c6"))
-    hint = f"Share of groups without spread in {of}: replaced by fresh ones, and left in the update"
-    yield Chart("prompts-replaced", "Groups replaced", groups, format="percent", zero=True, help=hint)
+    groups = (ChartLine(prompts.DRAWN_WITHOUT, "before", "c3"), ChartLine(prompts.WITHOUT_SPREAD, "after", "c6"))
+    hint = f"Share without spread in {of}: of the groups drawn, and of those trained on after replacement"
+    yield Chart("prompts-replaced", "Without spread, before and after", groups, format="percent", zero=True, help=hint)
     tokens = (ChartLine(prompts.EXTRA_TOKENS, "tokens", "c2"),)
     hint = "Completion tokens of each generation's extra rounds, used or not"
     yield Chart("prompts-extra", "Extra generation", tokens, format="tokens", zero=True, help=hint)

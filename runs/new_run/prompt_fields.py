@@ -42,7 +42,8 @@ class PromptFields(forms.Form):
         min_value=0.001,
         max_value=1,
         initial=PromptsSpec().least_weight,
-        help_text="How often a prompt that teaches nothing still comes, beside one that teaches most: 0.05 is 1 in 20.",
+        help_text="How often a prompt that teaches nothing still comes, beside one that teaches most: 0.05 is 1 in 20, "
+        "or less where prompts that aren't known to teach would take more than half of the draws.",
     )
 
     @property

@@ -16,7 +16,7 @@ from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import sampling
 from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
 from workers.contract.episodes import TURNS_MEAN
-from workers.contract.prompts import EXTRA_ROUNDS, REPLACED, SHARE_REPLACED, WITHOUT_SPREAD, PromptsSpec
+from workers.contract.prompts import DRAWN_WITHOUT, EXTRA_ROUNDS, REPLACED, WITHOUT_SPREAD, PromptsSpec
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -65,7 +65,7 @@ def test_groups_without_spread_are_replaced_and_what_was_left_out_is_told(
         assert len({group["row"] for group in trained if group["step"] == step}) == 4
     assert replaced
     assert len(flat) < len(trained) / 4
-    assert max(of[SHARE_REPLACED] for of in logged.values()) > 0.5
+    assert max(of[DRAWN_WITHOUT] for of in logged.values()) > 0.5
     tokens = [one["tokens"] for group in trained if group["step"] == 5 for one in group["completions"]]
     assert logged[5]["completions/mean_length"] == pytest.approx(sum(tokens) / len(tokens))
 
@@ -118,7 +118,7 @@ def test_the_spread_of_a_named_component_may_count(tiny_model: Path, tmp_path: P
     assert train(folder).returncode == 0
     logged = builders.logs(folder)
     assert {of["frac_reward_zero_std"] for of in logged.values()} == {0.0}, "the total always has spread"
-    assert any(of[SHARE_REPLACED] for of in logged.values())
+    assert any(of[DRAWN_WITHOUT] > of[WITHOUT_SPREAD] for of in logged.values())
 
 
 def test_fresh_prompts_come_from_the_same_server(
@@ -130,7 +130,7 @@ def test_fresh_prompts_come_from_the_same_server(
         done = train(folder)
     assert done.returncode == 0, done.stderr[-2000:]
     logged = builders.logs(folder)
-    assert any(of[SHARE_REPLACED] for of in logged.values())
+    assert any(of[DRAWN_WITHOUT] > of[WITHOUT_SPREAD] for of in logged.values())
     assert all(of["sampling/sampling_logp_difference/max"] < 1e-4 for of in logged.values())
 
 
@@ -140,7 +140,7 @@ def test_episodes_are_replaced_with_their_turns(calling_model: Path, tmp_path: P
     folder = episodes.attempt(tmp_path / "a", calling_model, run=run, dataset=rows, rewards=OVERLAP, grpo=grpo)
     episodes.played(start, folder)
     logged, trained, replaced = builders.logs(folder), groups(folder, "train"), groups(folder, REPLACED)
-    assert sum(of[SHARE_REPLACED] for of in logged.values()) > 0
+    assert any(of[DRAWN_WITHOUT] > of[WITHOUT_SPREAD] for of in logged.values())
     for group in (*trained, *replaced):
         assert all(one["turns"] for one in group["completions"])
     for step, of in logged.items():

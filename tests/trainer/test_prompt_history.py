@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workers.contract import prompts as metric
-from workers.trainer.prompts import FILE, PromptHistory
+from workers.trainer.prompts import EXPLORED, FILE, PromptHistory
 from workers.trainer.spec import SpecError
 
 ROWS = (3, 5, 8, 13)
@@ -30,9 +30,18 @@ def taught() -> PromptHistory:
 
 def test_weights_follow_the_variance_of_a_prompts_rewards() -> None:
     never, always, half, unseen = taught().weights().tolist()
-    assert never == always == pytest.approx(0.1, abs=0.005)
-    assert half == pytest.approx(1.0)
-    assert unseen == 1.0
+    assert half == pytest.approx(1.0, abs=0.001)
+    assert never == always == pytest.approx(0.1, abs=0.001)
+    assert unseen == pytest.approx(0.55, abs=0.001), "as much as those seen, on average"
+
+
+def test_prompts_that_are_not_known_to_teach_have_half_of_the_draws_at_most() -> None:
+    made = PromptHistory(range(100), seed=7, least_weight=0.1)
+    for row in range(20):
+        made.note(row, [0.0, 1.0] * 4 if row < 5 else [0.0] * 8)
+    weights = made.weights()
+    assert weights[:5].sum() / weights.sum() == pytest.approx(1 - EXPLORED)
+    assert weights[99] > weights[19] > 0
 
 
 def test_a_prompt_that_was_dead_once_is_not_given_up() -> None:
@@ -45,7 +54,7 @@ def test_prompts_are_drawn_in_proportion_to_their_weights() -> None:
     made = taught()
     drawn = Counter(made.draw(1, weighted=True)[0] for _ in range(4_000))
     shares = [drawn[place] / 4_000 for place in range(4)]
-    assert shares == pytest.approx([0.1 / 2.2, 0.1 / 2.2, 1 / 2.2, 1 / 2.2], abs=0.03)
+    assert shares == pytest.approx(made.weights() / made.weights().sum(), abs=0.03)
 
 
 def test_a_draw_has_no_prompt_twice_and_none_that_is_left_out() -> None:
@@ -65,8 +74,19 @@ def test_a_history_read_from_a_checkpoint_draws_as_the_one_that_was_saved(tmp_pa
 
 def test_figures_are_of_the_prompts_that_were_seen() -> None:
     figures = taught().metrics(weighted=False)
-    assert figures == {metric.SEEN: 0.75, metric.MEAN_REWARD: pytest.approx(0.5)}
-    assert history().metrics(weighted=False) == {metric.SEEN: 0.0}
+    assert figures == {**shares(0.25, 0.5, 0.25), metric.MEAN_REWARD: pytest.approx(0.5)}
+    assert history().metrics(weighted=False) == shares(0, 0, 1)
+
+
+def test_figures_say_which_prompts_are_drawn() -> None:
+    figures = taught().metrics(weighted=True)
+    assert figures[metric.share_of_draws(metric.TEACH)] == pytest.approx(1 / 1.75, abs=0.001)
+    assert sum(value for name, value in figures.items() if name.startswith("prompts/draws_")) == pytest.approx(1)
+
+
+def shares(*of: float) -> dict[str, float]:
+    kinds = metric.TEACH, metric.TEACH_LITTLE, metric.UNSEEN
+    return {metric.share_of_prompts(kind): share for kind, share in zip(kinds, of, strict=True)}
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"draws": 1, "rows": [[4, 1, 0, 0]]}'])

@@ -19,13 +19,24 @@ if TYPE_CHECKING:
     from workers.contract.spec import RewardSpec
 
 MOST_ROUNDS = 20
-SHARE_REPLACED, EXTRA_TOKENS = "prompts/share_replaced", "prompts/extra_tokens"
-EXTRA_ROUNDS, WITHOUT_SPREAD, EFFECTIVE = "prompts/extra_rounds", "prompts/without_spread", "prompts/effective"
-WEIGHT_LOW, WEIGHT_MEDIAN, WEIGHT_HIGH = "prompts/weight_p10", "prompts/weight_p50", "prompts/weight_p90"
-SEEN, MEAN_REWARD = "prompts/share_seen", "prompts/mean_reward"
+DRAWN_WITHOUT, WITHOUT_SPREAD = "prompts/drawn_without_spread", "prompts/without_spread"
+EXTRA_TOKENS, EXTRA_ROUNDS, EFFECTIVE = "prompts/extra_tokens", "prompts/extra_rounds", "prompts/effective"
+MEAN_REWARD = "prompts/mean_reward"
 """Metrics; each is of one generation."""
+TEACH, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
+"""Kinds of prompts: of which more is expected than of one never seen, no more, and those never seen."""
 REPLACED = "replaced"
 """The mode of the groups in samples.jsonl that were generated and scored but not trained on, beside train and eval."""
+
+
+def share_of_prompts(kind: str) -> str:
+    """The metric."""
+    return f"prompts/share_{kind}"
+
+
+def share_of_draws(kind: str) -> str:
+    """The metric: of all weight."""
+    return f"prompts/draws_{kind}"
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,8 @@ class PromptsSpec:
     by_difficulty: bool = False
     """Prompts are drawn by what they have taught so far, rather than in epochs."""
     least_weight: float = 0.05
-    """Of a prompt that has taught nothing, beside 1 for the one that teaches most: it is tried again now and then."""
+    """Of a prompt that has taught nothing, beside 1 for the one that teaches most: it is tried again now and then. Less
+    where such prompts and those never seen would take more than half of the draws."""
 
     @property
     def on(self) -> bool:

@@ -156,7 +156,7 @@ class ChoosingTrainer(WatchedTrainer):
         live = {row for row, spread in zip(rows, spreads, strict=True) if spread}
         self._log(
             {
-                metric.SHARE_REPLACED: len(chosen) / len(rows),
+                metric.DRAWN_WITHOUT: len(dead) / len(rows),
                 metric.WITHOUT_SPREAD: (len(dead) - len(chosen)) / len(rows),
                 metric.EFFECTIVE: len(live | {fresh.example["row"] for fresh in chosen.values()}),
                 metric.EXTRA_ROUNDS: rounds,

@@ -14,18 +14,22 @@ from workers.trainer.spec import SpecError
 
 FILE = "prompt_history.json"
 """In each checkpoint."""
-KEPT = 0.5
-"""The share of its history that a prompt keeps at each visit: an older policy's groups soon stop counting."""
+KEPT = 0.25
+"""The share of its history that a prompt keeps at each visit: an older policy's groups soon stop counting, and a prompt
+that has just been solved by a whole group isn't drawn for long on what it taught before."""
 ASSUMED = 0.15
-"""The share that is left at each visit of the assumption that a prompt teaches most."""
+"""The share that is left at each visit of the assumption that a prompt teaches as much as the others do."""
+EXPLORED = 1 / 2
+"""The share of draws, at most, of prompts that aren't known to teach, while there are enough that are."""
 
 
 class PromptHistory:
     """The training prompts by their places in the training set.
 
     A prompt teaches in proportion to the variance of its group's rewards; where these are 0 or 1, that is p(1 - p) of
-    its solve rate p. Its weight is that variance, beside the largest of any prompt. A prompt that was never seen counts
-    as one that teaches most, and that assumption fades as the history does.
+    its solve rate p. Its weight is that variance, beside the largest of any prompt. A prompt that was never seen is
+    assumed to teach as much as those seen do on average, and that assumption fades with each visit: where most prompts
+    teach nothing, those known to teach come before those unknown.
     """
 
     def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
@@ -65,24 +69,42 @@ class PromptHistory:
         self._variance[place] += (1 - KEPT) * (float(np.var(rewards)) - self._variance[place])
 
     def weights(self) -> NDArray[np.float64]:
-        """Of each prompt, from the least weight to 1."""
+        """Of each prompt, up to 1: what is expected of it, but at least the least weight. Those that aren't known to
+        teach have EXPLORED of all weight at most."""
+        expected, teach = self._expected()
+        weights: NDArray[np.float64] = self._least + (1 - self._least) * expected / expected.max()
+        most = weights[teach].sum() * EXPLORED / (1 - EXPLORED)
+        others = weights[~teach].sum()
+        if 0 < most < others:
+            weights[~teach] *= most / others
+        return weights
+
+    def _expected(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The variance expected of each prompt's next group, and whether it is known to teach: to give more than one
+        never seen. That is expected to give the mean of those seen and of an imaginary one that teaches most, so that
+        a beginning without any spread isn't taken for the whole."""
         assumed = ASSUMED**self._visits
         known = 1 - KEPT**self._visits
         variance = np.divide(self._variance, known, out=np.zeros_like(known), where=known > 0)
-        largest = variance.max(initial=0.0)
-        taught = variance / largest if largest > 0 else np.zeros_like(variance)
-        weights: NDArray[np.float64] = self._least + (1 - self._least) * (assumed + (1 - assumed) * taught)
-        return weights
+        largest = variance.max(initial=0.0) or 1.0
+        unseen = float((largest + variance.sum()) / (1 + np.count_nonzero(self._visits)))
+        expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * variance
+        return expected, expected > unseen
 
     def metrics(self, *, weighted: bool) -> dict[str, float]:
         seen = self._visits > 0
-        found = {metric.SEEN: float(seen.mean())}
+        _, teach = self._expected()
+        kinds = {metric.TEACH: teach, metric.TEACH_LITTLE: seen & ~teach, metric.UNSEEN: ~seen}
+        found = {metric.share_of_prompts(kind): float(which.mean()) for kind, which in kinds.items()}
         if seen.any():
             rewards = self._reward[seen] / (1 - KEPT ** self._visits[seen])
             found[metric.MEAN_REWARD] = float(rewards.mean())
         if weighted:
-            names = (metric.WEIGHT_LOW, metric.WEIGHT_MEDIAN, metric.WEIGHT_HIGH)
-            found |= zip(names, np.quantile(self.weights(), (0.1, 0.5, 0.9)).tolist(), strict=True)
+            weights = self.weights()
+            found |= {
+                metric.share_of_draws(kind): float(weights[which].sum() / weights.sum())
+                for kind, which in kinds.items()
+            }
         return found
 
     # --- in a checkpoint ---
