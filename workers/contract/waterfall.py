@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 TRAINER, REWARDS, REWARD = "trainer", "rewards", "reward:"
 """Lanes, beside SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and REWARD with the name
 of a component for each one."""
+SERVER = "vllm"
+"""What the lanes of servers begin with."""
 OPTIMIZER, EXTRA = "optimizer", "extra"
 """Phases beside those of StepPart: the optimizer's step, and a further round of dynamic sampling."""
 MOST_SPANS = 120
@@ -66,6 +68,12 @@ def union(spans: Iterable[Span]) -> float:
         total += max(0.0, span.end - max(span.start, until))
         until = max(until, span.end)
     return total
+
+
+def overlap(some: Iterable[Span], others: Iterable[Span]) -> float:
+    """Seconds in which at least one of each was going on."""
+    some, others = list(some), list(others)
+    return union(some) + union(others) - union([*some, *others])
 
 
 def read(data: Mapping[str, Any]) -> list[Span]:
