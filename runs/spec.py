@@ -55,6 +55,7 @@ class LaunchRequest:
     hang: HangSpec = field(default_factory=HangSpec)
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
     """Only trainings choose their prompts: checks and evaluations take them as they come."""
+    rewards_beside: bool = False
     sinks: tuple[SinkSpec, ...] = ()
     keep_best: str = ""
     start_from: str = ""
@@ -104,6 +105,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         recovery=request.recovery,
         hang=request.hang,
         prompts=request.prompts if request.kind == "train" else PromptsSpec(),
+        rewards_beside=request.rewards_beside and request.kind == "train",
         sinks=request.sinks,
         keep_best=request.keep_best,
         start_from=request.start_from,

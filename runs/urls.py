@@ -100,6 +100,7 @@ urlpatterns = [
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),
     path("runs/compare/step-times/", compare_views.step_times, name="compare_step_times"),
+    path("runs/compare/waterfalls/", compare_views.waterfalls, name="compare_waterfalls"),
     path("runs/compare/series.json", compare_views.series, name="compare_series"),
     path("runs/compare/prompts/", compare_views.prompts, name="compare_prompts"),
     # A run's page
@@ -119,6 +120,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/logs/<str:name>/search", log_views.search, name="run_log_search"),
     path("runs/<slug:run_id>/events/", log_views.events, name="run_events"),
     path("runs/<slug:run_id>/series.json", metrics_views.series, name="run_series"),
+    path("runs/<slug:run_id>/waterfall/", metrics_views.waterfall, name="run_waterfall"),
     path("runs/<slug:run_id>/metrics.json", metrics_views.metrics, name="run_metrics"),
     path("runs/<slug:run_id>/completions/", completions_views.completions, name="run_completions"),
     path("runs/<slug:run_id>/completions/<int:sample_id>/", completions_views.group, name="run_completion_group"),

@@ -25,6 +25,7 @@ from workers.contract import (
     sinks,
     to_dict,
 )
+from workers.contract.beside import FIELD as BESIDE
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
 from workers.contract.prompts import PromptsSpec
 from workers.contract.sinks import SinkSpec
@@ -72,6 +73,9 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _take(reading, RecoverySpec, _mapping(reading, value, key), key)
         elif key == "hang":
             _take(reading, HangSpec, _mapping(reading, value, key), key)
+        elif key == BESIDE:
+            if value:
+                reading.put(key, value, key)
         elif key == "prompts":
             _take(reading, PromptsSpec, _mapping(reading, value, key), key)
         elif key == "sinks":

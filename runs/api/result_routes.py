@@ -16,6 +16,7 @@ from runs.completions.groups import completions as stored
 from runs.completions.reading import CompletionReader, valid
 from runs.completions.solving import Solving
 from runs.metrics import series as numbers
+from runs.metrics import waterfall as steps
 from runs.metrics.series import Window
 from runs.models import Attempt, Run, RunEvent, SampleRow
 from workers.contract import LOG_NAMES
@@ -51,6 +52,23 @@ class Points(Schema):
     last: int
     """The last line that is in it."""
     series: dict[str, dict[str, list[Any]]]
+
+
+class Waterfall(Schema):
+    step: int
+    began: float
+    """Unix seconds."""
+    seconds: float
+    median_of: int
+    """It is the median of so many steps; 0: it was asked for."""
+    lanes: list[dict[str, Any]]
+    gpus: list[dict[str, Any]]
+    """Use in percent, where it was sampled within the step."""
+    switches: list[dict[str, Any]]
+    """What is on, and what the step would take the other way, estimated."""
+    words: list[str]
+    steps: list[int]
+    """Those that can be asked for."""
 
 
 class Health(Schema):
@@ -126,6 +144,26 @@ def series(
     if any("\0" in name for name in names) or (len(names) > MOST_METRICS and metrics != "*"):
         raise Problem(422, f"Ask for at most {MOST_METRICS} metrics by their names.", where="metrics")
     return numbers.series(run, names, points, Window("" if x == "step" else x, low, high))
+
+
+@router.get(
+    "runs/{slug:run_id}/waterfall",
+    auth=READ,
+    response=Waterfall,
+    url_name="v1_run_waterfall",
+    summary="Read when each phase of a step began and ended",
+)
+def waterfall(
+    request: HttpRequest,
+    run_id: str,
+    step: Annotated[int, Field(ge=1, le=2**31 - 1, description="Empty: the median of the last steps")] | None = None,
+) -> Any:
+    """By lanes: vLLM servers, the trainer, rewards. Of the newest steps only; of short steps one in two seconds."""
+    view = steps.of_run(queries.run_for(request, run_id), step)
+    if view is None:
+        which = "No step is recorded yet." if step is None else f"Step {step} is not recorded."
+        raise Problem(404, which, where="step", fix="Leave it out for one of the last steps.")
+    return view.as_json()
 
 
 @router.get(

@@ -19,12 +19,13 @@ from runs.compare import comparison
 from runs.compare import prompts as compare_prompts
 from runs.compare.comparison import Chosen, ComparedMetric
 from runs.compare.curves import AXES, curves, finals
-from runs.metrics import step_time
+from runs.metrics import step_time, waterfall
 from workers.contract.jobs import KINDS
 
 MOST_CURVES_OF = 50
 """Runs per answer of curves; the page requests fewer."""
 OFFERED_RUNS = 100
+MOST_WATERFALLS = 6
 
 
 @require_safe
@@ -107,6 +108,17 @@ def step_times(request: HttpRequest) -> HttpResponse:
     rows = [{"run": run, "look": looks[run.pk], "time": time} for run, time in times if time is not None]
     longest = max((time.seconds for _, time in times if time), default=0.0)
     return render(request, "compare/_step_times.html", {"step_times": rows, "longest": longest})
+
+
+@require_safe
+def waterfalls(request: HttpRequest) -> HttpResponse:
+    """The median step of each run, all on the same time axis."""
+    chosen = comparison.chosen(request, MOST_WATERFALLS)
+    looks = comparison.looks(chosen.runs)
+    views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
+    longest = max((view.seconds for _, view in views), default=0.0)
+    context = {"views": views, "longest": longest, "beyond": chosen.beyond}
+    return render(request, "compare/_waterfalls.html", context)
 
 
 def _table(chosen: Chosen) -> dict[str, Any]:

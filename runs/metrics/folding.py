@@ -14,7 +14,7 @@ from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
 from runs.metrics.series import Points, join, outline
-from runs.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
+from runs.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run, StepSpans
 from runs.states import ACTIVE
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ PAUSE_S = 0.01
 """Pause between transactions, so that waiting writers get in."""
 KEEP_ROWS = 2000
 """Newest raw rows kept after folding, for the cursors of reconnecting viewers."""
+KEEP_STEPS = 300
+"""Newest steps whose phases are kept."""
 
 LINES_COME_FOR = timedelta(days=7)
 """How long after its end a run is still looked at: a host that comes back hands over what it has. Rows that come even
@@ -111,6 +113,7 @@ def supersede(attempt: Attempt, step: int) -> None:
         return
     earlier = Q(run_id=attempt.run_id, seq__lt=before, step__gt=step)
     MetricRow.objects.filter(earlier).update(superseded=True)
+    StepSpans.objects.filter(earlier).delete()
     chunks = MetricChunk.objects.filter(run_id=attempt.run_id, first_seq__lt=before)
     beyond = chunks.filter(last_seq__gt=_last_valid(chunks, step)).order_by("metric", "first_seq")
     cut: list[MetricChunk] = []
@@ -175,8 +178,12 @@ def _fill(chunk: MetricChunk, points: Points) -> None:
 
 
 def _prune(run_id: str, folded: int) -> None:
-    """Delete folded raw rows except the newest KEEP_ROWS."""
+    """Delete folded raw rows except the newest KEEP_ROWS, and what is kept of steps beyond KEEP_STEPS."""
+    steps = StepSpans.objects.filter(run_id=run_id).order_by("-seq").values_list("seq", flat=True)
+    edge: Iterable[int] = steps[KEEP_STEPS : KEEP_STEPS + 1]
+    for seq in edge:
+        StepSpans.objects.filter(run_id=run_id, seq__lte=seq).delete()
     newest = MetricRow.objects.filter(run_id=run_id).order_by("-seq").values_list("seq", flat=True)
-    edge: Iterable[int] = newest[KEEP_ROWS : KEEP_ROWS + 1]
+    edge = newest[KEEP_ROWS : KEEP_ROWS + 1]
     for seq in edge:
         MetricRow.objects.filter(run_id=run_id, seq__lte=min(seq, folded)).delete()

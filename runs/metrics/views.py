@@ -7,6 +7,7 @@ import math
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
@@ -14,6 +15,7 @@ from controlplane.http.query_params import listed, whole
 from runs import queries
 from runs.metrics import run_charts
 from runs.metrics import series as numbers
+from runs.metrics import waterfall as steps
 
 POINTS = 500
 MOST_POINTS = 5000
@@ -39,6 +41,15 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
 def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
     """All metrics of the run: name, source, number of points."""
     return _packed(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
+
+
+@require_safe
+def waterfall(request: HttpRequest, run_id: str) -> HttpResponse:
+    """When each phase of a step began and ended, as a part of the page; `step`, or else the median of the last ones."""
+    run = queries.run_for(request, run_id)
+    step = whole(request, "step", -1, -1, 2**31 - 1)
+    view = steps.of_run(run, None if step < 0 else step)
+    return render(request, "metrics/_waterfall.html", {"view": view, "asked": step, "picks": True})
 
 
 def _window(request: HttpRequest) -> numbers.Window:

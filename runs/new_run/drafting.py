@@ -81,6 +81,7 @@ def draft_of(
         keep_best=request.keep_best,
         limits=request.limits,
         prompts=request.prompts,
+        rewards_beside=request.rewards_beside,
         sinks=request.sinks,
         priority=request.priority,
         owner=owner,

@@ -37,6 +37,7 @@ from runs.new_run.training_fields import (
 from runs.scheduling import homes
 from runs.spec import LaunchRequest
 from workers.contract import LoraSpec, ModelSpec
+from workers.contract.beside import FIELD as BESIDE
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
@@ -149,6 +150,12 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     )
     attn_implementation = forms.ChoiceField(
         label="Attention", choices=ATTENTIONS, required=False, help_text="Implementation of attention in the trainer."
+    )
+    rewards_beside = forms.BooleanField(
+        label="Score groups while others are generated",
+        required=False,
+        help_text="Rewards that wait (judges, code in the sandbox) begin with a group when it is complete, not when "
+        "the batch is. The scores are the same. For vLLM servers and episodes.",
     )
     use_lora = forms.BooleanField(
         label="Train a LoRA", required=False, help_text="A small adapter instead of all weights: far less memory."
@@ -300,6 +307,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
             limits=self.limits,
             hang=self.hang,
             prompts=self.prompts,
+            rewards_beside=bool(self.row(BESIDE)),
             sinks=self.sinks,
             priority=self.queue_priority,
             environment_version=self.row("environment"),
@@ -362,6 +370,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     def folds(self) -> list[dict[str, Any]]:
         """The folds of the Training card: title, fields, and whether to open them because of errors or a fix."""
         extra: dict[FieldSection, tuple[str, ...]] = {
+            FieldSection.SAMPLING: (BESIDE,),
             FieldSection.PROMPTS: PROMPT_FIELDS,
             FieldSection.PRECISION: ("precision", "attn_implementation"),
             FieldSection.EVALUATION: ("eval_reward_version",),

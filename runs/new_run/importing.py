@@ -26,6 +26,7 @@ from runs.new_run.prompt_fields import PROMPT_FIELDS, of_spec
 from runs.new_run.sink_fields import KINDS, SECRETS, SINK_FIELDS
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING
 from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
+from workers.contract.beside import FIELD as BESIDE
 from workers.contract.prompts import PromptsSpec
 
 FORM_FIELDS = {
@@ -43,6 +44,7 @@ FORM_FIELDS = {
     "recovery.pause_s": "resume_pause_s",
     "hang.after": "hang_after",
     "hang.stop": "hang_stop",
+    BESIDE: BESIDE,
     **{f"prompts.{name}": name for name in PROMPT_FIELDS},
     "limits.hours": "limit_hours",
     "limits.tokens": "limit_tokens",
@@ -180,6 +182,7 @@ def _left_to_trl(imported: Imported) -> None:
     imported.values |= {
         "hang_after": str(HangSpec().after),
         "hang_stop": "",
+        BESIDE: "",
         **dict.fromkeys((*LIMIT_FIELDS, *SINK_FIELDS), ""),
     }
     imported.values |= {name: sent(value) if value else "" for name, value in of_spec(PromptsSpec()).items()}

@@ -73,6 +73,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "resume_pause_s": spec.recovery.pause_s,
         "hang_after": spec.hang.after,
         "hang_stop": spec.hang.stop,
+        "rewards_beside": spec.rewards_beside,
         **limit_fields.of_spec(spec.limits),
         **prompt_fields.of_spec(spec.prompts),
         **sink_fields.of_spec(spec.sinks),

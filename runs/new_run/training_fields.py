@@ -16,6 +16,7 @@ from runs.new_run.episode_fields import EPISODE_FIELDS
 from runs.new_run.limit_fields import LIMIT_FIELDS
 from runs.new_run.prompt_fields import PROMPT_FIELDS
 from runs.new_run.sink_fields import SINK_FIELDS
+from workers.contract.beside import FIELD as BESIDE
 from workers.contract.training_rules import CHOICES
 
 
@@ -309,6 +310,7 @@ FORM_NAMES = frozenset(
         "resume_pause_s",
         "hang_after",
         "hang_stop",
+        BESIDE,
         *LIMIT_FIELDS,
         *PROMPT_FIELDS,
         *SINK_FIELDS,

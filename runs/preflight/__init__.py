@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from runs.preflight import (
     batch,
+    beside,
     data,
     disk,
     episodes,
@@ -66,6 +67,7 @@ CHECKS: tuple[Check, ...] = (
     model.check_lengths,
     training.check_combinations,
     prompts.check,
+    beside.check,
     lora.check,
     limits.check,
     traps.check,

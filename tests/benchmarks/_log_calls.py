@@ -17,6 +17,7 @@ from workers.contract import FileName
 from workers.trainer.callbacks import MetricsWriter, StopCallback
 from workers.trainer.metrics import LineFile
 from workers.trainer.timing import StepTimes
+from workers.trainer.waterfall import Waterfall
 
 CALLS = 3_000
 WORK_S = 0.002
@@ -32,7 +33,7 @@ def work(seconds: float) -> None:
 folder = Path(sys.argv[1]).resolve()
 metrics = LineFile(folder / FileName.METRICS)
 stop = StopCallback(folder)
-progress = MetricsWriter(metrics, stop, StepTimes())
+progress = MetricsWriter(metrics, stop, StepTimes(), Waterfall(lambda step, data: None))
 state, control = TrainerState(max_steps=CALLS), TrainerControl()
 progress.on_train_begin(None, state, control)
 deadline = time.monotonic() + 60

@@ -37,6 +37,7 @@ class State:
         )
         self.prompt_tokens = self.generation_tokens = self.running = self.finished = 0
         self.lock = threading.Lock()
+        self.turn = threading.Lock()
 
 
 class Server(ThreadingHTTPServer):
@@ -220,6 +221,9 @@ class Routes(BaseHTTPRequestHandler):
         if "error" in answer:
             raise Refused(500, "InternalServerError", answer["error"])
         sequences = answer["sequences"]
+        for _ in prompts if state.faults.has("one_by_one") else ():
+            with state.turn:
+                time.sleep(state.faults.seconds("one_by_one"))
         with state.lock:
             state.running -= 1
             state.finished += len(sequences)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from workers.contract.chat import ChatNews
 from workers.contract.names import METRIC_KINDS, EventKind
+from workers.contract.waterfall import are_spans, is_seconds
 
 MOST_METRICS = 2_000
 """The limit of one line. More are a bug in a reward function, and would fill the store with names."""
@@ -252,6 +253,7 @@ EVENT_DATA: dict[str, dict[str, Callable[[object], bool]]] = {
     EventKind.STAGE: {"stage": _is_text},
     EventKind.TRAINING: {"max_steps": is_step, "step": is_step},
     EventKind.TRAINED: {"how": _is_text},
+    EventKind.SPANS: {"began": is_seconds, "seconds": is_seconds, "spans": are_spans},
     EventKind.CHECKPOINT: {
         "step": is_step,
         "path": _is_text,

@@ -72,6 +72,8 @@ class EventKind(StrEnum):
     STAGE = "stage"  # data: {"stage": str}: the trainer's activity before its first step
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
+    SPANS = "spans"  # data: {"began": Unix seconds, "seconds": float, "spans": [[lane, phase, start, seconds], ...]}
+    # of a step, see workers.contract.waterfall; in rows of their own, and in no timeline
     CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes", "kept": steps of
     # the attempt's checkpoints that exist after it, "versions": {package: version} of the stack that wrote it}
     REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows failed
@@ -98,6 +100,7 @@ TRAINER_KINDS = frozenset(
         EventKind.TRAINING,
         EventKind.TRAINED,
         EventKind.STAGE,
+        EventKind.SPANS,
         EventKind.CHECKPOINT,
         EventKind.REWARD_FAILED,
         EventKind.METRICS_LEFT_OUT,

@@ -133,6 +133,8 @@ class RunSpec:
     """The settings of a job, as the dataclass of its kind in workers.contract.jobs has them."""
     episodes: EpisodeSpec | None = None
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
+    rewards_beside: bool = False
+    """Rewards that wait score each group as soon as it is complete (see workers.contract.beside)."""
     sinks: tuple[SinkSpec, ...] = ()
     """Where its figures are also sent."""
     schema: int = SCHEMA

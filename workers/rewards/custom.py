@@ -199,6 +199,7 @@ _REWARD = Reward(
     batch=python,
     group=RewardGroup.CUSTOM,
     cost=Cost.SANDBOX,
+    whole_batch=True,
     admin_only=True,
     low="What the function says.",
     high="What the function says.",

@@ -29,6 +29,8 @@ _SCORE = re.compile(
     r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)(?:\s*/\s*([0-9]{1,9}))?[\s*_\"'.]*",
     re.IGNORECASE,
 )
+MOST_AT_ONCE = 64
+"""Requests."""
 LONGEST_SENT = 100_000
 """Characters of each inserted text; the rest is cut, and a note tells the judge."""
 RUBRIC = """How well does the answer solve the task?
@@ -55,7 +57,7 @@ class JudgeParams(Params):
     )
     lowest: float = param(0.0, "The number for the worst answer; it scores 0.", min=-1e6, max=1e6)
     highest: float = param(10.0, "The number for the best answer; it scores 1.", min=-1e6, max=1e6)
-    concurrency: int = param(8, "Requests at once, of each trainer process.", min=1, max=64)
+    concurrency: int = param(8, "Requests at once, of each trainer process.", min=1, max=MOST_AT_ONCE)
     timeout_s: float = param(60.0, "Time for one answer.", min=0.1, max=600.0)
     batch_s: float = param(300.0, "Time for all answers to one batch, tries again included.", min=0.1, max=3_600.0)
     temperature: float = param(0.0, "Of the judge's sampling; -1 leaves it to the server.", min=-1.0, max=2.0)
@@ -79,7 +81,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
         for index, (completion, row) in enumerate(zip(completions, rows, strict=True))
         if "{answer}" not in params.rubric or plain(row.get("answer"))  # otherwise there is nothing to compare with
     }
-    answers = client_of(params, endpoint).answers(list(bodies.values()))
+    answers = client_of(params, endpoint, tools).answers(list(bodies.values()))
     values: list[float | None] = [None] * len(completions)
     notes = [""] * len(completions)
     failures = []
@@ -99,8 +101,14 @@ def server_problem(params: JudgeParams | RankingParams) -> str | None:
     return None if params.model.strip() else "model: say which model of the server judges"
 
 
-def client_of(params: JudgeParams | RankingParams, endpoint: Endpoint) -> JudgeClient:
-    return JudgeClient(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
+def client_of(params: JudgeParams | RankingParams, endpoint: Endpoint, tools: Tools) -> JudgeClient:
+    return JudgeClient(
+        endpoint,
+        concurrency=params.concurrency,
+        timeout_s=params.timeout_s,
+        batch_s=params.batch_s,
+        slots=tools.slots(params, params.concurrency),
+    )
 
 
 def request(params: JudgeParams | RankingParams, system: str, instruction: str) -> bytes:

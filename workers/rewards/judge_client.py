@@ -42,8 +42,18 @@ class _Busy(OutboundError):
 
 
 class JudgeClient:
-    def __init__(self, endpoint: Endpoint, *, concurrency: int, timeout_s: float, batch_s: float) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        concurrency: int,
+        timeout_s: float,
+        batch_s: float,
+        slots: threading.Semaphore | None = None,
+    ) -> None:
+        """`slots`: what bounds the requests at once of several batches side by side."""
         self._endpoint = endpoint
+        self._slots = slots or threading.Semaphore(concurrency)
         self._concurrency = concurrency
         self._timeout_s = timeout_s
         self._batch_s = batch_s
@@ -59,9 +69,14 @@ class JudgeClient:
 
         def work() -> None:
             for number, body in waiting:  # which the threads share
-                if time.monotonic() >= end:
+                if not self._slots.acquire(timeout=max(0.0, end - time.monotonic())):
                     return
-                replies[number] = self._answer(body, end)
+                try:
+                    if time.monotonic() >= end:
+                        return
+                    replies[number] = self._answer(body, end)
+                finally:
+                    self._slots.release()
 
         # Daemons: whoever interrupts a batch does not wait for its threads.
         names = (f"ask-{number}" for number in range(min(self._concurrency, len(bodies))))

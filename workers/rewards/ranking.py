@@ -12,7 +12,17 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.rewards.judge import NoScore, client_of, fenced, plain, prompt_words, reply_text, request, server_problem
+from workers.rewards.judge import (
+    MOST_AT_ONCE,
+    NoScore,
+    client_of,
+    fenced,
+    plain,
+    prompt_words,
+    reply_text,
+    request,
+    server_problem,
+)
 from workers.rewards.judge_client import JudgeReply
 from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
 from workers.rewards.tools import Tools
@@ -38,7 +48,7 @@ class RankingParams(Params):
         widget="text",
         longest=20_000,
     )
-    concurrency: int = param(8, "Requests at once: one for each group.", min=1, max=64)
+    concurrency: int = param(8, "Requests at once: one for each group.", min=1, max=MOST_AT_ONCE)
     timeout_s: float = param(120.0, "Time for one answer.", min=0.1, max=600.0)
     batch_s: float = param(300.0, "Time for all answers to one batch, tries again included.", min=0.1, max=3_600.0)
     temperature: float = param(0.0, "Of the judge's sampling; -1 leaves it to the server.", min=-1.0, max=2.0)
@@ -64,7 +74,7 @@ def judge_ranking(
         for place, (group, row) in enumerate(zip(groups, rows, strict=True))
         if len(group) > 1 and ("{answer}" not in params.criterion or plain(row.get("answer")))
     }
-    replies = dict(zip(bodies, client_of(params, endpoint).answers(list(bodies.values())), strict=True))
+    replies = dict(zip(bodies, client_of(params, endpoint, tools).answers(list(bodies.values())), strict=True))
     together = Scores([])
     for place, order in enumerate(orders):
         of_group = _read(replies[place], order, endpoint.key) if place in replies else _without(len(order))

@@ -133,6 +133,8 @@ class Reward(Described):
     """Of an unbounded one: between which scores usual completions lie."""
     range_of: Callable[[Any], tuple[float, float | None]] | None = None
     """The range with given parameters, where they change it."""
+    whole_batch: bool = False
+    """Its scores may depend on the other completions of the batch, so that it is never scored in parts."""
     admin_only: bool = False
     """Only an admin may put it into a config or change it there."""
     package: str = ""
@@ -147,3 +149,9 @@ class Reward(Described):
         if self.range_of is None or not isinstance(params, Mapping) or self.check(params):
             return self.range
         return self.expected(params)
+
+
+def waits(reward: Reward) -> bool:
+    """Whether it waits for something beside this process, a server or a sandbox, and can score group by group: it may
+    begin before the batch is complete."""
+    return reward.cost in (Cost.HTTP, Cost.SANDBOX) and not reward.whole_batch

@@ -89,10 +89,20 @@ class Tools:
     def keep(self, key: Hashable, value: Any) -> None:
         """Keep what several completions or batches need. The key names the reward and all that the value depends on."""
         with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+            self._put(key, value)
+
+    def _put(self, key: Hashable, value: Any) -> None:
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        while len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def slots(self, key: Hashable, count: int) -> threading.Semaphore:
+        """Bounds what goes on at once under this key, whoever asks for it."""
+        with self._lock:
+            found: threading.Semaphore = self._kept.get((key, count)) or threading.Semaphore(count)
+            self._put((key, count), found)
+            return found
 
     def sandbox(self, *preload: str) -> Sandbox:
         """A sandbox whose zygote has these modules imported. Raises workers.sandbox.SandboxUnavailable."""

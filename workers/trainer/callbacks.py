@@ -17,19 +17,24 @@ from workers.trainer.failures import Failures
 from workers.trainer.metrics import LineFile
 from workers.trainer.spec import versions
 from workers.trainer.timing import StepTimes
+from workers.trainer.waterfall import Waterfall
 
 
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
     """Writes metrics.jsonl. Only rank 0's LineFile writes; all ranks take part in gathering the memory figures."""
 
-    def __init__(self, metrics: LineFile, stop: StopCallback, times: StepTimes) -> None:
+    def __init__(self, metrics: LineFile, stop: StopCallback, times: StepTimes, waterfall: Waterfall) -> None:
         self._metrics = metrics
         self._stop = stop
         self._times = times
+        self._waterfall = waterfall
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         data = {"max_steps": state.max_steps, "step": state.global_step}
         self._metrics.event(EventKind.TRAINING, data, step=state.global_step)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._waterfall.step_begins(state.global_step + 1)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._times.step_done()
@@ -61,6 +66,7 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         self._metrics.event(EventKind.CHECKPOINT, data, step=state.global_step)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._waterfall.training_ends(state.global_step)
         how = "completed"
         if state.global_step < state.max_steps:  # a stop during the last step changes nothing
             how = "stopped" if self._stop.seen else "failed" if self._stop.failed else how

@@ -194,7 +194,8 @@ class ChoosingTrainer(WatchedTrainer):
             places = places[: len(places) // self._unit * self._unit]
             if not places:
                 return chosen, left_out, done
-            groups = self._generate_fresh(places)
+            with self._lanes.extra_round():
+                groups = self._generate_fresh(places)
             tried |= {one.example["row"] for one in groups}
             usable = [one for one in groups if one.spread]
             seen, live = seen + len(groups), live + len(usable)
@@ -220,8 +221,7 @@ class ChoosingTrainer(WatchedTrainer):
     def _generate_fresh(self, places: Sequence[int]) -> list[Fresh]:
         own = self._own_part(places)
         prompts = [example["prompt"] for example in own]
-        if isinstance(self._episodes, Rollouts):
-            self._episodes.note([example["row"] for example in own], step=self.state.global_step)
+        self._note([example["row"] for example in own])
         made, _ = self._members(prompts)
         rewards = super()._calculate_rewards(
             own, prompts, [member.completion for member in made], [member.ids for member in made]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from workers.contract import AttemptSpec, commands, servers_of
 from workers.trainer.vllmclient import POLICY, AdapterClient, Completion
 
 T = TypeVar("T")
+Done = Callable[[int, T], None]
 
 
 def connect(spec: AttemptSpec) -> ServerFanout:
@@ -46,6 +48,8 @@ class ServerFanout:
     def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, leaves: bool = False) -> None:
         """`prefix` and a number form an adapter's name. `leaves`: unload the last adapter at the end."""
         self.clients = list(clients)
+        self.asking: Callable[[int], AbstractContextManager[None]] = lambda number: nullcontext()
+        """Entered with a server's number around each request for completions."""
         self._prefix = prefix
         self._leaves = leaves
 
@@ -66,14 +70,22 @@ class ServerFanout:
         replaced = together([_bound(client.use_adapter, name, path) for client in self.clients])
         return replaced[0]
 
-    def complete(self, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
-        """sampling["n"] completions per prompt, in the prompts' order, whichever server generated them."""
+    def complete(
+        self, prompts: list[list[int]], sampling: dict[str, Any], done: Done[list[Completion]] | None = None
+    ) -> list[Completion]:
+        """sampling["n"] completions per prompt, in the prompts' order, whichever server generated them. With `done`,
+        each prompt is a request of its own, and it gets the prompt's place and completions as they arrive."""
         calls = [
-            _bound(client.complete, share, sampling)
-            for client, share in zip(self.clients, shares(prompts, len(self.clients)), strict=True)
-            if share
+            _bound(self._ask, number, part, sampling)
+            for number, share in enumerate(shares(prompts, len(self.clients)))
+            for part in ([share] if done is None else [[prompt] for prompt in share])
+            if part
         ]
-        return [completion for answer in together(calls) for completion in answer]
+        return [completion for answer in together(calls, done) for completion in answer]
+
+    def _ask(self, number: int, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
+        with self.asking(number):
+            return self.clients[number].complete(prompts, sampling)
 
     def close(self) -> None:
         if self._leaves:
@@ -87,10 +99,10 @@ def shares(items: Sequence[T], count: int) -> list[list[T]]:
     return [list(items[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def together(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Run all calls concurrently; results in order. The first failure is raised without waiting for the rest, whose
-    threads end with the process."""
-    if len(calls) == 1:
+def together(calls: Sequence[Callable[[], T]], done: Done[T] | None = None) -> list[T]:
+    """Run all calls concurrently; results in order. `done` gets the place and the result of each as it arrives, in the
+    caller's thread. The first failure is raised without waiting for the rest, whose threads end with the process."""
+    if len(calls) == 1 and done is None:
         return [calls[0]()]
     finished: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -108,6 +120,8 @@ def together(calls: Sequence[Callable[[], T]]) -> list[T]:
         if error is not None:
             raise error
         results[number] = result
+        if done is not None:
+            done(number, results[number])
     return [results[number] for number in range(len(calls))]
 
 

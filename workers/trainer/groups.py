@@ -1,30 +1,94 @@
-"""Scoring whole groups of completions, over however many ranks they are spread: one rank scores for all."""
+"""Whole groups of completions: scored by one rank, over however many they are spread, and known when they are
+complete."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
+from trl.trainer.grpo_trainer import parse_response
 
-from workers.rewards import Completion, Reward, Scores, Tools, score
+from workers.rewards import Completion, Reward, Scores, Tools
+from workers.rewards.reward import Row
+from workers.trainer.beside import Beside
+from workers.trainer.data import Rows
+from workers.trainer.episodes.rollout import Rollouts
+from workers.trainer.rewards import Generated, generated
 
 
 def score_together(
-    reward: Reward, completions: Sequence[Completion], rows: Sequence[Any], params: Mapping[str, Any], tools: Tools
+    scorer: Callable[..., Scores],
+    reward: Reward,
+    completions: Sequence[Completion],
+    rows: Sequence[Any],
+    params: Mapping[str, Any],
+    tools: Tools,
 ) -> Scores:
-    """This rank's part of the scores of all completions. To be called by all ranks."""
+    """This rank's part of the scores of all completions, which `scorer` gives as workers.rewards.score does. To be
+    called by all ranks."""
     state = PartialState()
     if state.num_processes == 1:
-        return score(reward, completions, rows, params, tools)
+        return scorer(reward, completions, rows, params, tools)
     counts = gather_object([len(completions)])
     everyones, their_rows = gather_object(list(completions)), gather_object(list(rows))
-    told = [score(reward, everyones, their_rows, params, tools) if state.is_main_process else None]
+    told = [scorer(reward, everyones, their_rows, params, tools) if state.is_main_process else None]
     [scores] = broadcast_object_list(told)
     assert scores is not None  # noqa: S101  # the first rank's
     start = sum(counts[: state.process_index])
     stop = start + counts[state.process_index]
     failures = [replace(one, index=one.index - start) for one in scores.failures if start <= one.index < stop]
     return Scores(scores.values[start:stop], failures, scores.notes[start:stop])
+
+
+class GroupsOf:
+    """Gives a trainer's groups to `beside`, in training only."""
+
+    def __init__(self, trainer: Any, beside: Beside, rows: Rows, *, episodes: Any) -> None:
+        """`episodes`: the trainer's, if its completions have several turns."""
+        self._trainer = trainer
+        self._beside = beside
+        self._rows = rows
+        self._episodes = episodes if isinstance(episodes, Rollouts) else None
+        self._begun: set[int] = set()
+        if self._episodes is not None:
+            self._episodes.after_turn = self._look
+        elif trainer.accelerator.is_main_process:
+            beside.watch(trainer.vllm_generation.vllm_client, self._group)
+
+    def note(self, rows: list[int]) -> None:
+        """This rank's rows that are generated for next. To be called by all ranks."""
+        self._begun = set()
+        if self._episodes is None:
+            everyones = gather_object(rows) if self._trainer.accelerator.num_processes > 1 else rows
+            self._beside.note(everyones[:: self._trainer.num_generations])
+
+    def _group(self, row: int, prompt: list[int], ids: list[list[int]]) -> tuple[list[Generated], list[Row]]:
+        made = generated(self._decoded(prompt, ids), ids)
+        return made, [self._rows.by_id[row]] * len(made)
+
+    def _decoded(self, prompt: list[int], ids: list[list[int]]) -> list[Any]:
+        """As TRL's _generate has them. Should it do otherwise one day, the group is scored again with its batch."""
+        trainer = self._trainer
+        if self._rows.by_id.chat and any(
+            getattr(trainer._tokenizer, name, None) is not None for name in ("response_template", "response_schema")
+        ):
+            return [[parse_response(trainer._tokenizer, one, prefix=prompt, tools=trainer.tools)] for one in ids]
+        texts: list[Any] = trainer.processing_class.batch_decode(ids, skip_special_tokens=True)
+        return [[{"role": "assistant", "content": text}] for text in texts] if self._rows.by_id.chat else texts
+
+    def _look(self) -> None:
+        """Groups whose episodes have all ended since; those that other ranks have a part of are left to the batch."""
+        trainer, episodes = self._trainer, self._episodes
+        if not trainer.model.training or episodes is None:
+            return
+        size, count = trainer.num_generations, len(episodes.episodes)
+        first = -trainer.accelerator.process_index * count % size
+        for start in range(first, count - size + 1, size):
+            members = episodes.episodes[start : start + size]
+            if start not in self._begun and not any(one.live for one in members):
+                self._begun.add(start)
+                made = generated([one.messages for one in members], [one.ids for one in members])
+                self._beside.begin(made, [self._rows.by_id[one.row["row"]] for one in members])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from workers.rewards.tools import Unavailable, no_corpora
 from workers.rewards.turns import split
 from workers.sandbox import Backend, Sandbox, SandboxUnavailable, selftest
 from workers.trainer import trlrewards
+from workers.trainer.beside import Beside, Score, scores_for
 from workers.trainer.data import Row, Rows, completion_text, turns
 from workers.trainer.episodes.credit import spans
 from workers.trainer.failures import Failures
@@ -29,10 +31,14 @@ from workers.trainer.spec import SpecError
 
 RewardFunction = Callable[..., list[float | None]]
 Doing = Callable[[str], AbstractContextManager[None]]
-Score = Callable[..., Scores]
-"""As workers.rewards.score."""
+Together = Callable[..., Scores]
+"""(what scores, as workers.rewards.score does, and its arguments) -> this rank's scores."""
 TurnScores = dict[str, list[list[float | None]]]
 """Of the components that score each turn, by name: scores[completion of this rank][turn], of the last batch."""
+
+
+def alone(scorer: Score, *batch: Any) -> Scores:
+    return scorer(*batch)
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,30 @@ class Batches:
         return self._made
 
 
+@dataclass(frozen=True)
+class RewardSet:
+    """What a GRPOTrainer has of its rewards, by the names of its attributes."""
+
+    reward_funcs: list[Any]
+    reward_processing_classes: list[Any]
+    reward_func_names: list[str]
+    reward_weights: Any
+
+    @classmethod
+    def of(cls, trainer: Any, start: int, stop: int | None = None) -> RewardSet:
+        return cls(**{field.name: getattr(trainer, field.name)[start:stop] for field in fields(cls)})
+
+    def give_to(self, trainer: Any) -> None:
+        for name, value in vars(self).items():
+            setattr(trainer, name, value)
+
+
 def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
     """The tools of the run's rewards and environment; to be closed at the end. `folder`: the attempt's. Raises
     SpecError if something is missing."""
     run = spec.run
     backend = _backend(spec)
-    share = max(1, len(os.sched_getaffinity(0)) // run.hardware.processes)
+    share = max(1, len(os.sched_getaffinity(0)) * scores_for(run) // run.hardware.processes)
     tools = Tools(
         open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
         open_package=lambda name: packages.open_sandbox(name, backend or selftest.best(), parallel=share),
@@ -117,14 +141,15 @@ def functions(
     doing: Doing,
     *,
     turn_scores: TurnScores | None = None,
-    together: Score = score,
+    together: Together = alone,
+    beside: Beside | None = None,
 ) -> list[RewardFunction]:
     """One function per reward, in order. A reward model's is never called: TRL gets the model instead. `doing` is
     entered with the name of the reward that is being computed. `turn_scores` gets what components that score each turn
-    gave. `together` scores what sees whole groups."""
+    gave. `together` scores what sees whole groups. `beside` may have scored groups already."""
     batches = Batches(rows)
     kept = {} if turn_scores is None else turn_scores
-    return [_function(spec, batches, tools, failures, doing, kept, together) for spec in specs]
+    return [_function(spec, batches, tools, failures, doing, kept, together, beside) for spec in specs]
 
 
 def _function(
@@ -134,7 +159,8 @@ def _function(
     failures: Failures,
     doing: Doing,
     turn_scores: TurnScores,
-    together: Score,
+    together: Together,
+    beside: Beside | None,
 ) -> RewardFunction:
     """Called by TRL with the columns of a batch. Its name labels the charts.
 
@@ -142,6 +168,10 @@ def _function(
     such rows is a metric.
     """
     reward = LIBRARY[spec.function]
+    early = beside.add(spec, lambda completions, rows: _parts(spec, completions, rows)[1:]) if beside else None
+    scorer: Score = early.scores if early else score
+    if reward.compare or (early and beside and beside.ranks > 1):
+        scorer = functools.partial(together, scorer)
 
     def scores(
         completions: list[Any],
@@ -152,22 +182,28 @@ def _function(
     ) -> Any:
         generated, rows = batches.of(completions, row, completion_ids)
         begun = time.perf_counter()
-        parts = [_turns(one) if spec.per_turn else [one] for one in generated]
-        of_parts = [place for place, turns_ in enumerate(parts) for _ in turns_]
-        every, their_rows = [part for turns_ in parts for part in turns_], [rows[place] for place in of_parts]
+        of_parts, every, their_rows = _parts(spec, generated, rows)
         with doing(spec.name):
-            scored = (together if reward.compare else score)(reward, every, their_rows, spec.params, tools)
-        log_metric(reward_time(spec.name), time.perf_counter() - begun)
+            scored = scorer(reward, every, their_rows, spec.params, tools)
+        log_metric(reward_time(spec.name), time.perf_counter() - begun + (early.seconds if early else 0.0))
         failures.note(spec.name, [row[place] for place in of_parts], scored.failures)
         log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(every), 1))
         if not spec.per_turn:
             return scored.values
         values = iter(scored.values)
-        turn_scores[spec.name] = [[next(values) for _ in turns_] for turns_ in parts]
+        turn_scores[spec.name] = [[next(values) for _ in range(of_parts.count(at))] for at in range(len(generated))]
         return [mean(of_turns) for of_turns in turn_scores[spec.name]]
 
     scores.__name__ = spec.name
     return scores
+
+
+def _parts(
+    spec: RewardSpec, generated: Sequence[Generated], rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[int], list[Completion], list[Mapping[str, Any]]]:
+    """What is scored: the completions, or each of their turns. Of each the place of its completion, and its row."""
+    parts = [(at, part) for at, one in enumerate(generated) for part in (_turns(one) if spec.per_turn else [one])]
+    return [at for at, _ in parts], [part for _, part in parts], [rows[at] for at, _ in parts]
 
 
 def _turns(completion: Generated) -> list[Completion]:
@@ -180,6 +216,11 @@ def _turns(completion: Generated) -> list[Completion]:
         Generated(part.text, part.turns, stop - start, completion.ids[start:stop])
         for part, (start, stop) in zip(parts, at, strict=True)
     ]
+
+
+def generated(completions: Sequence[Any], ids: Sequence[Sequence[int]]) -> list[Generated]:
+    """Completions as TRL has them."""
+    return [_generated(completion, of) for completion, of in zip(completions, ids, strict=True)]
 
 
 def _generated(completion: Any, ids: Sequence[int] | None) -> Generated:

@@ -16,6 +16,7 @@ from workers.contract import (
     FileName,
     ModelSpec,
     RunSpec,
+    beside,
     commands,
     evaluation,
     from_dict,
@@ -83,6 +84,8 @@ def read(folder: Path) -> AttemptSpec:
     for model in models_of(spec.run):
         _check_model(model.path)
     _check_rewards(spec)
+    if spec.run.rewards_beside and (whole := beside.problem(spec.run.hardware, spec.run.episodes)):
+        raise SpecError(f"Groups can't be scored while others are generated. {whole.sentence}")
     for unusable in prompts.problems(spec.run.prompts, spec.run.rewards, spec.run.episodes):
         raise SpecError(str(unusable))
     if wrong := combinations.problem(spec):

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from workers.contract import UNHURRIED, StepPart
+from workers.contract.waterfall import OPTIMIZER
 
 TIMED = frozenset(StepPart) - UNHURRIED - {StepPart.PREPARING}
 
@@ -25,9 +26,12 @@ class StepTimes:
         clock: Callable[[], float] = time.perf_counter,
         finish: Callable[[], None] = lambda: None,
         doing: Callable[[str], AbstractContextManager[None]] = lambda part: nullcontext(),
+        told: Callable[[str, float, float], None] = lambda part, start, end: None,
     ) -> None:
         """`finish` waits for pending device work after a call; otherwise the next part would be charged for it. `doing`
-        is entered for each part, evaluations' too."""
+        is entered for each part, evaluations' too. `told` of each stretch of a part by the clock, and of the
+        OPTIMIZER's."""
+        self._told = told
         self._doing = doing
         self._clock = clock
         self._finish = finish
@@ -69,7 +73,7 @@ class StepTimes:
         """The optimizer has stepped: the time since the last batch was its work."""
         if self._left:
             self._finish()
-            self._count(StepPart.UPDATE)
+            self._count(StepPart.UPDATE, OPTIMIZER)
         self._left = False
 
     def taken(self) -> dict[str, float]:
@@ -89,7 +93,8 @@ class StepTimes:
                 self._finish()
             self._count(self._open.pop())
 
-    def _count(self, part: StepPart) -> None:
+    def _count(self, part: StepPart, name: str = "") -> None:
         now = self._clock()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._since
+        self._told(name or part, self._since, now)
         self._since = now

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from workers.contract.evaluation import EVALUATION
 from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
 from workers.trainer.activity import Activity
+from workers.trainer.beside import Beside
 from workers.trainer.callbacks import MetricsWriter, StopCallback
 from workers.trainer.choosing import ChoosingTrainer
 from workers.trainer.environment import local_rank, rank
@@ -20,11 +23,12 @@ from workers.trainer.episodes import setup
 from workers.trainer.episodes.crediting import TurnCredit
 from workers.trainer.failures import Failures
 from workers.trainer.gateway import setup as gateway
-from workers.trainer.groups import score_together
+from workers.trainer.groups import GroupsOf, score_together
 from workers.trainer.metrics import LineFile
 from workers.trainer.samples import SampleFile
 from workers.trainer.spec import NoStepsError, RewardFailedError, SpecError, StoppedWaitingError, path_of
 from workers.trainer.trainer import WatchedTrainer
+from workers.trainer.waterfall import Lanes, Waterfall
 
 
 def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, tools: Tools) -> None:
@@ -49,14 +53,16 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     of_evaluations = frozenset(reward.name for reward in spec.run.eval_rewards)
     failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=of_evaluations)
     activity = Activity(folder, rank())
+    waterfall = Waterfall(lambda step, data: metrics.event(EventKind.SPANS, data, step=step))
+    lanes = Lanes(waterfall, spec)
     stop = StopCallback(folder, failures)
     with serverclient.rollouts(spec, folder, stage) as servers:
-        trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, played)
+        trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, lanes, played)
     if played is not None:
         setup.bound(played.rollouts, trainer)
     if served is not None:
         served.open(trainer, activity)
-    trainer.add_callback(MetricsWriter(metrics, stop, trainer.times))
+    trainer.add_callback(MetricsWriter(metrics, stop, trainer.times, waterfall))
     trainer.add_callback(stop)
 
     if spec.run.start_from and spec.resume_from is None:
@@ -103,19 +109,28 @@ def _trainer(
     tools: Tools,
     failures: Failures,
     activity: Activity,
+    lanes: Lanes,
     played: setup.Setup | None,
 ) -> WatchedTrainer:
     run = spec.run
     credit = TurnCredit.of(run)
+
+    @contextlib.contextmanager
+    def doing(reward: str) -> Iterator[None]:
+        with activity.doing(reward), lanes.reward(reward):
+            yield
+
+    beside = Beside(run, tools, lanes.reward) if run.rewards_beside else None
     functions: list[Any] = list(
         rewards.functions(
             run.every_reward,
             rows,
             tools,
             failures,
-            activity.doing,
+            doing,
             turn_scores=credit.scores if credit else None,
             together=score_together,
+            beside=beside,
         )
     )
     tokenizers: list[Any] = [None] * len(functions)
@@ -129,6 +144,10 @@ def _trainer(
         weights=outcome_weights(run.rewards),
         writes=rank() == 0,
     )
+
+    def groups_of(trainer: WatchedTrainer) -> GroupsOf | None:
+        return GroupsOf(trainer, beside, rows, episodes=played.rollouts if played else None) if beside else None
+
     trainer_class = ChoosingTrainer if run.prompts.on else WatchedTrainer
     choice = {"prompts": run.prompts} if run.prompts.on else {}
     try:
@@ -137,6 +156,7 @@ def _trainer(
             samples=samples,
             failures=failures,
             activity=activity,
+            lanes=lanes,
             reward_names=[reward.name for reward in run.every_reward],
             trained_on=len(run.rewards),
             models=[reward_model.index for reward_model in models],
@@ -151,6 +171,7 @@ def _trainer(
             only_samples=run.kind == EVALUATION,
             episodes=played.rollouts if played else None,
             turn_credit=credit,
+            groups=groups_of,
             processing_class=played.tokenizer if played else None,
             quantization_config=hardware.quantization(run),
         )

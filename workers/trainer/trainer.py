@@ -6,8 +6,7 @@ GRPOTrainer with the same arguments; `bench overhead` proves it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,9 +25,12 @@ from workers.trainer.episodes.crediting import TurnCredit, with_given
 from workers.trainer.episodes.episode import Episode, Source
 from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.failures import Failures
+from workers.trainer.groups import GroupsOf
+from workers.trainer.rewards import RewardSet
 from workers.trainer.samples import Sample, SampleFile, end_of
 from workers.trainer.spec import SpecError
 from workers.trainer.timing import StepTimes
+from workers.trainer.waterfall import Lanes
 
 T = TypeVar("T")
 
@@ -42,19 +44,23 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         reward_names: Sequence[str],
         trained_on: int,
         activity: Activity,
+        lanes: Lanes,
         models: Sequence[int] = (),
         keep_best: str = "",
         only_samples: bool = False,
         episodes: Source | None = None,
         turn_credit: TurnCredit | None = None,
+        groups: Callable[[Any], GroupsOf | None] = lambda trainer: None,
         **arguments: Any,
     ) -> None:
         """`trained_on`: the number of rewards that are; those after them are computed in evaluations only. `models`:
         indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
         `only_samples`: evaluations generate and score, without a loss. `episodes`: completions have several turns.
-        `turn_credit`: of the rewards that score each turn."""
-        self.times = StepTimes(finish=_finish, doing=activity.doing)
+        `turn_credit`: of the rewards that score each turn. `groups` is given the trainer once it can
+        generate."""
+        self.times = StepTimes(finish=_finish, doing=activity.doing, told=lanes.told)
         self._activity = activity
+        self._lanes = lanes
         self._samples = samples
         self._failures = failures
         self._models = models
@@ -70,7 +76,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             reward_names
         )  # TRL names a model reward after the model: two of one would be merged
         self._reward_names = self.reward_func_names
-        self._trained_on, self._only_evaluated = _RewardSet.of(self, 0, trained_on), _RewardSet.of(self, trained_on)
+        self._trained_on, self._only_evaluated = RewardSet.of(self, 0, trained_on), RewardSet.of(self, trained_on)
         self._trained_on.give_to(self)
         for model in (self.model, self.ref_model):
             if model is not None:
@@ -78,8 +84,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if self.use_vllm:
             generation = self.vllm_generation
             generation.sync_weights = self.times.timed(StepPart.WEIGHT_SYNC, generation.sync_weights)
+            lanes.watch(generation)
             if only_samples and hasattr(generation, "logprobs"):  # inside the trainer; a server's cost it little
                 _leave_out_logprobs(generation)
+        self._groups = groups(self)
 
     # --- where a step's time goes -------------------------------------------------------------------------------
 
@@ -101,7 +109,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return generated
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        with self._activity.doing(StepPart.EVALUATION):
+        with self._activity.doing(StepPart.EVALUATION), self._lanes.within(StepPart.EVALUATION):
             return super().evaluate(*args, **kwargs)
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -181,9 +189,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        if self._episodes is not None:
-            step = self.state.global_step if self.model.training else EVALUATED
-            self._episodes.note([example["row"] for example in inputs], step=step)
+        self._note([example["row"] for example in inputs])
         output = super()._generate_and_score_completions(inputs)
         self._log_masked(output)
         outcome = output["advantages"]
@@ -194,6 +200,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             output["advantages"] = with_given(output["advantages"], given, output["completion_ids"].shape[1])
         self._record([example["row"] for example in inputs], outcome)
         return output
+
+    def _note(self, rows: list[int]) -> None:
+        """Those of the prompts that are generated for next."""
+        if self._episodes is not None:
+            self._episodes.note(rows, step=self.state.global_step if self.model.training else EVALUATED)
+        if self._groups is not None and self.model.training:
+            self._groups.note(rows)
 
     def _credited(self, credit: TurnCredit, outcome: torch.Tensor, width: int) -> torch.Tensor:
         """The advantages of `width` tokens of each completion. TRL shuffles and splits a batch by its first dimension,
@@ -325,7 +338,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return sampler
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        with self._activity.doing(StepPart.SAVING):
+        with self._activity.doing(StepPart.SAVING), self._lanes.within(StepPart.SAVING):
             self._save_whole(model, trial)
 
     def _save_whole(self, model: Any, trial: Any) -> None:
@@ -373,24 +386,6 @@ def _leave_out_logprobs(generation: Any) -> None:
 
     generation.logprobs = None
     generation.generate = generated
-
-
-@dataclass(frozen=True)
-class _RewardSet:
-    """What a GRPOTrainer has of its rewards, by the names of its attributes."""
-
-    reward_funcs: list[Any]
-    reward_processing_classes: list[Any]
-    reward_func_names: list[str]
-    reward_weights: torch.Tensor
-
-    @classmethod
-    def of(cls, trainer: GRPOTrainer, start: int, stop: int | None = None) -> _RewardSet:
-        return cls(**{field.name: getattr(trainer, field.name)[start:stop] for field in fields(cls)})
-
-    def give_to(self, trainer: GRPOTrainer) -> None:
-        for name, value in vars(self).items():
-            setattr(trainer, name, value)
 
 
 def _finish() -> None:

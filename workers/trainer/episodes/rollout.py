@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workers.contract.episodes import EpisodeEnd, EpisodeSpec
@@ -48,6 +48,8 @@ class Rollouts:
         self._row_ids: list[int] = []
         self._step = 0
         self.episodes: list[Episode] = []
+        self.after_turn: Callable[[], None] = lambda: None
+        """Called when some episodes may have ended."""
         self.tools = [tool.name for tool in executor.descriptions]
 
     def bound(self, context: int | None) -> None:
@@ -99,6 +101,7 @@ class _Loop:
         self, of: Rollouts, played: Sequence[Played], *, longest: int, ends: frozenset[int], deadline: float
     ) -> None:
         self._limits, self._executor, self._chat = of._limits, of._executor, of._chat
+        self._after_turn = of.after_turn
         self._context = of.context
         self._both = list(zip(of.episodes, played, strict=True))
         self._longest, self._ends, self._deadline = longest, ends, deadline
@@ -115,6 +118,7 @@ class _Loop:
             self._answer(live)
             for episode, _ in live:
                 episode.seconds = time.monotonic() - began
+            self._after_turn()
 
     # --- the model's turn ---------------------------------------------------------------------------------------------
 

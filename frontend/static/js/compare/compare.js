@@ -6,6 +6,7 @@ import { Feed } from "../live/feed.js";
 import { figure } from "../figures.js";
 import { Overlay } from "./overlay.js";
 import { Painter } from "../metrics/redraws.js";
+import { Waterfall } from "../metrics/waterfall.js";
 import * as state from "../urlstate.js";
 
 const POINTS = 400;
@@ -319,6 +320,18 @@ function follow() {
   });
 }
 
+/** The steps of the runs, once they are there. @param {Promise<any>} loading */
+function drawWaterfalls(loading) {
+  const place = document.getElementById("waterfall-steps");
+  const draw = () => {
+    for (const element of /** @type {NodeListOf<HTMLElement>} */ (place?.querySelectorAll("[data-waterfall]") ?? [])) {
+      void new Waterfall(element, loading, Number(element.dataset.waterfall)).draw();
+    }
+  };
+  place?.addEventListener("htmx:afterSwap", draw);
+  draw();
+}
+
 function loadPlotly() {
   return new Promise((resolve, reject) => {
     const script = document.createElement("script");
@@ -331,7 +344,9 @@ function loadPlotly() {
 
 async function start() {
   const numbers = readAll();
-  plotly = await loadPlotly();
+  const loading = loadPlotly();
+  drawWaterfalls(loading);
+  plotly = await loading;
   painter.now();
   await numbers;
   follow();

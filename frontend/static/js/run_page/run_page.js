@@ -8,6 +8,7 @@ import { about, change, duration, figure, significant } from "../figures.js";
 import { LogView } from "./logs.js";
 import { Regions, textOf } from "./regions.js";
 import { Series } from "../metrics/series.js";
+import { Waterfall } from "../metrics/waterfall.js";
 import { localise } from "../times.js";
 import * as timeline from "./timeline.js";
 import * as urlstate from "../urlstate.js";
@@ -34,6 +35,8 @@ const known = new Set(page.events.map((/** @type {any} */ event) => event.id));
 let feed = null;
 /** @type {LogView | null} */
 let logs = null;
+/** @type {Waterfall | null} */
+let waterfall = null;
 
 // --- numbers ---------------------------------------------------------------------------------------------------
 
@@ -96,6 +99,7 @@ function onFrame(frame) {
   if (frame.rows?.length) {
     const touched = series.append(frame.rows);
     charts.rows(touched);
+    if (touched.has("step_time")) waterfall?.news();
     showTiles(touched);
   }
   if (frame.events?.length) onEvents(frame.events);
@@ -259,7 +263,12 @@ function startCharts() {
     script.addEventListener("error", () => reject(new Error("Plotly can't be loaded.")));
     document.head.append(script);
   });
-  charts.start(plotly);
+  void charts.start(plotly);
+  const place = root.querySelector("[data-waterfall-url]");
+  if (place instanceof HTMLElement) {
+    waterfall = new Waterfall(place, plotly);
+    void waterfall.read();
+  }
 }
 
 tabs();

@@ -1,0 +1,98 @@
+"""When each phase of a step began and how long it took, by lanes: who was at work. Standard library only.
+
+Lanes may overlap, and so may phases of a lane: what is generated for the next batch while this one trains is in this
+step's record. The trainer writes lines of EventKind.SPANS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+TRAINER, REWARDS, REWARD = "trainer", "rewards", "reward:"
+"""Lanes, beside SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and REWARD with the name
+of a component for each one."""
+SERVER = "vllm"
+"""What the lanes of servers begin with."""
+OPTIMIZER, EXTRA = "optimizer", "extra"
+"""Phases beside those of StepPart: the optimizer's step, and a further round of dynamic sampling."""
+MOST_SPANS = 120
+LONGEST_LANE = 80
+_MOST_S = 4e9
+_SHORTEST = 1 / 2_000
+"""Of a step: shorter spans can't be seen in a drawing."""
+
+
+class Span(NamedTuple):
+    lane: str
+    phase: str
+    start: float
+    """Seconds from the step's begin."""
+    seconds: float
+
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
+
+def packed(spans: Iterable[Span], window: float) -> list[Span]:
+    """At most MOST_SPANS: spans of a lane's phase that overlap become one, and if there are too many also those with
+    the shortest gaps between them. `window`: seconds of the step."""
+    joined = _joined(spans, 0.0)
+    kept = [span for span in joined if span.seconds >= window * _SHORTEST]
+    gap = window * _SHORTEST
+    while len(kept) > MOST_SPANS:
+        kept, gap = _joined(kept, gap), 2 * gap
+    return [Span(lane, phase, round(start, 4), round(seconds, 4)) for lane, phase, start, seconds in kept]
+
+
+def _joined(spans: Iterable[Span], gap: float) -> list[Span]:
+    """By their start. What only touches stays apart, such as the micro-batches of a step, unless there is a `gap`."""
+    last: dict[tuple[str, str], int] = {}
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda one: (one.start, one.end)):
+        key = (span.lane, span.phase)
+        before = found[last[key]] if key in last else None
+        if before is not None and (span.start < before.end or (gap and span.start <= before.end + gap)):
+            found[last[key]] = before._replace(seconds=max(before.end, span.end) - before.start)
+        else:
+            last[key] = len(found)
+            found.append(span)
+    return found
+
+
+def union(spans: Iterable[Span]) -> float:
+    """Seconds in which at least one of them was going on."""
+    total, until = 0.0, float("-inf")
+    for span in sorted(spans, key=lambda one: one.start):
+        total += max(0.0, span.end - max(span.start, until))
+        until = max(until, span.end)
+    return total
+
+
+def overlap(some: Iterable[Span], others: Iterable[Span]) -> float:
+    """Seconds in which at least one of each was going on."""
+    some, others = list(some), list(others)
+    return union(some) + union(others) - union([*some, *others])
+
+
+def read(data: Mapping[str, Any]) -> list[Span]:
+    """The spans of a line's data that `are_spans`."""
+    return [Span(str(lane), str(phase), float(start), float(seconds)) for lane, phase, start, seconds in data["spans"]]
+
+
+def are_spans(spans: object) -> bool:
+    return isinstance(spans, list) and len(spans) <= MOST_SPANS and all(_is_span(one) for one in spans)
+
+
+def is_seconds(value: object) -> bool:
+    """Of a step, or since 1970."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_S
+
+
+def _is_span(one: object) -> bool:
+    if not isinstance(one, list) or len(one) != 4:
+        return False
+    lane, phase, start, seconds = one
+    named = all(isinstance(name, str) and 0 < len(name) <= LONGEST_LANE for name in (lane, phase))
+    return named and is_seconds(start) and is_seconds(seconds)
