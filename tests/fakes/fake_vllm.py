@@ -11,7 +11,9 @@ FAKE_VLLM_ENGINE=stub (default): standard library only, canned tokens, ready at 
 FAKE_VLLM_ENGINE=torch: real sampling with transformers and peft (fake_vllm_torch.py), in the trainer's interpreter.
 FAKE_VLLM=never_ready | dies_on_start | dies_after:SECONDS | slow:SECONDS | ignores_sigterm | health_but_hangs |
           leaves_orphan | wrong_name | gate (not ready before gate.vllm exists in its folder) |
-          gate_term (SIGTERM ends it, and its engine, when gate.term exists); several with commas.
+          gate_term (SIGTERM ends it, and its engine, when gate.term exists) |
+          generates_in:SECONDS (each generation takes at least that long) |
+          hangs_at:NUMBER (the generation with this number, from 1, never ends); several with commas.
           The run's name may say the same (behaviour.py). On GPUs the engine holds 60,000 MiB of each (fake_gpus.py).
 FAKE_VLLM_LIFETIME=SECONDS (default 900): no process of it lives longer, whatever a test has forgotten.
 """

@@ -133,6 +133,8 @@ class RunSpec:
     """The settings of a job, as the dataclass of its kind in workers.contract.jobs has them."""
     episodes: EpisodeSpec | None = None
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
+    ahead: bool = False
+    """Generate each batch while the one before is trained on (see workers.contract.ahead)."""
     sinks: tuple[SinkSpec, ...] = ()
     """Where its figures are also sent."""
     schema: int = SCHEMA

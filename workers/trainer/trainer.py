@@ -7,6 +7,7 @@ GRPOTrainer with the same arguments; `bench overhead` proves it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,8 +19,9 @@ from trl import GRPOTrainer
 from workers.contract import StepPart, best
 from workers.contract.episodes import UNSCORED
 from workers.rewards import Failure
-from workers.trainer import rollout_state, rotary
+from workers.trainer import correction, rollout_state, rotary
 from workers.trainer.activity import Activity
+from workers.trainer.ahead import NextBatches
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
 from workers.trainer.episodes.crediting import TurnCredit, with_given
@@ -45,14 +47,15 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         models: Sequence[int] = (),
         keep_best: str = "",
         only_samples: bool = False,
+        ahead: bool = False,
         episodes: Source | None = None,
         turn_credit: TurnCredit | None = None,
         **arguments: Any,
     ) -> None:
         """`trained_on`: the number of rewards that are; those after them are computed in evaluations only. `models`:
         indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
-        `only_samples`: evaluations generate and score, without a loss. `episodes`: completions have several turns.
-        `turn_credit`: of the rewards that score each turn."""
+        `only_samples`: evaluations generate and score, without a loss. `ahead`: vLLM servers generate the next batch
+        meanwhile. `episodes`: completions have several turns. `turn_credit`: of the rewards that score each turn."""
         self.times = StepTimes(finish=_finish, doing=activity.doing)
         self._activity = activity
         self._samples = samples
@@ -79,7 +82,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             generation = self.vllm_generation
             generation.sync_weights = self.times.timed(StepPart.WEIGHT_SYNC, generation.sync_weights)
             if only_samples and hasattr(generation, "logprobs"):  # inside the trainer; a server's cost it little
-                _leave_out_logprobs(generation)
+                correction.leave_out_logprobs(generation)
+        self._ahead = NextBatches(self) if ahead else None
+        self._sampled_by: list[int | None] = []
 
     # --- where a step's time goes -------------------------------------------------------------------------------
 
@@ -92,12 +97,12 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             return super()._prepare_inputs(*args, **kwargs)
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        with self.times.within(StepPart.GENERATION):
-            if self._episodes is None:
-                return super()._generate(*args, **kwargs)
-            with templates.calls_unread(self._tokenizer):
-                generated = super()._generate(*args, **kwargs)
-        self._metrics_of_episodes()
+        unread = nullcontext() if self._episodes is None else templates.calls_unread(self._tokenizer)
+        with self.times.within(StepPart.GENERATION), unread:
+            generated = super()._generate(*args, **kwargs)
+        self._sampled_by = [self._ahead.sampled_by() if self._ahead else None] * len(generated[1])
+        if self._episodes is not None:
+            self._metrics_of_episodes()
         return generated
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -184,8 +189,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if self._episodes is not None:
             step = self.state.global_step if self.model.training else EVALUATED
             self._episodes.note([example["row"] for example in inputs], step=step)
+        if self._ahead is not None and self.model.training:
+            self._ahead.turn_to(inputs[0]["row"], epochs_done=self._epochs_done)
         output = super()._generate_and_score_completions(inputs)
-        self._log_masked(output)
+        self._log_corrected(output)
         outcome = output["advantages"]
         if self._turn_credit is not None:
             output["advantages"] = self._credited(self._turn_credit, outcome, output["completion_ids"].shape[1])
@@ -217,17 +224,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             log=lambda name, value: metrics[name].append(value),
         )
 
-    def _log_masked(self, output: dict[str, Any]) -> None:
-        """The share of sequences, or of tokens, that the correction of vLLM's sampling leaves out of the loss: TRL
-        logs the ratio alone."""
-        ratio = output.get("importance_sampling_ratio")
-        if ratio is None or not self.vllm_importance_sampling_mode.endswith("_mask"):
-            return
-        counted = output["completion_mask"] if ratio.shape == output["completion_mask"].shape else ratio.new_ones(())
-        counts = torch.stack([((ratio == 0) * counted).sum().float(), (counted * torch.ones_like(ratio)).sum().float()])
-        masked, total = self.accelerator.reduce(counts, reduction="sum").tolist()
-        mode = "train" if self.model.training else "eval"
-        self._metrics[mode]["sampling/share_masked"].append(masked / max(total, 1.0))
+    def _log_corrected(self, output: dict[str, Any]) -> None:
+        """The share of tokens, or of sequences, that the correction of vLLM's sampling truncates or leaves out."""
+        low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
+        found = correction.beyond(output, mode=self.vllm_importance_sampling_mode, low=low, high=high)
+        if found is not None:
+            cut, total = self.accelerator.reduce(found[1], reduction="sum").tolist()
+            self._metrics["train" if self.model.training else "eval"][found[0]].append(cut / max(total, 1.0))
 
     def _record(self, rows: list[int], advantages: torch.Tensor) -> None:
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
@@ -237,10 +240,15 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         episodes = self._episodes.episodes if self._episodes is not None else [None] * len(rows)
         samples = [
             self._as_sample(*each)
-            for each in zip(rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, strict=True)
+            for each in zip(
+                *(rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, self._sampled_by),
+                strict=True,
+            )
         ]
         samples = self._of_all_ranks(samples)
         training = self.model.training
+        if training and self._ahead is not None:
+            self._ahead.log(self._metrics["train"], [sample.policy for sample in samples if sample.policy is not None])
         self._samples.write(
             samples,
             group=self.num_generations if training else self.num_generations_eval,
@@ -256,6 +264,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         scores: list[float],
         advantage: float,
         episode: Episode | None = None,
+        policy: int | None = None,
     ) -> Sample:
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         return Sample(
@@ -267,6 +276,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             advantage,
             plain(completion) if episode else turns(completion),
             episode.prompt if episode else None,
+            policy,
         )
 
     # --- the ratio ------------------------------------------------------------------------------------------
@@ -360,19 +370,6 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if before is None or best.is_better(self._keep_best, figure, before):
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
             self.state.best_metric, self.state.best_model_checkpoint = figure, str(folder)
-
-
-def _leave_out_logprobs(generation: Any) -> None:
-    """Let vLLM compute none: with them it sampled half as fast (1.5B on an H100, 1,024 completions at once). TRL wants
-    some, and does nothing with them here."""
-    generate = generation.generate
-
-    def generated(*args: Any, **kwargs: Any) -> Any:
-        prompts, completions, _, _ = generate(*args, **kwargs)
-        return prompts, completions, [[[0.0]] * len(tokens) for tokens in completions], None
-
-    generation.logprobs = None
-    generation.generate = generated
 
 
 @dataclass(frozen=True)
