@@ -72,6 +72,9 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _take(reading, RecoverySpec, _mapping(reading, value, key), key)
         elif key == "hang":
             _take(reading, HangSpec, _mapping(reading, value, key), key)
+        elif key == "ahead":
+            if value:
+                reading.put(key, value, key)
         elif key == "prompts":
             _take(reading, PromptsSpec, _mapping(reading, value, key), key)
         elif key == "sinks":

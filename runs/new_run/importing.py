@@ -43,6 +43,7 @@ FORM_FIELDS = {
     "recovery.pause_s": "resume_pause_s",
     "hang.after": "hang_after",
     "hang.stop": "hang_stop",
+    "ahead": "ahead",
     **{f"prompts.{name}": name for name in PROMPT_FIELDS},
     "limits.hours": "limit_hours",
     "limits.tokens": "limit_tokens",
@@ -180,6 +181,7 @@ def _left_to_trl(imported: Imported) -> None:
     imported.values |= {
         "hang_after": str(HangSpec().after),
         "hang_stop": "",
+        "ahead": "",
         **dict.fromkeys((*LIMIT_FIELDS, *SINK_FIELDS), ""),
     }
     imported.values |= {name: sent(value) if value else "" for name, value in of_spec(PromptsSpec()).items()}

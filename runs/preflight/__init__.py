@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from runs.preflight import (
+    ahead,
     batch,
     data,
     disk,
@@ -66,6 +67,7 @@ CHECKS: tuple[Check, ...] = (
     model.check_lengths,
     training.check_combinations,
     prompts.check,
+    ahead.check,
     lora.check,
     limits.check,
     traps.check,

@@ -173,6 +173,7 @@ class Draft:
     keep_best: str = ""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
+    ahead: bool = False
     sinks: tuple[SinkSpec, ...] = ()
     priority: int = 0
     episodes: EpisodeSpec | None = None
