@@ -27,6 +27,7 @@ from workers.contract import (
     from_dict,
     to_dict,
 )
+from workers.contract.ahead import with_correction
 from workers.contract.episodes import EpisodeSpec
 from workers.contract.prompts import PromptsSpec
 from workers.contract.sinks import SinkSpec
@@ -56,6 +57,8 @@ class LaunchRequest:
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
     """Only trainings choose their prompts: checks and evaluations take them as they come."""
     rewards_beside: bool = False
+    ahead: bool = False
+    """Only trainings generate one step ahead: nothing else has a next batch."""
     sinks: tuple[SinkSpec, ...] = ()
     keep_best: str = ""
     start_from: str = ""
@@ -83,6 +86,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
     evaluates = request.eval_reward_version if request.eval_rows else None
     eval_rewards = rewards_of(evaluates, at="eval_rewards") if evaluates else ()
     _check(dataset_version, rewards, eval_rewards, request.eval_rows)
+    ahead = request.ahead and request.kind == "train"
     spec = RunSpec(
         run_id=run_id,
         name=request.name,
@@ -97,7 +101,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         ),
         rewards=rewards,
         hardware=from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware"),
-        grpo=with_aggregation(reward_version, request.grpo),
+        grpo=with_correction(with_aggregation(reward_version, request.grpo), ahead),
         lora=request.lora,
         attn_implementation=request.attn_implementation or None,
         failed_share=reward_version.failed_share,
@@ -106,6 +110,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         hang=request.hang,
         prompts=request.prompts if request.kind == "train" else PromptsSpec(),
         rewards_beside=request.rewards_beside and request.kind == "train",
+        ahead=ahead,
         sinks=request.sinks,
         keep_best=request.keep_best,
         start_from=request.start_from,

@@ -25,6 +25,7 @@ from workers.contract import (
     sinks,
     to_dict,
 )
+from workers.contract.ahead import FIELD as AHEAD
 from workers.contract.beside import FIELD as BESIDE
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
 from workers.contract.prompts import PromptsSpec
@@ -73,7 +74,7 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _take(reading, RecoverySpec, _mapping(reading, value, key), key)
         elif key == "hang":
             _take(reading, HangSpec, _mapping(reading, value, key), key)
-        elif key == BESIDE:
+        elif key in (BESIDE, AHEAD):
             if value:
                 reading.put(key, value, key)
         elif key == "prompts":

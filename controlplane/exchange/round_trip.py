@@ -97,6 +97,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 hang=HangSpec(20.0, stop=True) if attention else HangSpec(),
                 prompts=PromptsSpec(extra_rounds=3, by_difficulty=True) if attention else PromptsSpec(),
                 rewards_beside=bool(attention),
+                ahead=bool(attention),
                 sinks=SINKS if attention else (),
                 limits=LIMITS if attention else LimitsSpec(),
                 episodes=EPISODES if attention else None,

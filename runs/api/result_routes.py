@@ -12,6 +12,7 @@ from runs import checkpoints, queries
 from runs.api import paging, shapes
 from runs.api.access import READ, Problem
 from runs.api.shapes import Cursor, Limit, Listed
+from runs.completions.groups import POLICY
 from runs.completions.groups import completions as stored
 from runs.completions.reading import CompletionReader, valid
 from runs.completions.solving import Solving
@@ -182,7 +183,7 @@ def completions(
     limit: Annotated[int, Field(10, ge=1, le=50)] = 10,
 ) -> Any:
     """Prompt groups, the newest first, each with its completions, rewards and advantages. Texts of old ones may be
-    gone; their figures stay."""
+    gone; their figures stay. `policy`: the step whose weights wrote a group that was generated one step ahead."""
     run = queries.run_for(request, run_id)
     rows = valid(run) if step is None else valid(run).filter(step=step)
     found, after = paging.page(rows.filter(mode=mode) if mode else rows, cursor, limit)
@@ -246,6 +247,7 @@ def _group(row: SampleRow, solving: Solving) -> dict[str, Any]:
         "prompt": row.data.get("prompt"),
         "answer": row.data.get("answer"),
         "solved": row.solved,
+        "policy": row.data.get(POLICY),
         "completions": [
             {
                 "text": one.text,

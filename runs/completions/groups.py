@@ -16,6 +16,7 @@ from runs.metrics.trend import mean
 
 _BIG = 2**31
 FIGURES = "figures"
+POLICY = "policy"
 """Where a group without texts keeps its figures: [reward, advantage, tokens, end, [reward of each name]], and
 of an episode its turns."""
 
@@ -93,6 +94,7 @@ def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
     stored = completions(data)
     names = list(dict.fromkeys(name for one in stored for name in one.rewards))
     return {
+        **({POLICY: data[POLICY]} if POLICY in data else {}),
         "names": names,
         FIGURES: [
             [

@@ -12,7 +12,7 @@ from django.db.models import Max, Min, Q, QuerySet
 from runs.completions import episodes
 from runs.completions.episodes import Episode
 from runs.completions.filters import BROKEN, CUT, ENDS, SHORT_ENDS, CompletionFilter
-from runs.completions.groups import StoredCompletion, completions
+from runs.completions.groups import POLICY, StoredCompletion, completions
 from runs.completions.solving import Solving, names
 from runs.completions.solving import of as solving_of
 from runs.models import Run, SampleRow
@@ -84,6 +84,8 @@ class GroupView:
     """A training group whose rewards are all equal, so nothing is learnt from it."""
     kept: bool
     """The texts are stored."""
+    policy: int | None = None
+    """The step whose weights wrote its completions, where they were generated one step ahead."""
     entries: list[CompletionRow] = field(default_factory=list)
 
 
@@ -193,6 +195,7 @@ class CompletionReader:
             solved=row.solved,
             flat=row.mode == "train" and row.completions > 1 and None is not row.reward_low == row.reward_high,
             kept="completions" in data,
+            policy=data[POLICY] if isinstance(data.get(POLICY), int) else None,
         )
 
     def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:

@@ -52,6 +52,7 @@ def start(
         limits=LimitsSpec(),
         sinks=(),
         prompts=PromptsSpec(),
+        ahead=False,
         keep_best="",
     )
     if not checkpoint.is_adapter:

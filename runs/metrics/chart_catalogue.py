@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from runs.metrics import prompt_charts
 from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
-from workers.contract import RewardSpec, Rollout, RunSpec, outcome_weights
+from workers.contract import RewardSpec, Rollout, RunSpec, ahead, outcome_weights
 from workers.contract.best import OTHER_REWARD
 from workers.contract.names import reward_time
 from workers.rewards.library import LIBRARY
@@ -301,25 +301,32 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
             ),
             note=note,
         ),
-        *_masked(spec, note),
+        _corrected(spec, note),
+        *(_ahead() if spec.ahead else ()),
     )
 
 
-def _masked(spec: RunSpec, note: str) -> tuple[Chart, ...]:
+def _corrected(spec: RunSpec, note: str) -> Chart:
     mode = str(spec.grpo.get("vllm_importance_sampling_mode", "sequence_mask"))
-    if not mode.endswith("_mask"):
-        return ()
     what = "Completions" if mode.startswith("sequence") else "Tokens"
+    if mode.endswith("_mask"):
+        line, words = ChartLine("sampling/share_masked", "left out", "c6"), "left out by the correction"
+        hint = "Their importance ratio is above the cap: they count nothing in the loss"
+    else:
+        line, words = ChartLine(ahead.TRUNCATED, "truncated", "c6"), "truncated by the correction"
+        hint = "Their importance ratio is beyond a bound: they count with the bound in the loss"
+    id_ = line.metric.replace("/share_", "-")
+    return Chart(id_, f"{what} {words}", (line,), format="percent", zero=True, help=hint, note=note)
+
+
+def _ahead() -> tuple[Chart, ...]:
+    stale = (ChartLine(ahead.STALENESS, "mean", "c1"),)
+    hint = "Optimizer steps between the weights that sampled a batch and those that it is first trained with"
+    times = (ChartLine(ahead.SECONDS, "generated in", "c2"), ChartLine("time/generation_s", "waited for", "c1"))
+    why = "How long vLLM took for a batch that it generated ahead, and how long the trainer still waited for it"
     return (
-        Chart(
-            "sampling-masked",
-            f"{what} left out by the correction",
-            (ChartLine("sampling/share_masked", "left out", "c6"),),
-            format="percent",
-            zero=True,
-            help="Their importance ratio is above the cap: they count nothing in the loss",
-            note=note,
-        ),
+        Chart("sampling-staleness", "Staleness", stale, zero=True, help=hint),
+        Chart("sampling-ahead", "Generation ahead", times, format="seconds", zero=True, help=why),
     )
 
 

@@ -10,7 +10,7 @@ from controlplane.templatetags.figures import significant
 from runs.metrics.series import Points
 from runs.models import MetricChunk, MetricRow, Run
 from runs.spec import spec_of
-from workers.contract import ContractError, EventKind, Offload, Rollout, RunSpec, WeightSync
+from workers.contract import ContractError, EventKind, Offload, Rollout, RunSpec, WeightSync, ahead
 
 PARTS = {
     "generation": "Generation",
@@ -68,6 +68,28 @@ class StepTime:
     parts: tuple[StepPart, ...]
     """The largest first; the rest is among them."""
     advice: tuple[Advice, ...] = ()
+    ahead: float | None = None
+    """Seconds in which vLLM generated the next batch meanwhile; None: nothing is generated ahead."""
+
+    @property
+    def in_turns(self) -> float:
+        """What a step would take if the trainer waited for all of a generation, as it does without it ahead."""
+        waited = sum(part.seconds for part in self.parts if part.name == "generation")
+        return self.seconds - waited + max(self.ahead or 0.0, waited)
+
+    @property
+    def segments_in_turns(self) -> list[dict[str, Any]]:
+        generation = max([self.ahead or 0.0, *(part.seconds for part in self.parts if part.name == "generation")])
+        others = [segment for segment in self.segments if segment["label"] != "generation"]
+        label, colour = _SEGMENTS["generation"]
+        return [{"label": label, "value": generation, "colour": colour}, *others]
+
+    @property
+    def segments_of_vllm(self) -> list[dict[str, Any]]:
+        """The trainer asks for the next batch when it has got one."""
+        waited = sum(part.seconds for part in self.parts if part.name == "generation")
+        before = [{"label": "the batch before", "value": waited, "colour": "c8"}] if waited else []
+        return [*before, {"label": "the next batch", "value": max((self.ahead or 0) - waited, 0), "colour": "c1"}]
 
     @property
     def largest(self) -> StepPart:
@@ -87,10 +109,10 @@ class StepTime:
 def of_run(run: Run) -> StepTime | None:
     """The mean over the newest steps; None until there are some with timed parts. The first step of a run is left out:
     it compiles and warms up."""
-    names = ["step_time", *(f"time/{part}_s" for part in PARTS)]
-    columns = _newest(run, names)
-    total = columns["step_time"]
-    if len(total) < FEWEST or not any(columns[name] for name in names[1:]):
+    timed = [f"time/{part}_s" for part in PARTS]
+    columns = _newest(run, ["step_time", *timed, ahead.SECONDS])
+    total, generated = columns["step_time"], columns[ahead.SECONDS]
+    if len(total) < FEWEST or not any(columns[name] for name in timed):
         return None
     steps = sorted(total)[-STEPS:]
     seconds = sum(total[step] for step in steps) / len(steps)
@@ -105,7 +127,8 @@ def of_run(run: Run) -> StepTime | None:
     parts = tuple(
         StepPart(part, mean, min(1.0, mean / seconds)) for part, mean in sorted(means.items(), key=lambda one: -one[1])
     )
-    return StepTime(seconds, len(steps), parts, tuple(_advice(run, parts)))
+    meanwhile = sum(generated.get(step, 0.0) for step in steps) / len(steps) if generated else None
+    return StepTime(seconds, len(steps), parts, tuple(_advice(run, parts)), meanwhile)
 
 
 def _newest(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
@@ -162,6 +185,8 @@ def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
             f"{significant(mean)}. A lower completion limit cuts that wait."
         )
     server = hardware.vllm_server
+    if not spec.ahead and server is not None and (server.attached or server.own_gpus):
+        yield "The trainer's GPUs idle meanwhile: generated one step ahead, the next batch is made beside the update."
     if server is not None and server.enforce_eager:
         yield "The profile runs vLLM without CUDA graphs (enforce eager), several times slower: turn that off."
     waiting = _number(last.get("vllm/requests_waiting"))

@@ -36,6 +36,7 @@ from runs.scheduling.leasing import Hold, Shortage
 from runs.scheduling.limits import Allowance
 from runs.spec import LaunchRequest, rewards_of, with_aggregation
 from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, WeightSync, from_dict
+from workers.contract.ahead import with_correction
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def draft_of(
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
     model = request.model if isinstance(request.model, str) else request.model.path
     grpo, hardware = dict(request.grpo), hardware_of(request.profile)
+    grpo = with_aggregation(request.reward_version, grpo) if request.reward_version else grpo
     inspection = _inspected(hosts, model)
     draft = Draft(
         model=model,
@@ -73,7 +75,7 @@ def draft_of(
         hardware=hardware,
         profiles=_profiles(),
         made_for=dict(made_for or {}),
-        grpo=with_aggregation(request.reward_version, grpo) if request.reward_version else grpo,
+        grpo=with_correction(grpo, request.ahead),
         lora=request.lora,
         attn_implementation=request.attn_implementation,
         eval_rows=request.eval_rows,
@@ -82,6 +84,7 @@ def draft_of(
         limits=request.limits,
         prompts=request.prompts,
         rewards_beside=request.rewards_beside,
+        ahead=request.ahead,
         sinks=request.sinks,
         priority=request.priority,
         owner=owner,

@@ -37,6 +37,7 @@ from runs.new_run.training_fields import (
 from runs.scheduling import homes
 from runs.spec import LaunchRequest
 from workers.contract import LoraSpec, ModelSpec
+from workers.contract.ahead import FIELD as AHEAD
 from workers.contract.beside import FIELD as BESIDE
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
@@ -147,6 +148,12 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     )
     precision = forms.ChoiceField(
         label="Precision", choices=PRECISIONS, initial="profile", help_text="Precision of training."
+    )
+    ahead = forms.BooleanField(
+        label="Generate one step ahead",
+        required=False,
+        help_text="vLLM servers generate the next batch while this one is trained on: a step takes as long as the "
+        "longer of the two. Batches then come from weights one update old, weighted for that by token_truncate.",
     )
     attn_implementation = forms.ChoiceField(
         label="Attention", choices=ATTENTIONS, required=False, help_text="Implementation of attention in the trainer."
@@ -308,6 +315,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
             hang=self.hang,
             prompts=self.prompts,
             rewards_beside=bool(self.row(BESIDE)),
+            ahead=bool(self.row("ahead")),
             sinks=self.sinks,
             priority=self.queue_priority,
             environment_version=self.row("environment"),
@@ -370,7 +378,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     def folds(self) -> list[dict[str, Any]]:
         """The folds of the Training card: title, fields, and whether to open them because of errors or a fix."""
         extra: dict[FieldSection, tuple[str, ...]] = {
-            FieldSection.SAMPLING: (BESIDE,),
+            FieldSection.SAMPLING: (BESIDE, AHEAD),
             FieldSection.PROMPTS: PROMPT_FIELDS,
             FieldSection.PRECISION: ("precision", "attn_implementation"),
             FieldSection.EVALUATION: ("eval_reward_version",),

@@ -45,6 +45,7 @@ FORM_FIELDS = {
     "hang.after": "hang_after",
     "hang.stop": "hang_stop",
     BESIDE: BESIDE,
+    "ahead": "ahead",
     **{f"prompts.{name}": name for name in PROMPT_FIELDS},
     "limits.hours": "limit_hours",
     "limits.tokens": "limit_tokens",
@@ -183,6 +184,7 @@ def _left_to_trl(imported: Imported) -> None:
         "hang_after": str(HangSpec().after),
         "hang_stop": "",
         BESIDE: "",
+        "ahead": "",
         **dict.fromkeys((*LIMIT_FIELDS, *SINK_FIELDS), ""),
     }
     imported.values |= {name: sent(value) if value else "" for name, value in of_spec(PromptsSpec()).items()}

@@ -19,6 +19,7 @@ from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING, TrainingFiel
 from runs.preflight.draft import TRL_DEFAULTS
 from runs.spec import spec_of, with_aggregation
 from workers.contract import ContractError, HardwareSpec, from_dict, to_dict
+from workers.contract.ahead import with_correction
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name", "environment")
 """Choices that a link to the page may make: `?dataset_version=3`."""
@@ -76,6 +77,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "rewards_beside": spec.rewards_beside,
         **limit_fields.of_spec(spec.limits),
         **prompt_fields.of_spec(spec.prompts),
+        "ahead": spec.ahead,
         **sink_fields.of_spec(spec.sinks),
         **episode_fields.of_spec(spec.episodes, run.environment_version),
         "precision": _precision(spec.grpo),
@@ -139,8 +141,10 @@ def as_sent(form: BaseForm) -> dict[str, Any]:
 
 
 def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """GRPO settings without those of the reward config, which come from the clone's config."""
+    """GRPO settings without those of the reward config, which come from the clone's config, and without the correction
+    of batches generated ahead, which comes with that setting."""
     from_config = with_aggregation(run.reward_version, {}) if run.reward_version else {}
+    from_config |= with_correction({}, bool(run.spec.get("ahead")))
     return {name: value for name, value in grpo.items() if from_config.get(name) != value}
 
 

@@ -16,6 +16,7 @@ from runs.new_run.episode_fields import EPISODE_FIELDS
 from runs.new_run.limit_fields import LIMIT_FIELDS
 from runs.new_run.prompt_fields import PROMPT_FIELDS
 from runs.new_run.sink_fields import SINK_FIELDS
+from workers.contract.ahead import FIELD as AHEAD
 from workers.contract.beside import FIELD as BESIDE
 from workers.contract.training_rules import CHOICES
 
@@ -312,6 +313,7 @@ FORM_NAMES = frozenset(
         "hang_stop",
         BESIDE,
         *LIMIT_FIELDS,
+        AHEAD,
         *PROMPT_FIELDS,
         *SINK_FIELDS,
         *EPISODE_FIELDS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from runs.preflight import (
+    ahead,
     batch,
     beside,
     data,
@@ -68,6 +69,7 @@ CHECKS: tuple[Check, ...] = (
     training.check_combinations,
     prompts.check,
     beside.check,
+    ahead.check,
     lora.check,
     limits.check,
     traps.check,

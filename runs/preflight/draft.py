@@ -174,6 +174,7 @@ class Draft:
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
     rewards_beside: bool = False
+    ahead: bool = False
     sinks: tuple[SinkSpec, ...] = ()
     priority: int = 0
     episodes: EpisodeSpec | None = None

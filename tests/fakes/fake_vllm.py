@@ -12,8 +12,9 @@ FAKE_VLLM_ENGINE=torch: real sampling with transformers and peft (fake_vllm_torc
 FAKE_VLLM=never_ready | dies_on_start | dies_after:SECONDS | slow:SECONDS | ignores_sigterm | health_but_hangs |
           leaves_orphan | wrong_name | gate (not ready before gate.vllm exists in its folder) |
           gate_term (SIGTERM ends it, and its engine, when gate.term exists) |
-          one_by_one:SECONDS (the groups of all requests are done one after the other, each in that time); several with
-          commas.
+          one_by_one:SECONDS (the groups of all requests are done one after the other, each in that time) |
+          generates_in:SECONDS (each generation takes at least that long) |
+          hangs_at:NUMBER (the generation with this number, from 1, never ends); several with commas.
           The run's name may say the same (behaviour.py). On GPUs the engine holds 60,000 MiB of each (fake_gpus.py).
 FAKE_VLLM_LIFETIME=SECONDS (default 900): no process of it lives longer, whatever a test has forgotten.
 """

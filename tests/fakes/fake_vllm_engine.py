@@ -28,7 +28,7 @@ class Faults(dict[str, str]):
 
     KNOWN = frozenset(
         {"never_ready", "dies_on_start", "dies_after", "slow", "ignores_sigterm", "health_but_hangs"}
-        | {"leaves_orphan", "wrong_name", "gate", "gate_term", "one_by_one"}
+        | {"leaves_orphan", "wrong_name", "gate", "gate_term", "one_by_one", "generates_in", "hangs_at"}
     )
 
     @classmethod

@@ -35,7 +35,7 @@ class State:
             "1",
             "True",
         )
-        self.prompt_tokens = self.generation_tokens = self.running = self.finished = 0
+        self.prompt_tokens = self.generation_tokens = self.running = self.finished = self.asked = 0
         self.lock = threading.Lock()
         self.turn = threading.Lock()
 
@@ -213,9 +213,14 @@ class Routes(BaseHTTPRequestHandler):
         n = request.get("n") or 1
         names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "max_tokens")
         options = {name: request[name] for name in names if request.get(name) is not None}
-        state = self.state
+        state, started = self.state, time.monotonic()
         with state.lock:
             state.running += 1
+            state.asked += 1
+            hangs = state.faults.seconds("hangs_at") == state.asked
+        log(f"Asked for {len(prompts) * n} completions of '{request['model']}'")
+        if hangs:
+            threading.Event().wait()
         adapter = None if request["model"] == state.name else request["model"]
         answer = state.engine.ask(op="generate", prompts=prompts, n=n, adapter=adapter, **{"max_tokens": 16, **options})
         if "error" in answer:
@@ -224,6 +229,7 @@ class Routes(BaseHTTPRequestHandler):
         for _ in prompts if state.faults.has("one_by_one") else ():
             with state.turn:
                 time.sleep(state.faults.seconds("one_by_one"))
+        time.sleep(max(0.0, started + state.faults.seconds("generates_in") - time.monotonic()))
         with state.lock:
             state.running -= 1
             state.finished += len(sequences)

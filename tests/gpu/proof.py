@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from runs.states import FINAL
-from tests.gpu import ratio
+from tests.gpu import ratio, ways
 from tests.gpu.figures import parts, peaks_of, preallocated, reserved, step_seconds, tokens_per_s, used_peaks
 from tests.gpu.installation import Site, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.results import FROM_DISPATCH, FROM_PAGE, Entry
-from tests.gpu.setups import Ratio, Setup
+from tests.gpu.setups import Compared, Ratio, Setup
 from workers.contract import AttemptSpec, FileName, Rollout, from_dict, servers_of
 
 CLEAN_UP_S = 25.0
@@ -44,7 +44,7 @@ class Sitting:
     told: dict[str, str] = field(default_factory=dict)
     """Set-up -> why it failed."""
 
-    def go(self, units: Sequence[Setup | Ratio]) -> None:
+    def go(self, units: Sequence[Setup | Ratio | Compared]) -> None:
         """All launches are sent at once, in order: the product's own queue finds them GPUs."""
         for shape in dict.fromkeys((unit if isinstance(unit, Setup) else unit.setup).shape for unit in units):
             self.say(f"{shape}: {self.site.person.ask_about(str(self.site.models / shape))}")
@@ -61,6 +61,8 @@ class Sitting:
         for unit in units:
             if isinstance(unit, Ratio):
                 self._ratio(unit)
+            elif isinstance(unit, Compared):
+                self._compare(unit)
 
     def say(self, words: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {words}", flush=True)
@@ -163,6 +165,15 @@ class Sitting:
             return self.site.person.choice("profile", f"proof of {setup.name}")
         return self._profile(setup)
 
+    def _compare(self, unit: Compared) -> None:
+        self.say(f"{unit.name}: begins")
+        try:
+            found = ways.measure(unit, self.site, self._profile(unit.setup), self.deadline - CLEAN_UP_S, self.say)
+        except (RuntimeError, KeyError, OSError, TimeoutError) as error:
+            self._failed(unit, str(error), [])
+            return
+        self.save({"name": unit.name, "says": unit.says, **found, **self._circumstances(unit.name)})
+
     # --- what goes wrong ----------------------------------------------------------------------------------
 
     def _out_of_time(self) -> None:
@@ -180,7 +191,7 @@ class Sitting:
                 return
             time.sleep(PAUSE_S)
 
-    def _failed(self, setup: Setup, why: str, launches: Sequence[Launch]) -> None:
+    def _failed(self, setup: Setup | Compared, why: str, launches: Sequence[Launch]) -> None:
         """Why, and the end of every log, into one file; what an earlier sitting proved stays."""
         self.say(f"{setup.name}: FAILED: {why[:600]}")
         if setup.name in self.told:

@@ -97,16 +97,16 @@ def _pair(unit: Ratio, site: Site, profile: str, number: int) -> tuple[list[Row]
     launch = Launch(unit.setup, site, number, unit.steps, unit.limit_s)
     launch.send(profile, {**_changes(unit), "name": f"{unit.name} {number}"})
     if not _side_by_side(unit, site):
-        _follow(launch, unit, site)
-        return launch.seen, _bare(unit, site, _spec_of(launch, site), site.folder(launch.run))
-    spec = elsewhere(_spec_of(launch, site), site.baseline)
+        follow(launch, unit, site)
+        return launch.seen, bare_steps(unit, site, spec_of(launch, site), site.folder(launch.run))
+    spec = elsewhere(spec_of(launch, site), site.baseline)
     with ThreadPoolExecutor(max_workers=1) as pool:
-        bare = pool.submit(_bare, unit, site, spec, site.folder(launch.run))
-        _follow(launch, unit, site)
+        bare = pool.submit(bare_steps, unit, site, spec, site.folder(launch.run))
+        follow(launch, unit, site)
         return launch.seen, bare.result()
 
 
-def _spec_of(launch: Launch, site: Site, seconds: float = 30.0) -> AttemptSpec:
+def spec_of(launch: Launch, site: Site, seconds: float = 30.0) -> AttemptSpec:
     """Once the run has been dispatched, with its dataset."""
     folder, deadline = site.folder(launch.run), time.monotonic() + seconds
     while not ((folder / FileName.SPEC).exists() and (folder / FileName.DATASET).exists()):
@@ -131,7 +131,7 @@ def elsewhere(spec: AttemptSpec, gpus: Iterable[int]) -> AttemptSpec:
     return replace(spec, placement=moved)
 
 
-def _follow(launch: Launch, unit: Ratio, site: Site) -> None:
+def follow(launch: Launch, unit: Ratio, site: Site) -> None:
     while not launch.over:
         launch.tick(time.time())
         time.sleep(LOOK_S)  # the looking is not the product's: it shall not cost its steps anything
@@ -142,7 +142,7 @@ def _follow(launch: Launch, unit: Ratio, site: Site) -> None:
     launch.seen = launch.seen[: unit.steps]
 
 
-def _bare(unit: Ratio, site: Site, spec: AttemptSpec, run: Path) -> list[Row]:
+def bare_steps(unit: Ratio, site: Site, spec: AttemptSpec, run: Path) -> list[Row]:
     """With the arguments and the environment of the product's run."""
     gpus = spec.placement.every_gpu
     _wait_until_free(site, gpus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 CONTEXT_GIB = 0.6
@@ -54,6 +54,33 @@ class Ratio:
     @property
     def name(self) -> str:
         return f"ratio-{self.setup.name}"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to train a set-up's model."""
+
+    name: str
+    launch: dict[str, Any] = field(default_factory=dict)
+    """Fields of the New run form that differ from the profile's values."""
+    bare: bool = False
+    """By a bare TRL script with the arguments of the run before."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Several ways to train the same, one after the other on the same GPUs."""
+
+    name: str
+    says: str
+    setup: Setup
+    runs: tuple[Way, ...]
+    """In their order; a way that is there twice alternates with the others."""
+    figures: dict[str, tuple[str, str]]
+    """Name -> (way, way): the steps per second of the first over those of the second."""
+    steps: int = 15
+    limit_s: float = 200.0
+    """Longest that one of the runs may take."""
 
 
 def _batch(per_device: int, accumulation: int, generations: int, tokens: int) -> dict[str, int]:
@@ -219,6 +246,41 @@ CPU_SERVER = Setup(
     limit_s=240,
 )
 
+IN_TURNS, ONE_AHEAD = Way("in turns"), Way("one step ahead", {"ahead": "on"})
+AHEAD = Compared(
+    "ahead-1-plus-1",
+    "The same profile with generation one step ahead and without: all weights of a 1.5B shape, 32 completions of 512 "
+    "tokens.",
+    replace(SERVER, name="ahead 1 + 1", profile={"server_max_model_len": 1024, **_batch(32, 1, 8, 512)}),
+    (IN_TURNS, ONE_AHEAD, ONE_AHEAD, IN_TURNS),
+    {"ahead_speedup": ("one step ahead", "in turns")},
+)
+TODAY = Way("today's profile")
+FAST = Way("fast", {"ahead": "on", "per_device_train_batch_size": "32", "gradient_accumulation_steps": "1"})
+THREE_WAYS = Compared(
+    "three-ways-1-plus-1",
+    "The shipped profile for two GPUs (4 completions a pass, 8 passes), a bare TRL script with its arguments, and the "
+    "same training in one pass and with generation one step ahead; all weights of a 1.5B shape.",
+    replace(SERVER, name="three ways 1 + 1", profile={"server_max_model_len": 1024, **_batch(4, 8, 8, 256)}),
+    (TODAY, Way("bare TRL", bare=True), FAST),
+    {"fast_over_today": ("fast", "today's profile"), "fast_over_bare": ("fast", "bare TRL")},
+)
+AHEAD_ON_CPU = replace(
+    AHEAD, name="ahead-cpu", says="A rehearsal without a GPU.", setup=CPU_SERVER, runs=(IN_TURNS, ONE_AHEAD), steps=4
+)
+THREE_ON_CPU = replace(
+    THREE_WAYS,
+    name="three-ways-cpu",
+    says="A rehearsal without a GPU or a server: the fast way is one of larger passes alone.",
+    setup=replace(CPU, profile={**CPU.profile, **_batch(4, 2, 4, 24)}),
+    runs=(
+        TODAY,
+        Way("bare TRL", bare=True),
+        Way("fast", {"per_device_train_batch_size": "8", "gradient_accumulation_steps": "1"}),
+    ),
+    steps=4,
+)
+
 ONE_GPU: tuple[Setup | Ratio, ...] = (COLOCATE, SHARED, FOUR_BIT, FOUR_BIT_COLOCATE, Ratio(COLOCATE))
 FOUR_GPUS: tuple[Setup | Ratio, ...] = (
     SERVER,
@@ -228,20 +290,28 @@ FOUR_GPUS: tuple[Setup | Ratio, ...] = (
     TWO_SERVERS,
 )
 TWO_GPUS: tuple[Setup | Ratio, ...] = (*SIXTEEN_GB, EIGHT_GB_COLOCATE, Ratio(SERVER, steps=40))
-REHEARSAL: tuple[Setup | Ratio, ...] = (CPU, CPU_SERVER, Ratio(CPU, pairs=1, steps=4))
+REHEARSAL: tuple[Setup | Ratio | Compared, ...] = (
+    CPU,
+    CPU_SERVER,
+    Ratio(CPU, pairs=1, steps=4),
+    AHEAD_ON_CPU,
+    THREE_ON_CPU,
+)
 EIGHT_GPUS: tuple[Setup | Ratio, ...] = (ZERO3, TP2, TWO_SERVERS, SERVER, EIGHT_GB)
 """As FOUR_GPUS, two set-ups of four GPUs side by side."""
-PLANS = {
+PLANS: dict[str, tuple[Setup | Ratio | Compared, ...]] = {
     "one-gpu": ONE_GPU,
     "two-gpus": TWO_GPUS,
     "four-gpus": FOUR_GPUS,
     "eight-gpus": EIGHT_GPUS,
+    "ahead": (AHEAD,),
+    "three-ways": (THREE_WAYS,),
     "cpu-rehearsal": REHEARSAL,
 }
 EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}
 
 
-def chosen(plan: str, only: str) -> list[Setup | Ratio]:
+def chosen(plan: str, only: str) -> list[Setup | Ratio | Compared]:
     """The units of a plan, or those that `only` names of any plan."""
     if not only:
         return list(PLANS[plan])

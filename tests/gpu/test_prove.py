@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -23,18 +23,23 @@ from controlplane.hardware.shipped import by_slug
 from runs.models import Run
 from runs.scheduling import leasing
 from runs.spec import spec_of
-from tests.gpu import figures, models, proof, prove, ratio
+from tests.gpu import figures, models, proof, prove, ratio, ways
 from tests.gpu.episodes import BATCH, MODES
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
-from tests.gpu.setups import PLANS, Setup
+from tests.gpu.setups import AHEAD, FAST, ONE_AHEAD, PLANS, THREE_WAYS, Setup
 from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
+from workers.contract.ahead import MODE
 
 SETUPS = [unit for plan in ("one-gpu", "two-gpus", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
 SETUPS += [
     Setup(name, mode.slug, "1.5b", mode.gpus, "", {**mode.profile, **BATCH}, {"use_lora": mode.lora})
     for name, mode in MODES.items()
+]
+SETUPS += [
+    replace(unit.setup, name=f"{unit.name}, {way.name}", launch=way.launch)
+    for unit, way in ((AHEAD, ONE_AHEAD), (THREE_WAYS, FAST))
 ]
 VERSIONS = {"torch": "2.11.0", "trl": "1.16.0", "vllm": "0.22.1", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2"}
 
@@ -58,6 +63,18 @@ def test_the_ratio_is_of_medians_from_line_to_line_without_each_runs_first() -> 
     quick = rows((0.0, 1, 1), (5.0, 1, 1), (6.0, 1, 1), (7.0, 1, 1))
     assert figures.step_ratio([slow], [quick]) == pytest.approx(1.1)
     assert figures.step_ratio([], [quick]) is None
+
+
+def test_ways_are_compared_by_the_settled_steps_of_all_their_runs() -> None:
+    runs = {
+        "in turns": [
+            rows((0, 1, 1), (9, 1, 1), (12, 1, 1), (15, 1, 1)),
+            rows((0, 1, 1), (9, 1, 1), (12, 1, 1), (15, 1, 1)),
+        ],
+        "one step ahead": [rows((0, 1, 1), (9, 1, 1), (11, 1, 1), (13, 1, 1))],
+    }
+    assert ways.compared(AHEAD, runs) == {"ahead_speedup": 1.5}
+    assert ways.compared(AHEAD, {"in turns": runs["in turns"]}) == {"ahead_speedup": None}
 
 
 def test_a_peak_is_the_most_of_all_samples_and_the_receipt() -> None:
@@ -121,7 +138,7 @@ def test_the_shapes_have_as_many_parameters_as_the_real_models(name: str, millio
 def machine(db: None) -> Host:
     """Four H200s, as a host announces them."""
     host = a_ready_host("testhost", gpus=4)
-    schema = {**SCHEMA, "fields": [*SCHEMA["fields"]]}
+    schema = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": MODE, "type": "str", "group": "vLLM"}]}
     host.inventory |= {"versions": VERSIONS, "cpu_slots": 8, "port_range": [21000, 21999], "disk_free_mib": 40_000}
     host.trainer_schema = schema
     host.save()
@@ -158,7 +175,9 @@ def test_the_pages_take_each_set_up_and_four_gpus_have_room_for_it(setup: Setup,
     assert isinstance(placed, Placement)
     assert len({*placed.gpus, *placed.server_gpus}) == setup.gpus
     for name, value in setup.profile.items():
-        if hasattr(spec.hardware, name):
+        if name in setup.launch:
+            assert str(spec.grpo[name]) == setup.launch[name]
+        elif hasattr(spec.hardware, name):
             assert getattr(spec.hardware, name) == value
         elif name in spec.grpo:
             assert spec.grpo[name] == value

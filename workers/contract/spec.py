@@ -135,6 +135,8 @@ class RunSpec:
     prompts: PromptsSpec = field(default_factory=PromptsSpec)
     rewards_beside: bool = False
     """Rewards that wait score each group as soon as it is complete (see workers.contract.beside)."""
+    ahead: bool = False
+    """Generate each batch while the one before is trained on (see workers.contract.ahead)."""
     sinks: tuple[SinkSpec, ...] = ()
     """Where its figures are also sent."""
     schema: int = SCHEMA

@@ -46,6 +46,8 @@ class Member:
     own: list[int] | None = None
     """Which tokens the model wrote; None: all."""
     episode: Episode | None = None
+    policy: int | None = None
+    """The step whose weights wrote it, where batches are generated ahead."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class ChoosingTrainer(WatchedTrainer):
         self._choose(Dealt(self._inputs, prompts, members), logged)
         told = None if any(member.logprobs is None for member in members) else [one.logprobs for one in members]
         own = None if any(member.own is None for member in members) else [one.own for one in members]
+        self._sampled_by = [member.policy for member in members]
         ids, completions = [member.ids for member in members], [member.completion for member in members]
         return [member.prompt_ids for member in members], ids, own, completions, told, *others
 
@@ -119,7 +122,7 @@ class ChoosingTrainer(WatchedTrainer):
         prompt_ids, ids, own, completions, logprobs, *others = super()._generate(prompts)
         nothing = [None] * len(ids)
         episodes = nothing if self._episodes is None else self._episodes.episodes
-        columns = (prompt_ids, ids, logprobs or nothing, completions, own or nothing, episodes)
+        columns = (prompt_ids, ids, logprobs or nothing, completions, own or nothing, episodes, self._sampled_by)
         return [Member(*each) for each in zip(*columns, strict=True)], others
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
@@ -285,7 +288,7 @@ class ChoosingTrainer(WatchedTrainer):
 
     def _sample(self, row: int, member: Member, rewards: torch.Tensor) -> Sample:
         completion = member.episode.messages if member.episode else member.completion
-        return self._as_sample(row, completion, member.ids, rewards.tolist(), 0.0, member.episode)
+        return self._as_sample(row, completion, member.ids, rewards.tolist(), 0.0, member.episode, member.policy)
 
     def _log(self, figures: dict[str, float]) -> None:
         for name, value in figures.items():

@@ -8,7 +8,7 @@ from typing import Any
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, RunSpec, outcome_weights, servers_of
+from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, RunSpec, ahead, outcome_weights, servers_of
 from workers.contract.training_rules import value_problems
 from workers.trainer import hardware
 from workers.trainer.spec import NoStepsError, SpecError
@@ -29,7 +29,7 @@ def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
     run = spec.run
     check(run)
     settings = {
-        **hardware.settings(run),
+        **ahead.with_correction(hardware.settings(run), run.ahead),
         **ALWAYS,
         **_placed(spec, card),
         "output_dir": str(folder / FileName.CHECKPOINTS),

@@ -30,6 +30,8 @@ class Sample:
     """The messages, if there was more than one text."""
     prompt: Any = None
     """What the model got, where an environment added to the row's."""
+    policy: int | None = None
+    """The step whose weights wrote it; None: those that it is trained with."""
 
 
 def end_of(completion: Any, tokens: Sequence[int], *, ends: Container[int], longest: int) -> str:
@@ -71,6 +73,8 @@ class SampleFile:
                 "completions": [self._completion(sample) for sample in members],
                 "mode": mode,
             }
+            if members[0].policy is not None:
+                line["policy"] = members[0].policy
             prompt_turns = turns(prompt)
             self._file.write(line if prompt_turns is None else {**line, "turns": prompt_turns})
 

@@ -16,6 +16,7 @@ from workers.contract import (
     FileName,
     ModelSpec,
     RunSpec,
+    ahead,
     beside,
     commands,
     evaluation,
@@ -88,6 +89,10 @@ def read(folder: Path) -> AttemptSpec:
         raise SpecError(f"Groups can't be scored while others are generated. {whole.sentence}")
     for unusable in prompts.problems(spec.run.prompts, spec.run.rewards, spec.run.episodes):
         raise SpecError(str(unusable))
+    if spec.run.ahead:
+        run = spec.run
+        for unusable in ahead.problems(run.hardware, run.grpo, run.prompts, run.episodes):
+            raise SpecError(str(unusable))
     if wrong := combinations.problem(spec):
         raise SpecError(wrong)
     if spec.resume_from is not None:

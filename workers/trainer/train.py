@@ -169,6 +169,7 @@ def _trainer(
             peft_config=config.lora(run.lora),
             keep_best=run.keep_best,
             only_samples=run.kind == EVALUATION,
+            ahead=run.ahead,
             episodes=played.rollouts if played else None,
             turn_credit=credit,
             groups=groups_of,

@@ -7,6 +7,7 @@ GRPOTrainer with the same arguments; `bench overhead` proves it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +18,9 @@ from trl import GRPOTrainer
 from workers.contract import StepPart, best
 from workers.contract.episodes import UNSCORED
 from workers.rewards import Failure
-from workers.trainer import rollout_state, rotary
+from workers.trainer import correction, rollout_state, rotary
 from workers.trainer.activity import Activity
+from workers.trainer.ahead import NextBatches
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
 from workers.trainer.episodes.crediting import TurnCredit, with_given
@@ -48,6 +50,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         models: Sequence[int] = (),
         keep_best: str = "",
         only_samples: bool = False,
+        ahead: bool = False,
         episodes: Source | None = None,
         turn_credit: TurnCredit | None = None,
         groups: Callable[[Any], GroupsOf | None] = lambda trainer: None,
@@ -55,9 +58,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     ) -> None:
         """`trained_on`: the number of rewards that are; those after them are computed in evaluations only. `models`:
         indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
-        `only_samples`: evaluations generate and score, without a loss. `episodes`: completions have several turns.
-        `turn_credit`: of the rewards that score each turn. `groups` is given the trainer once it can
-        generate."""
+        `only_samples`: evaluations generate and score, without a loss. `ahead`: vLLM servers generate the next batch
+        meanwhile. `episodes`: completions have several turns. `turn_credit`: of the rewards that score each turn.
+        `groups` is given the trainer once it can generate."""
         self.times = StepTimes(finish=_finish, doing=activity.doing, told=lanes.told)
         self._activity = activity
         self._lanes = lanes
@@ -86,8 +89,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             generation.sync_weights = self.times.timed(StepPart.WEIGHT_SYNC, generation.sync_weights)
             lanes.watch(generation)
             if only_samples and hasattr(generation, "logprobs"):  # inside the trainer; a server's cost it little
-                _leave_out_logprobs(generation)
+                correction.leave_out_logprobs(generation)
         self._groups = groups(self)
+        self._ahead = NextBatches(self) if ahead else None
+        self._sampled_by: list[int | None] = []
 
     # --- where a step's time goes -------------------------------------------------------------------------------
 
@@ -100,12 +105,12 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             return super()._prepare_inputs(*args, **kwargs)
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        with self.times.within(StepPart.GENERATION):
-            if self._episodes is None:
-                return super()._generate(*args, **kwargs)
-            with templates.calls_unread(self._tokenizer):
-                generated = super()._generate(*args, **kwargs)
-        self._metrics_of_episodes()
+        unread = nullcontext() if self._episodes is None else templates.calls_unread(self._tokenizer)
+        with self.times.within(StepPart.GENERATION), unread:
+            generated = super()._generate(*args, **kwargs)
+        self._sampled_by = [self._ahead.sampled_by() if self._ahead else None] * len(generated[1])
+        if self._episodes is not None:
+            self._metrics_of_episodes()
         return generated
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -190,8 +195,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self._note([example["row"] for example in inputs])
+        if self._ahead is not None and self.model.training:
+            self._ahead.turn_to(inputs[0]["row"], epochs_done=self._epochs_done)
         output = super()._generate_and_score_completions(inputs)
-        self._log_masked(output)
+        self._log_corrected(output)
         outcome = output["advantages"]
         if self._turn_credit is not None:
             output["advantages"] = self._credited(self._turn_credit, outcome, output["completion_ids"].shape[1])
@@ -230,17 +237,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             log=lambda name, value: metrics[name].append(value),
         )
 
-    def _log_masked(self, output: dict[str, Any]) -> None:
-        """The share of sequences, or of tokens, that the correction of vLLM's sampling leaves out of the loss: TRL
-        logs the ratio alone."""
-        ratio = output.get("importance_sampling_ratio")
-        if ratio is None or not self.vllm_importance_sampling_mode.endswith("_mask"):
-            return
-        counted = output["completion_mask"] if ratio.shape == output["completion_mask"].shape else ratio.new_ones(())
-        counts = torch.stack([((ratio == 0) * counted).sum().float(), (counted * torch.ones_like(ratio)).sum().float()])
-        masked, total = self.accelerator.reduce(counts, reduction="sum").tolist()
-        mode = "train" if self.model.training else "eval"
-        self._metrics[mode]["sampling/share_masked"].append(masked / max(total, 1.0))
+    def _log_corrected(self, output: dict[str, Any]) -> None:
+        """The share of tokens, or of sequences, that the correction of vLLM's sampling truncates or leaves out."""
+        low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
+        found = correction.beyond(output, mode=self.vllm_importance_sampling_mode, low=low, high=high)
+        if found is not None:
+            cut, total = self.accelerator.reduce(found[1], reduction="sum").tolist()
+            self._metrics["train" if self.model.training else "eval"][found[0]].append(cut / max(total, 1.0))
 
     def _record(self, rows: list[int], advantages: torch.Tensor) -> None:
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
@@ -250,10 +253,15 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         episodes = self._episodes.episodes if self._episodes is not None else [None] * len(rows)
         samples = [
             self._as_sample(*each)
-            for each in zip(rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, strict=True)
+            for each in zip(
+                *(rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, self._sampled_by),
+                strict=True,
+            )
         ]
         samples = self._of_all_ranks(samples)
         training = self.model.training
+        if training and self._ahead is not None:
+            self._ahead.log(self._metrics["train"], [sample.policy for sample in samples if sample.policy is not None])
         self._samples.write(
             samples,
             group=self.num_generations if training else self.num_generations_eval,
@@ -269,6 +277,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         scores: list[float],
         advantage: float,
         episode: Episode | None = None,
+        policy: int | None = None,
     ) -> Sample:
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         return Sample(
@@ -280,6 +289,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             advantage,
             plain(completion) if episode else turns(completion),
             episode.prompt if episode else None,
+            policy,
         )
 
     # --- the ratio ------------------------------------------------------------------------------------------
@@ -373,19 +383,6 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if before is None or best.is_better(self._keep_best, figure, before):
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
             self.state.best_metric, self.state.best_model_checkpoint = figure, str(folder)
-
-
-def _leave_out_logprobs(generation: Any) -> None:
-    """Let vLLM compute none: with them it sampled half as fast (1.5B on an H100, 1,024 completions at once). TRL wants
-    some, and does nothing with them here."""
-    generate = generation.generate
-
-    def generated(*args: Any, **kwargs: Any) -> Any:
-        prompts, completions, _, _ = generate(*args, **kwargs)
-        return prompts, completions, [[[0.0]] * len(tokens) for tokens in completions], None
-
-    generation.logprobs = None
-    generation.generate = generated
 
 
 def _finish() -> None:

@@ -130,16 +130,17 @@ class Lanes:
 
     def watch(self, generation: Any) -> None:
         """TRL's generation backend, or the one in its place."""
-        if not self._servers:
+        client = getattr(generation, "vllm_client", None)  # of the main process alone
+        if not self._servers or client is None:
             return
-        if hasattr(generation.vllm_client, "clients"):  # of a LoRA run
-            generation.vllm_client.asking = self.server
+        if hasattr(client, "clients"):  # of a LoRA run
+            client.asking = self.server
             return
-        generate = generation.generate
+        generate = client.generate
 
         @functools.wraps(generate)
         def generated(*arguments: Any, **settings: Any) -> Any:
             with self.server(0):
                 return generate(*arguments, **settings)
 
-        generation.generate = generated
+        client.generate = generated

@@ -63,6 +63,18 @@ def test_a_part_that_only_some_steps_have_counts_by_its_mean() -> None:
     assert {part.name: part.share for part in time.parts}["generation"] == pytest.approx(0.8 * 10 / 19)
 
 
+def test_what_vllm_generates_meanwhile_is_told_beside_a_step_in_turns(client: Client) -> None:
+    run = a_timed_run(SERVER, generation=1.0, update=8.0, last={"sampling/ahead_s": 7.0})
+    time = step_time.of_run(run)
+    assert time is not None
+    assert (time.seconds, time.ahead, time.in_turns) == (10.0, 7.0, 16.0)
+    assert [part["value"] for part in time.segments_of_vllm] == [1.0, 6.0]
+    assert [part["value"] for part in time.segments_in_turns] == [7.0, 8.0, 1.0]
+    page = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "One step ahead: 10 s" in page
+    assert "In turns: about 16 s" in page
+
+
 def test_without_enough_steps_there_is_nothing_to_say() -> None:
     assert step_time.of_run(a_timed_run(steps=5, generation=9.0)) is None
 

@@ -1,0 +1,47 @@
+"""How much of a batch the correction of vLLM's sampling leaves out or truncates: TRL logs the ratio alone. And vLLM
+without the log-probabilities that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from workers.contract.ahead import TRUNCATED
+
+MASKED = "sampling/share_masked"
+
+
+def beyond(
+    output: Mapping[str, Any], *, mode: str, low: float | None, high: float | None
+) -> tuple[str, torch.Tensor] | None:
+    """(metric, [those beyond a bound, all] of this rank) in tokens, or in sequences of a mode for these; None without a
+    correction. `output`: TRL's of a generation. A masking mode has set what is beyond to 0, a truncating one to the
+    bound."""
+    ratio = output.get("importance_sampling_ratio")
+    if ratio is None:
+        return None
+    counted = output["completion_mask"] if ratio.shape == output["completion_mask"].shape else torch.ones_like(ratio)
+    if mode.endswith("_mask"):
+        name, cut = MASKED, ratio == 0
+    else:
+        name, cut = TRUNCATED, torch.zeros_like(ratio, dtype=torch.bool)
+        if high is not None:
+            cut = cut | (ratio >= high)
+        if low is not None:
+            cut = cut | (ratio <= low)
+    return name, torch.stack([(cut * counted).sum().float(), counted.sum().float()])
+
+
+def leave_out_logprobs(generation: Any) -> None:
+    """Let vLLM compute none: with them it sampled half as fast (1.5B on an H100, 1,024 completions at once). TRL wants
+    some, and does nothing with them here."""
+    generate = generation.generate
+
+    def generated(*args: Any, **kwargs: Any) -> Any:
+        prompts, completions, _, _ = generate(*args, **kwargs)
+        return prompts, completions, [[[0.0]] * len(tokens) for tokens in completions], None
+
+    generation.logprobs = None
+    generation.generate = generated
