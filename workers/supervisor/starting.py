@@ -13,6 +13,7 @@ from workers.supervisor.control import Control
 from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 from workers.supervisor.vllmlog import memory_in_words
+from workers.supervisor.warmth import OTHER_FILES, files_of
 
 DRIVER_PATIENCE = 4
 """Multiples of `gpu_free_deadline_s` until busy GPUs are reported."""
@@ -82,14 +83,20 @@ class ServersStarting(Work):
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._ready = 0
+        self._files = ""
 
     def begin(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
         port = servers.port_in_use()
         if port is not None:
             return End(EndReason.PORT_IN_USE, f"Port {port} is held by another process on this host.")
-        if servers.attached:
+        if servers.lease:
+            self._files = files_of(shared.spec)
+            shared.report.note(f"It uses the warm server {servers.lease.attempt_id}, which stays when this run ends.")
+        elif servers.attached:
             self._warn()
+        if shared.spec.run.kind == jobs.WARM:
+            shared.folder.write(FileName.MODEL_FILES, files_of(shared.spec))
         shared.report.phase(Phase.VLLM_STARTING, self._progress())
         for place in servers.own:
             argv = commands.server_argv(shared.spec, shared.settings, place)
@@ -115,7 +122,11 @@ class ServersStarting(Work):
     def tick(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
         ready = servers.ready()
+        if servers.lease and (lost := servers.lost(after_s=0.0)):
+            return End(EndReason.VLLM_EXITED, lost)
         if ready == len(servers.places):
+            if servers.lease and servers.lease.files() != self._files:
+                return End(EndReason.LAUNCH_FAILED, OTHER_FILES)
             shared.report.phase(Phase.VLLM_READY)
             for place in servers.own:
                 if words := memory_in_words(shared.folder.log(place.role)):
