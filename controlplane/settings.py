@@ -51,6 +51,7 @@ INSTALLED_APPS = [
     "runs.artifacts",
     "runs.machines",
     "runs.served",
+    "runs.warm",
     "runs",
 ]
 
