@@ -21,7 +21,6 @@ from runs.models import Attempt
 from runs.scheduling import leasing, queueing
 from runs.scheduling.leasing import Need
 from runs.scheduling.queueing import Capacity
-from runs.spec import spec_of
 from runs.warm.idle import IdleServers
 from workers.contract import ContractError, Placement
 
@@ -106,8 +105,7 @@ class _Market:
 
     def starts(self, attempt: Attempt, need: Need) -> bool:
         """Whether a host can start it now; else what is free is kept for it, as the dispatcher does."""
-        spec, host_id = spec_of(attempt.run), queueing.asked_host(attempt)
-        found = self.capacity.start_or_reserve(attempt.run, spec, need, host_id)
+        found = self.capacity.find_for(attempt)
         if isinstance(found, tuple):
             self.capacity.take(*found, attempt.run)
             return True

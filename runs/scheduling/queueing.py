@@ -20,8 +20,8 @@ from runs.scheduling import leasing, limits
 from runs.scheduling.leasing import Hold, Need, Shortage
 from runs.spec import spec_of
 from runs.states import RunStatus
-from runs.warm.idle import IdleServers
-from workers.contract import ContractError, Placement, RunSpec, gateway, jobs
+from runs.warm.idle import IdleServer, IdleServers
+from workers.contract import ContractError, HardwareSpec, Placement, gateway, jobs
 
 ORDER = ("-priority", "turn", "pk")
 """The order as Django writes it; `key` and `_before` derive from it."""
@@ -105,25 +105,25 @@ class Capacity:
         self.idle = IdleServers.read()
 
     def find_for(self, attempt: Attempt) -> tuple[Host, Placement] | Shortage:
-        """Where an attempt can start now, on a warm server if one fits it, or what it waits for. In that case what is
-        free of its needs is reserved. Raises ContractError for a spec that can't be read."""
-        return self.start_or_reserve(attempt.run, spec_of(attempt.run), need_of(attempt.run), asked_host(attempt))
-
-    def start_or_reserve(
-        self, run: Run, spec: RunSpec, need: Need, host_id: int | None
-    ) -> tuple[Host, Placement] | Shortage:
-        found = self.place(run, spec, need, host_id)
+        """Where an attempt can start now, or what it waits for; then what is free of its needs is reserved. Raises
+        ContractError for a spec that can't be read."""
+        spec, need, host_id = spec_of(attempt.run), need_of(attempt.run), asked_host(attempt)
+        hosts = [host for host in self.hosts if host_id in (None, host.pk)]
+        found = self.place(need, spec.hardware, host_id, self.idle.for_run(attempt.run.owner_id, spec, hosts))
         if isinstance(found, Shortage):
-            self.reserve(need, host_id, run)
+            self.reserve(need, host_id, attempt.run)
         return found
 
-    def place(self, run: Run, spec: RunSpec, need: Need, host_id: int | None) -> tuple[Host, Placement] | Shortage:
-        """The same without a reservation."""
-        hosts = [host for host in self.hosts if host_id in (None, host.pk)]
-        for server in self.idle.for_run(run, spec, hosts):
-            found = self.find(leasing.beside_a_server(need, spec.hardware), server.host_id)
-            if not isinstance(found, Shortage):
-                return found[0], replace(found[1], warm=server.place)
+    def place(
+        self, need: Need, hardware: HardwareSpec, host_id: int | None, servers: Iterable[IdleServer] = ()
+    ) -> tuple[Host, Placement] | Shortage:
+        """Where a run can start now: beside one of these warm servers, if it is still idle in this pass, or on its
+        own."""
+        for server in servers:
+            if server in self.idle:
+                found = self.find(leasing.beside_a_server(need, hardware), server.host_id)
+                if not isinstance(found, Shortage):
+                    return found[0], replace(found[1], warm=server.place)
         return self.find(need, host_id)
 
     def find(self, need: Need, host_id: int | None) -> tuple[Host, Placement] | Shortage:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controlplane.hardware.models import Host
-from runs.models import Run
 from runs.states import RunStatus
 from runs.warm.models import WarmServer
 from workers.contract import Placement, RunSpec, WarmPlace, from_dict, warm
@@ -45,13 +44,16 @@ class IdleServers:
         )
         return cls(map(_idle, rows.select_related("attempt__run").order_by("idle_since")))
 
-    def for_run(self, run: Run, spec: RunSpec, hosts: Collection[Host]) -> Iterator[IdleServer]:
-        """Those that the run may use on these hosts, the last used first."""
-        if warm.wanted(spec):
-            by_id = {host.pk: host for host in hosts}
-            for server in reversed(self._servers):
-                if server.host_id in by_id and server.fits(spec, run.owner_id, by_id[server.host_id]):
-                    yield server
+    def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
+        """Those that a run of this person may use on these hosts, the last used first."""
+        if not (self._servers and warm.wanted(spec)):
+            return []
+        by_id = {host.pk: host for host in hosts}
+        here = (server for server in reversed(self._servers) if server.host_id in by_id)
+        return [server for server in here if server.fits(spec, owner_id, by_id[server.host_id])]
+
+    def __contains__(self, server: IdleServer) -> bool:
+        return server in self._servers
 
     def on(self, host: Host) -> list[IdleServer]:
         return [server for server in self._servers if server.host_id == host.pk]

@@ -199,14 +199,6 @@ def test_a_server_counts_for_nobodys_limit() -> None:
     assert limits.allowance(a_user()).running == 1
 
 
-def test_the_sync_of_a_server_tells_who_uses_it(client: Any) -> None:
-    attempt = launched()
-    news = using.news(the_server().pk)
-    assert news is not None
-    assert news.user == attempt.pk
-    assert using.news(attempt.pk) is None
-
-
 def test_a_placement_is_split_without_a_rest() -> None:
     spec = spec_of(launched().run)
     whole = Placement("box", gpus=(0,), server_gpus=(1,), ports=(21000, 21001))
