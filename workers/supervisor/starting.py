@@ -7,7 +7,7 @@ import os
 
 from workers.contract import EndReason, FileName, Phase, jobs
 from workers.contract.commands import AWAIT_SERVERS
-from workers.supervisor import claim, commands
+from workers.supervisor import claim, commands, compilecache
 from workers.supervisor.child import TRAINER
 from workers.supervisor.control import Control
 from workers.supervisor.ends import End
@@ -52,6 +52,7 @@ class Preparing(Work):
             return claim.end_for(error)
         shared.children.baselines = preparation.baselines()
         shared.figures.gpus = tuple(shared.children.baselines)
+        shared.caches = compilecache.variables(shared.settings, os.environ, preparation.kinds())
         if commands.needs_download(shared.spec):
             return Step.FETCHING
         return after_fetching(shared)
@@ -74,7 +75,7 @@ def start_trainer(shared: Shared, *, waits: bool) -> End | None:
     """`waits`: for FileName.SERVERS_READY, before it asks a server anything."""
     argv = commands.trainer_argv(shared.settings, shared.folder.path)
     environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
-    return shared.start(TRAINER, argv, environment | ({AWAIT_SERVERS: "1"} if waits else {}))
+    return shared.start(TRAINER, argv, environment | shared.caches | ({AWAIT_SERVERS: "1"} if waits else {}))
 
 
 class ServersStarting(Work):
@@ -101,7 +102,7 @@ class ServersStarting(Work):
         for place in servers.own:
             argv = commands.server_argv(shared.spec, shared.settings, place)
             environment = commands.server_environment(shared.spec, shared.settings, os.environ, place)
-            failed = shared.start(place.role, argv, environment)
+            failed = shared.start(place.role, argv, environment | shared.caches)
             if failed is not None:
                 return failed
         servers.probe(now)

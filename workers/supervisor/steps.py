@@ -77,6 +77,8 @@ class Shared:
     limits: LimitWatch
     storage: Storage
     read_gpus: Callable[[], list[GpuReading]]
+    caches: dict[str, str] = field(default_factory=dict)
+    """Variables of the trainer and the servers: where what they compile is kept."""
 
     def server_end(self) -> End | None:
         """The end of the first own server that has exited."""
