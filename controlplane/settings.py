@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "runs.artifacts",
     "runs.machines",
     "runs.served",
+    "runs.warm",
     "runs",
 ]
 

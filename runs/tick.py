@@ -23,6 +23,7 @@ from runs.metrics import folding
 from runs.models import Attempt, Lease, RunEvent
 from runs.scheduling import ending, launching, leasing, recovery
 from runs.states import ON_HOST, EndReason, RunStatus
+from runs.warm import using
 from workers.contract import Task
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
         lambda: reap_silent(now, since),
         lambda: reap_lost(now),
         lambda: recovery.resume_due(now),
+        lambda: using.end_idle(now),
         launching.move_resumes,
         launching.dispatch_ready,
         folding.fold_all,

@@ -38,6 +38,7 @@ from runs.secrets import views as secrets_views
 from runs.served import keyed_views
 from runs.served import views as served_views
 from runs.trials import views as trial_views
+from runs.warm import views as warm_views
 
 urlpatterns = [
     # For containers and Prometheus
@@ -179,6 +180,7 @@ urlpatterns = [
     path("hardware/hosts/<int:host_id>/serving/", keyed_views.address, name="host_serving"),
     path("hardware/hosts/<int:host_id>/give-up/", hosts_views.give_up_host, name="give_up_host"),
     path("hardware/hosts/<int:host_id>/remove/", hosts_views.remove_host, name="remove_host"),
+    path("hardware/warm/<slug:run_id>/end", warm_views.end, name="warm_end"),
     path("hardware/queue/<slug:run_id>/move", queue_views.queue_move, name="queue_move"),
     path("hardware/queue/<slug:run_id>/priority", queue_views.queue_priority, name="queue_priority"),
     path("hardware/queue/<slug:run_id>/remove/", queue_views.queue_remove, name="queue_remove"),

@@ -253,6 +253,10 @@ def rows(client: Client, options: Namespace) -> int:
     return OK
 
 
+def end_warm(client: Client, options: Namespace) -> int:
+    return _one(client.post(f"warm-servers/{options.id}/end", {})["item"], options)
+
+
 def drain(client: Client, options: Namespace) -> int:
     hosts = client.get("hosts")["items"]
     found = next((host["id"] for host in hosts if options.host in (host["name"], str(host["id"]))), None)

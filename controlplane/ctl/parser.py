@@ -139,6 +139,9 @@ def _catalogue(groups: Any) -> None:
             create.add_argument("--version-of", type=_count, metavar="ID", help="save it as a new version of this one")
         if name == "datasets":
             _datasets(inner)
+        if name == "warm-servers":
+            end = _command(inner, "end", commands.end_warm, "End one, after the run that uses it.")
+            end.add_argument("id", help="its run")
         if name == "hosts":
             for act, draining in (("drain", True), ("undrain", False)):
                 one = _command(inner, act, commands.drain, f"{act.capitalize()} a host.", draining=draining)

@@ -22,5 +22,10 @@ THINGS = {
     "environments": Thing("environments", "environments", ("environment", "name", "version", "id"), True),
     "profiles": Thing("profiles", "hardware profiles", ("id", "name", "problem")),
     "models": Thing("models", "saved models", ("id", "name", "kind", "host", "bytes", "path")),
+    "warm-servers": Thing(
+        "warm-servers",
+        "warm vLLM servers, and who uses them",
+        ("run", "model", "holder", "host", "gpus", "state", "used_by", "ends_at"),
+    ),
     "hosts": Thing("hosts", "hosts", ("id", "name", "in_reach", "draining", "gpus", "cpu_slots_free", "disk_free_mib")),
 }

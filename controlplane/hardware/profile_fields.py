@@ -81,12 +81,14 @@ SECTIONS: tuple[Section, ...] = (
                 When.OWN,
                 _server(
                     "gpu_memory_utilization",
+                    "kv_cache_gib",
                     "max_model_len",
                     "dtype",
                     "ready_timeout_s",
                     "prefix_caching",
                     "enforce_eager",
                     "all_graphs",
+                    "keep_warm_minutes",
                 ),
                 "Engine",
             ),
@@ -167,6 +169,8 @@ LABELS: dict[str, str] = {
     "server_dtype": "Number format",
     "server_enforce_eager": "Eager mode",
     "server_all_graphs": "CUDA graphs for all batch sizes",
+    "server_keep_warm_minutes": "Keep warm, minutes",
+    "server_kv_cache_gib": "KV cache, GiB",
     "server_prefix_caching": "Prefix caching",
     "server_ready_timeout_s": "Startup timeout, seconds",
     "server_request_timeout_s": "Response timeout, seconds",
@@ -221,6 +225,14 @@ HELP: dict[str, str] = {
     "server_dtype": "Precision of the server's weights; auto uses the model's.",
     "server_enforce_eager": "No CUDA graphs: starts sooner, generates 5 to 10 times slower.",
     "server_all_graphs": "Also for batches larger than the run's: the server starts 3 to 15 s later and gains nothing.",
+    "server_keep_warm_minutes": (
+        "How long the servers stay for your next run of the same model and server settings, which then waits for none. "
+        "They give way to runs that need their GPUs. For LoRA hot-swap. 15 is usual; 0: they end with their run."
+    ),
+    "server_kv_cache_gib": (
+        "On each GPU, in place of what vLLM measures within its share: it starts some seconds sooner. Too much ends in "
+        "out of memory; the run page shows what was measured. Leave empty to measure."
+    ),
     "server_prefix_caching": "Reuses the shared beginning of prompts.",
     "server_ready_timeout_s": "How long a server may take to become ready. A cold start takes 1 to 2 minutes.",
     "server_request_timeout_s": "How long the trainer waits for one step's completions before it gives up.",

@@ -25,6 +25,9 @@ from runs.models import Attempt, Lease
 from runs.scheduling import queueing, reordering, stopping
 from runs.scheduling.views import PUTS
 from runs.served.keyed_views import AddressForm
+from runs.warm import overview as warm
+from runs.warm import using
+from runs.warm.overview import WarmLine
 
 router = Router(tags=["hosts"])
 
@@ -241,6 +244,46 @@ def unqueue(request: HttpRequest, run_id: str) -> Any:
     if not stopping.cancel(run.latest(), person(request)):
         raise Problem(409, f"{run.name} is not in the queue. Nothing was stopped.", where="run")
     return Status(204, None)
+
+
+@router.get("warm-servers", auth=READ, response=Items, url_name="v1_warm_servers", summary="List warm servers")
+def warm_servers(request: HttpRequest) -> Any:
+    """vLLM servers that stay for their holder's next run of the same model and server settings."""
+    return {"items": [_warm(line) for line in warm.lines()]}
+
+
+@router.post(
+    "warm-servers/{slug:run_id}/end",
+    auth=OPERATE,
+    response=Answer,
+    url_name="v1_warm_server_end",
+    summary="End a warm server",
+)
+def end_warm_server(request: HttpRequest, run_id: str) -> Any:
+    """At once if it is idle, otherwise after the run that uses it. To kill it with its run, stop it as a run."""
+    run = queries.run_for(request, run_id)
+    line = warm.line_of(run)
+    if line is None or not using.end(line.row, person(request)):
+        raise Problem(409, f"{run.name} is no warm server, or ends already.", where="run")
+    line.row.refresh_from_db(fields=["leaving", "used_by"])
+    return {"item": _warm(line)}
+
+
+def _warm(line: WarmLine) -> dict[str, Any]:
+    return {
+        "run": line.run.pk,
+        "model": line.model,
+        "revision": line.run.spec["model"].get("revision") or "",
+        "holder": line.run.owner.get_username(),
+        "host": line.attempt.host.name if line.attempt.host else "",
+        "gpus": list(line.attempt.gpus),
+        "state": line.state,
+        "used_by": line.user.pk if line.user else "",
+        "idle_since": line.row.idle_since,
+        "ends_at": line.stops_at,
+        "keep_warm_minutes": line.row.minutes,
+        "ends_after_its_run": bool(line.user and line.row.leaving),
+    }
 
 
 def _code(row: JoinCode) -> dict[str, Any]:

@@ -17,7 +17,8 @@ class SyncBody(msgspec.Struct):
     seen: bool = True
     """False if a reaper sends the lines: they aren't a sign of life."""
     turns_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Of a served model: the last turn of its chat that its supervisor has."""
+    """Of a served model: the last turn of its chat that its supervisor has. A warm server, which has none, asks in the
+    same way who uses it."""
     paced: bool = False
     """The supervisor follows `again_s`. One of an earlier version, which outlives an update of the control plane,
     refuses answers with what it doesn't know."""

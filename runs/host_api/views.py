@@ -26,6 +26,7 @@ from runs.jobs import archives
 from runs.models import Attempt
 from runs.served import conversation
 from runs.states import ACTIVE
+from runs.warm import using
 from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, from_dict, to_dict
 from workers.contract.artifacts import Storing
 from workers.contract.jobs import ARCHIVE
@@ -170,7 +171,10 @@ def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
         paced=body.paced,
     )
     if body.turns_after is not None:
-        said["chat"] = to_dict(conversation.news(attempt, body.turns_after))
+        if warm := using.news(attempt.pk):
+            said["warm"] = to_dict(warm)
+        else:
+            said["chat"] = to_dict(conversation.news(attempt, body.turns_after))
     return JsonResponse(said)
 
 

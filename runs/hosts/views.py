@@ -18,6 +18,7 @@ from runs.hosts.host_card import host_card
 from runs.machines import overview as machines
 from runs.models import Lease
 from runs.sentences import resource_words
+from runs.warm import overview as warm_servers
 
 
 @require_safe
@@ -30,6 +31,7 @@ def hardware(request: HttpRequest) -> HttpResponse:
     cards = [host_card(host, person(request)) for host in hosts]
     context = {"cards": cards, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
     context["machines"] = machines.overview()
+    context["warm_servers"] = warm_servers.lines()
     if request.headers.get("HX-Request") == "true":
         return render(request, "hosts/_hosts.html", context)
     return render(request, "hosts/hardware.html", {**context, "profiles": profiles_for(request)})

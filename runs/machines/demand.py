@@ -21,6 +21,7 @@ from runs.models import Attempt
 from runs.scheduling import leasing, queueing
 from runs.scheduling.leasing import Need
 from runs.scheduling.queueing import Capacity
+from runs.warm.idle import IdleServers
 from workers.contract import ContractError, Placement
 
 TRIES = 5
@@ -89,7 +90,7 @@ class _Market:
         self._coming = {one: _machine(one, now) for one in self._live if not self._arrived(one, hosts)}
         for one in self._coming:
             hosts.pop(one.host_name, None)
-        self.capacity = Capacity(hosts.values(), leasing.held())
+        self.capacity = Capacity(hosts.values(), leasing.held(), IdleServers.read())
 
     def sources_for(self, attempt: Attempt) -> list[MachineSource] | None:
         """The sources whose machines could run it at all. None: it can only run on a host that is known."""
@@ -104,13 +105,11 @@ class _Market:
 
     def starts(self, attempt: Attempt, need: Need) -> bool:
         """Whether a host can start it now; else what is free is kept for it, as the dispatcher does."""
-        host_id = queueing.asked_host(attempt)
-        found = self.capacity.find(need, host_id)
+        found = self.capacity.find_for(attempt)
         if isinstance(found, tuple):
             self.capacity.take(*found, attempt.run)
             return True
-        self.capacity.reserve(need, host_id, attempt.run)
-        return False
+        return bool(found.gives_way)
 
     def coming(self, attempt: Attempt, need: Need, only: list[MachineSource]) -> MachineRequest | None:
         """A machine on its way that the attempt fits on, beside those before it."""

@@ -35,7 +35,18 @@ from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
 from runs.scheduling.limits import Allowance
 from runs.spec import LaunchRequest, rewards_of, with_aggregation
-from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, WeightSync, from_dict
+from runs.warm.idle import IdleServers
+from workers.contract import (
+    ContractError,
+    DataSpec,
+    HardwareSpec,
+    ModelSpec,
+    Placement,
+    RewardSpec,
+    RunSpec,
+    WeightSync,
+    from_dict,
+)
 from workers.contract.ahead import with_correction
 
 
@@ -97,6 +108,27 @@ def draft_of(
     return replace(draft, machines=demand.offered_for(leasing.need_of(hardware, draft.every_entry)))
 
 
+def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[HostView]) -> Draft:
+    """With the user's idle warm servers that the run could use."""
+    if draft.hardware is None:
+        return draft
+    model = ModelSpec(request.model) if isinstance(request.model, str) else request.model
+    like = RunSpec(
+        run_id="",
+        name="",
+        kind=request.kind,
+        model=model,
+        data=DataSpec("", 0, "", 0),
+        rewards=(),
+        hardware=draft.hardware,
+        grpo=draft.grpo,
+        lora=draft.lora,
+        episodes=draft.episodes,
+    )
+    fresh = [view.row for view in hosts if view.fresh]
+    return replace(draft, idle=tuple(IdleServers.read().for_run(user.pk, like, fresh)))
+
+
 @dataclass(frozen=True)
 class Checked:
     """A form, read once: the request, its draft for preflight, and the hosts that may take the run."""
@@ -113,6 +145,8 @@ def checked(form: LaunchForm, user: User | None = None) -> Checked:
     owner = limits.allowance(user) if user else None
     draft = draft_of(request, hosts=hosts, made_for=prefill.made_for(request.profile), owner=owner)
     draft = replace(draft, owner_administers=user is None or user.may_administer)
+    if user is not None:
+        draft = with_idle(draft, user, request, hosts)
     return Checked(request, draft, hosts)
 
 
@@ -172,10 +206,11 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, f"Queue: {draft.owner.wait}")
-    result = floor.find(leasing.need_of(draft.hardware, draft.every_entry), None)
+    result = floor.place(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
     if not isinstance(result, Shortage):
         host, placement = result
-        return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)
+        beside = ", warm server" if placement.warm else ""
+        return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}{beside}", placement)
     return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {_waits(result)}")
 
 

@@ -58,6 +58,7 @@ CHECKS: tuple[Check, ...] = (
     servers.check_weights,
     servers.check_ports,
     servers.check_attached,
+    servers.check_warm,
     disk.check,
     training.check_names,
     training.check_values,

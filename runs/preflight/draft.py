@@ -9,6 +9,7 @@ from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware.prices import Money
 from controlplane.hardware.sandboxes import HostSandbox
 from runs.scheduling.limits import Allowance
+from runs.warm.idle import IdleServer
 from workers.contract import HardwareSpec, LimitsSpec, LoraSpec, RewardSpec, ServerSpec
 from workers.contract.batch import Batch
 from workers.contract.episodes import EpisodeSpec, PartSpec
@@ -185,6 +186,8 @@ class Draft:
     owner: Allowance | None = None
     """The user who would launch it, with limits and usage; None: no user."""
     owner_administers: bool = True
+    idle: tuple[IdleServer, ...] = ()
+    """The user's warm servers that it could use now, the first one first."""
 
     @property
     def server(self) -> ServerSpec | None:

@@ -137,6 +137,25 @@ def _ports(ports: range) -> str:
     return f"Port {ports[0]}" if len(ports) == 1 else f"The ports {ports[0]} to {ports[-1]}"
 
 
+def check_warm(draft: Draft) -> Iterator[Finding]:
+    server = draft.server
+    if server is None or not server.keep_warm_minutes:
+        return
+    stays = f"{server.keep_warm_minutes} minute{'' if server.keep_warm_minutes == 1 else 's'}"
+    if draft.idle:
+        yield note(
+            "profile",
+            f"Your warm server {draft.idle[0].run_id} has this model and these settings: the run uses it and waits for "
+            "no vLLM, unless another run of yours is first.",
+        )
+    elif draft.lora:
+        yield note(
+            "profile",
+            "No idle warm server of yours has this model and these settings: the run starts one, which stays for "
+            f"{stays} after the run, and gives way to runs that need its GPUs.",
+        )
+
+
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 

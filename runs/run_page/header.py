@@ -22,6 +22,7 @@ from runs.scheduling import homes, kept_memory, recovery
 from runs.sentences import ENDED, STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
+from runs.warm import overview as warm_servers
 from workers.contract import LOG_NAMES, EventKind, StopMode, jobs
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
@@ -134,6 +135,8 @@ def about(run: Run, user: User) -> dict[str, Any]:
         "run": run,
         "made": SpecNames(_value_at(run.spec, "model", "path"), _value_at(run.spec, "hardware", "profile")),
         "where": placement_text(latest := run.latest()),
+        "server": warm_servers.server_of(latest),
+        "warm": warm_servers.line_of(run) if run.kind == jobs.WARM else None,
         "unsandboxed": bool((latest.placement or {}).get("unsandboxed")),
         "noted": notes.last(run),
         "edition": notes.edition(run.notes),

@@ -11,6 +11,7 @@ from runs.models import Attempt
 from runs.scheduling import launching, leasing, recovery
 from runs.states import EndReason, RunStatus, final_status, may_move
 from runs.transitions import move
+from runs.warm import using
 from workers.contract import Receipt, to_dict
 
 
@@ -35,6 +36,7 @@ def end(
         if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
             return False
         leasing.settle(attempt, receipt, by=actor, proved=proved_free)
+        using.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
         recovery.plan(attempt)
         transaction.on_commit(launching.dispatch_ready, robust=True)
     return True

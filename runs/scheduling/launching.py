@@ -26,6 +26,7 @@ from runs.spec import LaunchRequest as LaunchRequest
 from runs.spec import freeze, spec_of
 from runs.states import FINAL, EndReason, RunStatus
 from runs.transitions import move
+from runs.warm import using
 from workers.contract import (
     AttemptSpec,
     ContractError,
@@ -35,6 +36,7 @@ from workers.contract import (
     Task,
     from_dict,
     to_dict,
+    warm,
 )
 from workers.contract.jobs import KINDS
 
@@ -195,6 +197,7 @@ def dispatch_ready() -> int:
             _give_up(attempt, error)
             continue
         if isinstance(result, Shortage):
+            using.give_way(result.gives_way)
             _tell(attempt, result)
         else:
             started += result
@@ -267,11 +270,9 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
     over = capacity.over_limit(attempt.run)
     if over is not None:
         return over
-    need, host_id = queueing.need_of(attempt.run), queueing.asked_host(attempt)
     for _ in range(TRIES):
-        result = capacity.find(need, host_id)
+        result = capacity.find_for(attempt)
         if isinstance(result, Shortage):
-            capacity.reserve(need, host_id, attempt.run)
             return result
         try:
             started = _start(attempt, *result)
@@ -293,6 +294,9 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
 def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
     """Write the leases, STARTING and the seq range in one transaction; send the message on commit. False: it no longer
     waits."""
+    spec, servers = spec_of(attempt.run), None
+    if warm.wanted(spec) and placement.warm is None:
+        placement, servers = warm.split(placement, spec, f"{new_run_id()}-1")
     with transaction.atomic():
         limits.claim_start(attempt.run)
         first = _first_seq(attempt)
@@ -301,6 +305,11 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
         if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
             return False
         leasing.take(attempt, host, placement)
+        if servers is not None:
+            server = using.begin(attempt, host, spec, servers)
+            transaction.on_commit(lambda: send_launch(server), robust=True)
+        elif placement.warm:
+            using.attach(attempt, placement.warm.attempt_id)
         if not Host.objects.filter(pk=host.pk).exists():
             # It has just left; a host that leaves locks its row, which leases refer to.
             raise IntegrityError(f"{host.name} has left.")
@@ -317,6 +326,7 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
         reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
         if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
             leasing.settle(attempt, None, by=actor, proved=True)
+            using.let_go(attempt, proved=True)
 
 
 def _tell(attempt: Attempt, shortage: Shortage) -> None:

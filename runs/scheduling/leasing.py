@@ -71,6 +71,8 @@ class Shortage:
     text: str
     hold: Hold | None = None
     """The holder; of several, the most informative one."""
+    gives_way: tuple[str, ...] = ()
+    """Attempts of idle warm servers whose end is enough."""
 
 
 def need_of(hardware: HardwareSpec, using: Iterable[RewardSpec | PartSpec] = ()) -> Need:
@@ -99,6 +101,12 @@ def _need_of(hardware: HardwareSpec) -> Need:
         first_port=server.port,
         group_port=server.weight_sync == WeightSync.NCCL,
     )
+
+
+def beside_a_server(need: Need, hardware: HardwareSpec) -> Need:
+    """What is left of a need whose servers are there already."""
+    count = hardware.vllm_server.count if hardware.vllm_server else 0
+    return replace(need, server_gpus=0, ports=need.ports - count, pinned_server=(), first_port=None)
 
 
 def host_problem(host: Host, now: datetime) -> str:

@@ -13,6 +13,7 @@ from django.conf import settings
 from controlplane.accounts.models import User
 from runs.models import Attempt, Run
 from runs.states import ON_HOST, RunStatus
+from workers.contract.jobs import WARM
 
 TO_MAKE_ROOM = "Wait until one starts, remove one from the queue, or ask an admin for a higher limit."
 
@@ -71,7 +72,8 @@ def max_queued(user: User) -> int:
 
 
 def allowance(user: User) -> Allowance:
-    runs = Attempt.objects.filter(run__owner=user)
+    # A warm server gives way to whoever needs its GPUs: it counts for nobody.
+    runs = Attempt.objects.filter(run__owner=user).exclude(run__kind=WARM)
     return Allowance(
         person=user.get_username(),
         running=runs.filter(status__in=ON_HOST).count(),

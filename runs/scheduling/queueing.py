@@ -20,7 +20,8 @@ from runs.scheduling import leasing, limits
 from runs.scheduling.leasing import Hold, Need, Shortage
 from runs.spec import spec_of
 from runs.states import RunStatus
-from workers.contract import ContractError, Placement, gateway, jobs
+from runs.warm.idle import IdleServer, IdleServers
+from workers.contract import ContractError, HardwareSpec, Placement, gateway, jobs
 
 ORDER = ("-priority", "turn", "pk")
 """The order as Django writes it; `key` and `_before` derive from it."""
@@ -85,19 +86,45 @@ class Capacity:
     would go to the next run in this pass instead of the first one that waits for it.
     """
 
-    def __init__(self, hosts: Iterable[Host], leases: Mapping[int, Mapping[str, Hold]]) -> None:
+    def __init__(
+        self, hosts: Iterable[Host], leases: Mapping[int, Mapping[str, Hold]], idle: IdleServers | None = None
+    ) -> None:
         self.hosts = list(hosts)
+        self.idle = idle or IdleServers()
         self.taken: defaultdict[int, dict[str, Hold]] = defaultdict(dict)
         self._add(leases)
         self._owners: dict[int, limits.Allowance] = {}
 
     @classmethod
     def read(cls) -> Capacity:
-        return cls(Host.objects.all(), leasing.held())
+        return cls(Host.objects.all(), leasing.held(), IdleServers.read())
 
     def read_again(self) -> None:
         """Read again after another dispatcher took a resource first."""
         self._add(leasing.held())
+        self.idle = IdleServers.read()
+
+    def find_for(self, attempt: Attempt) -> tuple[Host, Placement] | Shortage:
+        """Where an attempt can start now, or what it waits for; then what is free of its needs is reserved. Raises
+        ContractError for a spec that can't be read."""
+        spec, need, host_id = spec_of(attempt.run), need_of(attempt.run), asked_host(attempt)
+        hosts = [host for host in self.hosts if host_id in (None, host.pk)]
+        found = self.place(need, spec.hardware, host_id, self.idle.for_run(attempt.run.owner_id, spec, hosts))
+        if isinstance(found, Shortage):
+            self.reserve(need, host_id, attempt.run)
+        return found
+
+    def place(
+        self, need: Need, hardware: HardwareSpec, host_id: int | None, servers: Iterable[IdleServer] = ()
+    ) -> tuple[Host, Placement] | Shortage:
+        """Where a run can start now: beside one of these warm servers, if it is still idle in this pass, or on its
+        own."""
+        for server in servers:
+            if server in self.idle:
+                found = self.find(leasing.beside_a_server(need, hardware), server.host_id)
+                if not isinstance(found, Shortage):
+                    return found[0], replace(found[1], warm=server.place)
+        return self.find(need, host_id)
 
     def find(self, need: Need, host_id: int | None) -> tuple[Host, Placement] | Shortage:
         """Where a run can start now, or what it waits for."""
@@ -108,11 +135,22 @@ class Capacity:
             placed = Shortage(problem) if problem else leasing.place(need, host, self.taken[host.pk])
             if isinstance(placed, Placement):
                 return host, placed
+            placed = replace(placed, gives_way=() if problem else self._giving_way(need, host))
             if placed.hold and len(hosts) > 1:
                 placed = replace(placed, text=f"{placed.text} of {host.name}")
             shorts.append(placed)
         # The host that could run it soonest: one where the end of a run is enough.
         return min(shorts, key=_soonest, default=Shortage("no host is known yet"))
+
+    def _giving_way(self, need: Need, host: Host) -> tuple[str, ...]:
+        """The idle warm servers on a host that have to end for this: as few as are enough, the longest idle first."""
+        taken, ends = dict(self.taken[host.pk]), []
+        for server in self.idle.on(host):
+            taken = {name: hold for name, hold in taken.items() if hold.run_id != server.run_id}
+            ends.append(server.place.attempt_id)
+            if isinstance(leasing.place(need, host, taken), Placement):
+                return tuple(ends)
+        return ()
 
     def reserve(self, need: Need, host_id: int | None, run: Run) -> None:
         """Reserve free resources for a waiting run.
@@ -128,6 +166,8 @@ class Capacity:
 
     def take(self, host: Host, placement: Placement, run: Run) -> None:
         hold = Hold.of(run, Waits.HELD)
+        if placement.warm:
+            self.idle.take(placement.warm)
         self.taken[host.pk].update(dict.fromkeys(leasing.resources(placement), hold))
         if run.owner_id in self._owners:
             allowed = self._owners[run.owner_id]
@@ -147,17 +187,13 @@ class Capacity:
         """A dry pass of the dispatcher: runs that could start take their resources, but nothing starts."""
         for attempt in line:
             try:
-                need, host_id = need_of(attempt.run), asked_host(attempt)
+                result = self.over_limit(attempt.run) or self.find_for(attempt)
             except ContractError as error:
                 # The dispatcher ends it.
                 yield attempt, Shortage(f"its spec can't be read: {error}")
                 continue
-            over = self.over_limit(attempt.run)
-            result = over or self.find(need, host_id)
             if not isinstance(result, Shortage):
                 self.take(*result, attempt.run)
-            elif over is None:
-                self.reserve(need, host_id, attempt.run)
             yield attempt, result
 
     def _add(self, leases: Mapping[int, Mapping[str, Hold]]) -> None:
@@ -173,6 +209,8 @@ def capacity_behind(priority: int) -> tuple[Capacity, int]:
 
 
 def _soonest(short: Shortage) -> int:
+    if short.gives_way:
+        return -1
     if short.hold is None:
         return 2
     return int(short.hold.how == Waits.QUARANTINED)

@@ -8,7 +8,7 @@ inspection join_code learnability me model model_card model_download model_jobs 
 profile_yaml profiles queue reference_check reference_checks reference_failures reward reward_yaml rewards rows run
 run_checkpoints run_completions run_dry_run run_evaluations run_events run_export run_health run_log run_logs
 run_metrics run_prompts run_receipts run_series run_spec run_waterfall runs serving tokens trial trials version
-version_export version_problems
+ version_export version_problems warm_servers
 """
 
 OPERATE = """
@@ -22,7 +22,7 @@ profile_new queue_move queue_remove reference_check_new reference_check_stop ref
 reward_delete reward_duplicate reward_new reward_replay reward_save reward_try run_change run_evaluate run_gateway
 run_no_resume run_resume run_stop serve_stop token_revoke trial_new trial_stop version_again version_cancel
 version_change version_delete version_derive version_hub version_leave_out version_path version_tasks
-version_try_again version_typed version_upload
+version_try_again version_typed version_upload warm_server_end
 """
 
 ADMIN = """

@@ -238,6 +238,7 @@ RULES = {
     "added_host": OPERATE,
     "revoke_host": OPERATE,
     "remove_host": OPERATE,
+    "warm_end": ACT,
     "queue_move": ACT,
     "queue_priority": ACT,
     "queue_remove": OPERATE,

@@ -29,6 +29,8 @@ class FakeControl:
         self.watched = True
         self.host_watched = False
         self.secrets: dict[str, str] = {}
+        self.warm: dict[str, str] | None = None
+        """What a warm server that asks is told: WarmNews."""
         self.spec_sha256 = ""
         self.refuse: dict[str, int] = {}
         """Last part of the path -> status to answer with."""
@@ -143,7 +145,8 @@ class FakeControl:
             return 400, {"error": {"what": "bad line", "where": "lines", "fix": ""}}
         self.seen = data["seen"]
         self.store(data["lines"])
-        return 200, {"ack": self._ack, "stop": self.stop_mode, "watched": self.watched}
+        warm = {"warm": self.warm} if self.warm is not None and data.get("turns_after") is not None else {}
+        return 200, {"ack": self._ack, "stop": self.stop_mode, "watched": self.watched, **warm}
 
     def _samples(self, data: dict[str, Any]) -> tuple[int, Any]:
         with self._lock:

@@ -79,7 +79,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in text:
         parser.add_argument(f"--{name}")
     whole = ("max-model-len", "max-num-seqs", "max-num-batched-tokens", "max-cpu-loras", "seed", "data-parallel-size")
-    for name in (*whole, "max-cudagraph-capture-size"):
+    for name in (*whole, "max-cudagraph-capture-size", "kv-cache-memory-bytes"):
         parser.add_argument(f"--{name}", type=int)
     switches = ("enable-lora", "enforce-eager", "enable-prefix-caching", "enable-sleep-mode", "enable-scale-out")
     for name in (*switches, "trust-remote-code", "enable-log-requests", "disable-log-stats"):

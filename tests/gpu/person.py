@@ -89,12 +89,13 @@ class Person:
 
     def stop(self, run: str) -> float:
         """Stop now; when it was asked for."""
-        self._token = self._token or form_with(self._page(NEW_RUN), "model").fields["csrfmiddlewaretoken"][0]
         asked = time.time()
-        answer = self.http.post(f"/runs/{run}/stop", data={"mode": "now", "csrfmiddlewaretoken": self._token})
-        if answer.status_code not in (200, 302):
-            raise RuntimeError(f"the stop of {run} was refused ({answer.status_code}): {text_of(answer.text)[:500]}")
+        self._press(f"/runs/{run}/stop", mode="now")
         return asked
+
+    def end_server(self, run: str) -> None:
+        """End a warm server, on the Hardware page."""
+        self._press(f"/hardware/warm/{run}/end")
 
     def choice(self, field: str, label: str) -> str:
         """The value of a select of the New run form whose label begins so."""
@@ -109,6 +110,12 @@ class Person:
 
     def close(self) -> None:
         self.http.close()
+
+    def _press(self, path: str, **data: str) -> None:
+        self._token = self._token or form_with(self._page(NEW_RUN), "model").fields["csrfmiddlewaretoken"][0]
+        answer = self.http.post(path, data={"csrfmiddlewaretoken": self._token, **data})
+        if answer.status_code not in (200, 302):
+            raise RuntimeError(f"{path} was refused ({answer.status_code}): {text_of(answer.text)[:500]}")
 
     def _page(self, path: str) -> str:
         answer = self.http.get(path, follow_redirects=True)

@@ -9,18 +9,18 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from runs.states import FINAL
-from tests.gpu import ratio, ways
+from tests.gpu import ratio, starts, ways
 from tests.gpu.figures import parts, peaks_of, preallocated, reserved, step_seconds, tokens_per_s, used_peaks
 from tests.gpu.installation import Site, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.results import FROM_DISPATCH, FROM_PAGE, Entry
-from tests.gpu.setups import Compared, Ratio, Setup
+from tests.gpu.setups import Compared, Ratio, Setup, Starts, Unit
 from workers.contract import AttemptSpec, FileName, Rollout, from_dict, servers_of
 
 CLEAN_UP_S = 25.0
@@ -45,6 +45,7 @@ class Sitting:
     """Set-up -> why it failed."""
 
     def go(self, units: Sequence[Setup | Ratio | Compared]) -> None:
+    def go(self, units: Sequence[Unit]) -> None:
         """All launches are sent at once, in order: the product's own queue finds them GPUs."""
         for shape in dict.fromkeys((unit if isinstance(unit, Setup) else unit.setup).shape for unit in units):
             self.say(f"{shape}: {self.site.person.ask_about(str(self.site.models / shape))}")
@@ -63,6 +64,8 @@ class Sitting:
                 self._ratio(unit)
             elif isinstance(unit, Compared):
                 self._compare(unit)
+            elif isinstance(unit, Starts):
+                self._starts(unit)
 
     def say(self, words: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {words}", flush=True)
@@ -159,6 +162,30 @@ class Sitting:
         self.say(f"{unit.name}: {found['step_ratio']}")
         where = {"ratio_command": self.command(unit.name), "ratio_machine": self.machine["machine"]}
         self.save({"name": unit.setup.name, "says": unit.setup.says, **found, **where})
+
+    # --- starts -------------------------------------------------------------------------------------------
+
+    def _starts(self, unit: Starts) -> None:
+        if self._left() < unit.least_s:
+            self.say(f"{unit.name}: no time is left for it")
+            return
+        self.say(f"{unit.name}: begins")
+        about = {"name": unit.name, "says": unit.setup.says, "batch": unit.setup.batch}
+
+        def profile_of(changes: dict[str, Any]) -> str:
+            words = "".join(f", {name} {value}" for name, value in changes.items())
+            named = replace(unit.setup, name=f"{unit.name}{words}", profile={**unit.setup.profile, **changes})
+            return self._made_or_new(named)
+
+        def save(found: Entry) -> None:
+            seconds = {name: value for name, value in found.items() if name.startswith("first_step_s")}
+            self.say(f"{unit.name}: {seconds}")
+            self.save({**about, **found, **self._circumstances(unit.name)})
+
+        try:
+            starts.measure(unit, self.site, profile_of, self.deadline - CLEAN_UP_S, save)
+        except (RuntimeError, KeyError, OSError, TimeoutError) as error:
+            self._failed(unit.setup, f"start: {error}", [])
 
     def _made_or_new(self, setup: Setup) -> str:
         with contextlib.suppress(RuntimeError):

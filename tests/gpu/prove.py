@@ -1,6 +1,6 @@
 """Proves the set-ups on real GPUs through the whole product: pages, queue, supervisor, trainer, vLLM, kill, receipt.
 
-    python -m tests.gpu.prove --out DIR [--plan one-gpu|ahead|three-ways|…] [--only NAME,NAME]
+    python -m tests.gpu.prove --out DIR [--plan PLAN] [--only NAME,NAME]
     python -m tests.gpu.prove --render [FILE]     take FILE's entries into results.json, and write RESULTS.md
 
 The interpreter that runs it runs everything, and needs the packages of the control plane, the trainer and vLLM;
@@ -27,7 +27,7 @@ from tests.gpu import results
 from tests.gpu.installation import Site, busy, read_gpus
 from tests.gpu.proof import Sitting
 from tests.gpu.results import Entry
-from tests.gpu.setups import PLANS, REHEARSAL, Compared, Ratio, Setup, chosen
+from tests.gpu.setups import PLANS, REHEARSAL, START_CPU, Setup, Unit, chosen
 from workers.supervisor import gpus
 
 WORK = Path(tempfile.gettempdir()) / "gpu-prove"
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 def render(file: Path | None) -> int:
     entries = results.read(results.COMMITTED)
     if file is not None:
-        rehearsed = {unit.name for unit in REHEARSAL}
+        rehearsed = {unit.name for unit in (*REHEARSAL, START_CPU)}
         entries = results.merged(entries, [one for one in results.read(file) if one["name"] not in rehearsed])
     if not entries:
         print("there are no results to write of", file=sys.stderr)
@@ -125,7 +125,7 @@ def trainer_python() -> str:
     return os.environ.get("GRPO_TRAINER_PYTHON") or (str(built) if built.exists() else sys.executable)
 
 
-def setups_of(units: Sequence[Setup | Ratio | Compared]) -> list[Setup]:
+def setups_of(units: Sequence[Unit]) -> list[Setup]:
     return [unit if isinstance(unit, Setup) else unit.setup for unit in units]
 
 

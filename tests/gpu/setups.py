@@ -83,6 +83,24 @@ class Compared:
     """Longest that one of the runs may take."""
 
 
+@dataclass(frozen=True)
+class Starts:
+    """Runs of a set-up, one after the other, for the time from the click to the first step."""
+
+    setup: Setup
+    runs: tuple[tuple[str, dict[str, Any]], ...]
+    """(the figure's name, fields of the profile form that differ from the set-up's)"""
+    least_s: float = 70.0
+    """Without so much time left the next run is not begun."""
+
+    @property
+    def name(self) -> str:
+        return self.setup.name
+
+
+Unit = Setup | Ratio | Compared | Starts
+
+
 def _batch(per_device: int, accumulation: int, generations: int, tokens: int) -> dict[str, int]:
     return {
         "per_device_train_batch_size": per_device,
@@ -281,25 +299,60 @@ THREE_ON_CPU = replace(
     steps=4,
 )
 
-ONE_GPU: tuple[Setup | Ratio, ...] = (COLOCATE, SHARED, FOUR_BIT, FOUR_BIT_COLOCATE, Ratio(COLOCATE))
-FOUR_GPUS: tuple[Setup | Ratio, ...] = (
+_WARM, _OWN = {"server_keep_warm_minutes": 15}, {"server_keep_warm_minutes": 0}
+_OF_A_SERVER = (("first_step_s_cold", _WARM), ("first_step_s_warm_server", _WARM), ("first_step_s_warm", _OWN))
+"""The first run starts the server that the second one uses, and fills the caches of the third, which has its own."""
+START_SERVER = Starts(
+    Setup(
+        "start-1-plus-1",
+        "dual-gpu-hot-swap",
+        "1.5b",
+        2,
+        "From the click to the first step: a vLLM server on one GPU, the trainer on another, a LoRA of a 1.5B shape. "
+        "With nothing compiled before; on the warm server that this run left; and with a server of its own again.",
+        profile={"server_max_model_len": 1024, **_batch(16, 1, 8, 512)},
+        limit_s=200,
+    ),
+    _OF_A_SERVER,
+)
+START_COLOCATE = Starts(
+    Setup(
+        "start-colocate",
+        "one-gpu-colocate",
+        "1.5b",
+        1,
+        "From the click to the first step, with vLLM inside the trainer: with nothing compiled before, and again.",
+        profile={"colocate_memory_utilization": 0.3, "colocate_max_model_len": 1024, **_batch(16, 1, 8, 512)},
+        limit_s=200,
+    ),
+    (("first_step_s_cold", {}), ("first_step_s_warm", {})),
+)
+START_CPU = Starts(
+    Setup(
+        "cpu-start",
+        "dual-gpu-hot-swap",
+        "tiny",
+        0,
+        "A rehearsal without a GPU: a stand-in for vLLM as the server.",
+        profile={**_TINY, "server_gpus": 0, "server_max_model_len": None},
+    ),
+    _OF_A_SERVER,
+)
+
+STARTS: tuple[Unit, ...] = (START_SERVER, START_COLOCATE)
+ONE_GPU: tuple[Unit, ...] = (COLOCATE, SHARED, FOUR_BIT, FOUR_BIT_COLOCATE, Ratio(COLOCATE))
+FOUR_GPUS: tuple[Unit, ...] = (
     SERVER,
     EIGHT_GB,
     TP2,
     ZERO3,
     TWO_SERVERS,
 )
-TWO_GPUS: tuple[Setup | Ratio, ...] = (*SIXTEEN_GB, EIGHT_GB_COLOCATE, Ratio(SERVER, steps=40))
-REHEARSAL: tuple[Setup | Ratio | Compared, ...] = (
-    CPU,
-    CPU_SERVER,
-    Ratio(CPU, pairs=1, steps=4),
-    AHEAD_ON_CPU,
-    THREE_ON_CPU,
-)
-EIGHT_GPUS: tuple[Setup | Ratio, ...] = (ZERO3, TP2, TWO_SERVERS, SERVER, EIGHT_GB)
+TWO_GPUS: tuple[Unit, ...] = (*SIXTEEN_GB, EIGHT_GB_COLOCATE, Ratio(SERVER, steps=40))
+REHEARSAL: tuple[Unit, ...] = (CPU, CPU_SERVER, Ratio(CPU, pairs=1, steps=4), AHEAD_ON_CPU, THREE_ON_CPU)
+EIGHT_GPUS: tuple[Unit, ...] = (ZERO3, TP2, TWO_SERVERS, SERVER, EIGHT_GB)
 """As FOUR_GPUS, two set-ups of four GPUs side by side."""
-PLANS: dict[str, tuple[Setup | Ratio | Compared, ...]] = {
+PLANS: dict[str, tuple[Unit, ...]] = {
     "one-gpu": ONE_GPU,
     "two-gpus": TWO_GPUS,
     "four-gpus": FOUR_GPUS,
@@ -307,11 +360,13 @@ PLANS: dict[str, tuple[Setup | Ratio | Compared, ...]] = {
     "ahead": (AHEAD,),
     "three-ways": (THREE_WAYS,),
     "cpu-rehearsal": REHEARSAL,
+    "starts": STARTS,
+    "cpu-starts": (START_CPU,),
 }
 EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}
 
 
-def chosen(plan: str, only: str) -> list[Setup | Ratio | Compared]:
+def chosen(plan: str, only: str) -> list[Unit]:
     """The units of a plan, or those that `only` names of any plan."""
     if not only:
         return list(PLANS[plan])

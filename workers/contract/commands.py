@@ -15,6 +15,7 @@ from pathlib import PurePath
 from workers.contract import (
     ZERO,
     AttemptSpec,
+    LoraSpec,
     ModelSpec,
     RunSpec,
     ServerPlace,
@@ -25,7 +26,7 @@ from workers.contract import (
     servers_of,
 )
 from workers.contract.batch import Batch
-from workers.contract.jobs import KINDS, SERVE
+from workers.contract.jobs import KINDS, SERVE, WARM
 
 HOST = "127.0.0.1"
 """The routes for weight updates are open to anyone who can connect: servers listen on loopback only."""
@@ -121,6 +122,8 @@ def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> li
         # One front end for all copies: by default each has its own, and only one of them would know a new adapter.
         arguments += ["--data-parallel-size", str(server.data_parallel), "--api-server-count", "1"]
     arguments += ["--gpu-memory-utilization", str(server.gpu_memory_utilization)]
+    if server.kv_cache_gib:
+        arguments += ["--kv-cache-memory-bytes", str(int(server.kv_cache_gib * 2**30))]
     # The sampler's own probabilities, for any number of tokens: the importance ratio is computed from them. Sampling
     # defaults from the model's folder would change the policy unnoticed by the trainer.
     arguments += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--generation-config", "vllm"]
@@ -147,6 +150,8 @@ def largest_graph(run: RunSpec) -> int:
     Each size costs start-up time and memory, with adapters about twice as much.
     """
     server, agents = run.hardware.vllm_server, run.episodes is not None and run.episodes.gateway is not None
+    if run.kind == WARM:
+        return int(run.job.get("graphs") or 0)
     if server is None or server.all_graphs or agents or run.kind in KINDS:
         return 0
     grpo = evaluation.settings(run) if run.kind == evaluation.EVALUATION else run.grpo
@@ -160,8 +165,9 @@ def largest_graph(run: RunSpec) -> int:
 
 
 def served_name(spec: AttemptSpec, place: ServerPlace) -> str:
-    """The model name of an own server, by which the supervisor verifies that it is this attempt's."""
-    return spec.attempt_id if place.role == "vllm" else f"{spec.attempt_id}-{place.role}"
+    """The model name of an own or a warm server, by which the supervisor verifies whose it is."""
+    attempt_id = place.warm or spec.attempt_id
+    return attempt_id if place.role == "vllm" else f"{attempt_id}-{place.role}"
 
 
 def server_environment(spec: AttemptSpec, place: ServerPlace) -> dict[str, str]:
@@ -211,9 +217,14 @@ def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
         return ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
     if spec.run.kind == SERVE and spec.run.lora is None:
         return []  # all weights: there is nothing to load over HTTP
-    rank = spec.run.lora.r if spec.run.lora else 16
-    fitting = next((allowed for allowed in LORA_RANKS if allowed >= rank), LORA_RANKS[-1])
-    return ["--enable-lora", "--max-lora-rank", str(fitting), "--max-loras", str(ADAPTERS_HELD)]
+    rank = str(fitting_rank(spec.run.lora))
+    return ["--enable-lora", "--max-lora-rank", rank, "--max-loras", str(ADAPTERS_HELD)]
+
+
+def fitting_rank(lora: LoraSpec | None) -> int:
+    """The least --max-lora-rank for it."""
+    rank = lora.r if lora else 16
+    return next((allowed for allowed in LORA_RANKS if allowed >= rank), LORA_RANKS[-1])
 
 
 def _server(spec: AttemptSpec) -> ServerSpec:

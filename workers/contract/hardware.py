@@ -89,6 +89,11 @@ class ServerSpec:
     enforce_eager: bool = False
     all_graphs: bool = False
     """CUDA graphs for every batch size that vLLM would capture, not only for those that the run's batches reach."""
+    keep_warm_minutes: int = 0
+    """How long the servers stay for the next run after one that used them (workers.contract.warm); 0: they end with
+    their run."""
+    kv_cache_gib: float | None = None
+    """Of the KV cache on each GPU, so that vLLM doesn't measure what its share leaves; None: it measures."""
     prefix_caching: bool = True
     ready_timeout_s: int = 600
     request_timeout_s: int = 1800

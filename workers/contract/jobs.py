@@ -15,6 +15,7 @@ PUSH = "push"
 BENCHMARK = "benchmark"
 SERVE = "serve"
 GGUF = "gguf"
+WARM = "warm"
 
 FLOAT32 = "float32"
 LOOPBACK = "127.0.0.1"
@@ -75,6 +76,22 @@ class ServeSettings:
 
 
 @dataclass(frozen=True)
+class WarmSettings:
+    graphs: int = 0
+    """The largest batch with a CUDA graph; 0: vLLM's own choice."""
+
+
+@dataclass(frozen=True)
+class WarmNews:
+    """FileName.WARM, from the control plane by way of the supervisor."""
+
+    user: str = ""
+    """The attempt that uses the server; adapters of all others leave it."""
+    leave: str = ""
+    """Why it is to end, in words; "": it stays."""
+
+
+@dataclass(frozen=True)
 class JobKind:
     label: str
     """On pages, as the title of one job."""
@@ -107,6 +124,12 @@ KINDS: dict[str, JobKind] = {
         "Served models",
         working="Loaded and answering.",
         stopped="Answers in progress are cut off; the chat stays.",
+    ),
+    WARM: JobKind(
+        "Warm server",
+        "Warm servers",
+        working="Ready for runs of the same model and server settings.",
+        stopped="A run that uses the server fails.",
     ),
 }
 """RunSpec.kind -> the job."""

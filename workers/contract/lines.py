@@ -16,6 +16,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from workers.contract.chat import ChatNews
+from workers.contract.jobs import WarmNews
 from workers.contract.names import METRIC_KINDS, EventKind
 from workers.contract.waterfall import are_spans, is_seconds
 
@@ -78,6 +79,8 @@ class SyncAnswer:
     watched: bool
     chat: ChatNews | None = None
     """For a served model that asks for it; left out otherwise, as supervisors of an earlier version don't know it."""
+    warm: WarmNews | None = None
+    """For a warm server, in the same way."""
     again_s: float | None = None
     """When to send the next lines while nobody watches, to a supervisor that says that it is `paced`. None: whenever
     it likes."""

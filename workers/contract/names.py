@@ -28,6 +28,8 @@ class FileName:
     SERVERS_READY = "servers.ready"  # supervisor -> trainer that started beside its vLLM servers: all of them are ready
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
     CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.chat.ChatNews, one a line
+    WARM = "warm.json"  # supervisor -> program of a warm server: workers.contract.warm.WarmNews
+    MODEL_FILES = "model.files"  # supervisor of a warm server, before its start: workers.contract.warm.model_files
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
     WATCHED = "watched"  # watch_run -> supervisor: somebody has opened the run's page; removed once seen
     HOST_STOP = "host_stop"  # host program -> supervisor, before SIGTERM: {"reason": an EndReason, "save", "within_s"}

@@ -13,6 +13,10 @@ MOST_SHARED = 0.9
 """A server's largest share of a GPU that it shares with the trainer: less than a tenth is too little for a trainer."""
 MOST_GPU = 1023
 """The highest index that a profile may name."""
+MOST_CACHE_GIB = 1024
+"""More than any GPU has."""
+MOST_WARM = 24 * 60
+"""Minutes for which a server may be kept for the next run."""
 PORTS = range(1024, 65536)
 
 
@@ -48,6 +52,8 @@ def _indexes(name: str, ids: tuple[int, ...], needed: int, whose: str) -> Iterat
 def servers(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
     if server.request_timeout_s < 1:
         yield Problem("server_request_timeout_s", "The servers need some time to answer.")
+    if server.keep_warm_minutes:
+        yield from _warm(server)
     if server.attached:
         yield from _addresses(server.attached)
     else:
@@ -74,12 +80,28 @@ def _own(server: ServerSpec) -> Iterator[Problem]:
         )
     if not 0 < server.gpu_memory_utilization <= 1:
         yield Problem("server_gpu_memory_utilization", "The share must be above 0 and at most 1.")
+    if server.kv_cache_gib is not None and not 0 < server.kv_cache_gib <= MOST_CACHE_GIB:
+        yield Problem("server_kv_cache_gib", f"The KV cache must be above 0 and at most {MOST_CACHE_GIB} GiB.")
     if server.max_model_len is not None and server.max_model_len < 1:
         yield Problem("server_max_model_len", "The length must be at least 1.")
     if server.ready_timeout_s < 1:
         yield Problem("server_ready_timeout_s", "A server needs some time to start.")
     if server.port is not None and not (server.port in PORTS and server.port + server.count - 1 in PORTS):
         yield Problem("server_port", f"Ports lie between {PORTS[0]} and {PORTS[-1]}, the last server's too.")
+
+
+def _warm(server: ServerSpec) -> Iterator[Problem]:
+    name = "server_keep_warm_minutes"
+    if not 0 < server.keep_warm_minutes <= MOST_WARM:
+        yield Problem(name, f"A server stays 1 to {MOST_WARM} minutes, or 0: it ends with its run.")
+    if server.attached:
+        yield Problem(name, "The run doesn't end servers that somebody else runs.", "Leave it at 0.")
+    elif server.shared:
+        yield Problem(name, "A server on the trainer's own GPUs ends with its run.", "Leave it at 0.")
+    elif server.weight_sync == WeightSync.NCCL:
+        yield Problem(
+            name, "Weights sent by NCCL replace the server's own, so no other run may use it.", "Send a LoRA by HTTP."
+        )
 
 
 def _shared(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:

@@ -153,6 +153,14 @@ class RunSpec:
 
 
 @dataclass(frozen=True)
+class WarmPlace:
+    """The servers of another attempt (workers.contract.warm) on the same host."""
+
+    attempt_id: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Placement:
     """The resources leased for one attempt."""
 
@@ -170,6 +178,8 @@ class Placement:
     """Of one GPU, when the attempt was placed; None: the host has no price."""
     currency: str = ""
     spent: Spent = field(default_factory=Spent)
+    warm: WarmPlace | None = None
+    """Servers that the attempt uses in place of its own."""
 
     @property
     def every_port(self) -> tuple[int, ...]:
@@ -206,7 +216,9 @@ class ServerPlace:
     port: int
     gpus: tuple[int, ...]
     own: bool
-    """Started, watched and ended by the attempt; False for attached servers."""
+    """Started, watched and ended by the attempt; False for attached and warm servers."""
+    warm: str = ""
+    """The attempt that has started it, for a warm server."""
 
 
 def is_address(text: str) -> bool:
@@ -267,6 +279,14 @@ def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
     if server.servers > MAX_SERVERS:
         raise ContractError(f"hardware.server: {server.servers} vLLM servers; a run has at most {MAX_SERVERS}")
     places: list[tuple[str, int, tuple[int, ...], bool]]
+    if placement.warm:
+        warm = placement.warm
+        if len(warm.ports) != server.count:
+            raise ContractError(f"placement.warm: {len(warm.ports)} ports for {server.count} vLLM servers")
+        return tuple(
+            ServerPlace(role, f"http://127.0.0.1:{port}", port, (), own=False, warm=warm.attempt_id)
+            for role, port in zip(SERVER_ROLES, warm.ports, strict=False)
+        )
     if server.attached:
         places = [(address, int(address.rpartition(":")[2]), (), False) for address in server.attached]
     else:

@@ -43,7 +43,7 @@ from workers.supervisor.gpus import GpuReading
 from workers.supervisor.logs import LogUploader
 from workers.supervisor.loops import BackgroundCall
 from workers.supervisor.outbox import Outbox, line_of
-from workers.supervisor.procfs import Identity, Process
+from workers.supervisor.procfs import Process
 from workers.supervisor.samples import SampleUploader
 from workers.supervisor.sync import deliver
 from workers.supervisor.tail import Tail
@@ -92,7 +92,7 @@ def reap(
 def leftovers(folder: AttemptFolder) -> list[Process]:
     """The processes of an attempt without a supervisor, and their descendants."""
     rows = procfs.table()
-    recorded = _recorded(folder)
+    recorded = folder.recorded()
     path = os.path.realpath(folder.path)
     own_pids = _ourselves(rows)
     roots = [row for row in rows if row.pid not in own_pids and (row.identity in recorded or _works_in(row, path))]
@@ -310,13 +310,6 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
         return int((folder / FileName.ACK).read_text())
     except (OSError, ValueError):
         return outbox.first_seq - 1
-
-
-def _recorded(folder: AttemptFolder) -> set[Identity]:
-    pids = folder.read_json(FileName.PIDS) or {}
-    if pids.get("boot_id") != procfs.boot_id():
-        return set()  # written before a reboot: the pids have been reused
-    return {Identity(int(pid), int(start)) for pid, start in pids.get("processes", [])}
 
 
 def _works_in(row: Process, path: str) -> bool:

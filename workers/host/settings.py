@@ -106,6 +106,10 @@ class HostSettings:
     """The cache of datasets, by checksum; default: dataset-cache beside runs_dir."""
     dataset_cache_mib: int = 20_480
     """The cache's size limit; the least recently used datasets are removed first. 0: no cache."""
+    compile_cache_dir: Path | None = None
+    """What vLLM, torch and Triton compile, for later runs; default: compile-cache beside runs_dir."""
+    compile_cache_mib: int = 20_480
+    """The same with a size limit: what was used least recently goes first. 0: each program has its own default."""
     cpu_slots: int = 0
     """Concurrent runs on the CPU; 0: half the cores."""
     port_range: tuple[int, int] = (21000, 21999)
@@ -194,6 +198,7 @@ class HostSettings:
             "ca_file",
             "hf_token_file",
             "dataset_cache_dir",
+            "compile_cache_dir",
             "lm_eval_tasks",
             "llama_cpp_dir",
         ):  # absolute for the supervisor, which has another working directory
@@ -222,6 +227,10 @@ class HostSettings:
     @property
     def dataset_cache_folder(self) -> Path:
         return self.dataset_cache_dir or self.runs_dir.parent / "dataset-cache"
+
+    @property
+    def compile_cache_folder(self) -> Path:
+        return self.compile_cache_dir or self.runs_dir.parent / "compile-cache"
 
     @property
     def model_folders(self) -> tuple[Path, ...]:

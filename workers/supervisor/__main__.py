@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from workers.host.settings import HostSettings
-from workers.supervisor import procfs
+from workers.supervisor import compilecache, procfs
 from workers.supervisor.folder import AttemptFolder, Lock
 
 log = logging.getLogger("workers.supervisor")
@@ -59,6 +59,7 @@ def supervise(folder: AttemptFolder) -> int:
     settings = HostSettings.from_env()
     _run(folder, settings, token)
     lock.release()
+    compilecache.tidy(settings)
     return 0
 
 

@@ -7,8 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workers.contract import AttemptSpec, ClaimAnswer, EndReason, EventKind, Phase, StopMode, SyncAnswer, servers_of
+from workers.contract import (
+    AttemptSpec,
+    ClaimAnswer,
+    EndReason,
+    EventKind,
+    FileName,
+    Phase,
+    StopMode,
+    SyncAnswer,
+    servers_of,
+    to_json,
+)
 from workers.contract.artifacts import STORES
+from workers.contract.jobs import WarmNews
 from workers.host.settings import HostSettings
 from workers.supervisor import claim, ends
 from workers.supervisor.child import Children
@@ -55,6 +67,7 @@ class ClaimedAttempt:
         self._stop_mode: StopMode | None = None
         self._host_stop: HostStop | None = None
         self._next_scan = 0.0
+        self._warm: WarmNews | None = None
         self.report = Reporting(
             folder,
             spec,
@@ -171,6 +184,9 @@ class ClaimedAttempt:
     # --- stops --------------------------------------------------------------------------------------------
 
     def _on_answer(self, answer: SyncAnswer) -> None:
+        if answer.warm is not None and answer.warm != self._warm:
+            self._shared.folder.write_if_possible(FileName.WARM, to_json(answer.warm))
+            self._warm = answer.warm
         if answer.stop:
             self._request_stop(StopMode(answer.stop), self._clock())
 

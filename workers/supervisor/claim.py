@@ -100,8 +100,15 @@ class Preparation:
     ) -> None:
         gpus, server = spec.placement.every_gpu, spec.run.hardware.vllm_server
         attached = server.attached if server and server.weight_sync == WeightSync.NCCL else ()
+        self._readings: list[GpuReading] = []
+        self._gpus = gpus
+
+        def read() -> list[GpuReading]:
+            self._readings = read_gpus()
+            return self._readings
+
         self._dataset = BackgroundCall("dataset", lambda: prepare(spec, settings, control, folder, stores=stores))
-        self._baselines = BackgroundCall("baselines", lambda: gpu_baselines(gpus, settings, read_gpus, attached))
+        self._baselines = BackgroundCall("baselines", lambda: gpu_baselines(gpus, settings, read, attached))
 
     def done(self) -> bool:
         return self.error() is not None or (self._dataset.done and self._baselines.done)
@@ -114,6 +121,10 @@ class Preparation:
 
     def baselines(self) -> dict[int, int]:
         return self._baselines.value()
+
+    def kinds(self) -> set[str]:
+        """Of the leased GPUs."""
+        return {gpu.name for gpu in self._readings if gpu.index in self._gpus}
 
 
 def prepare(

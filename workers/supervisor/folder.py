@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from workers.contract import AttemptSpec, EndReason, EventKind, FileName, StopMode, corpora, from_dict
 from workers.contract.lines import read_line
 from workers.supervisor import localsockets, procfs
+from workers.supervisor.procfs import Identity
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +114,13 @@ class AttemptFolder:
         except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
+
+    def recorded(self) -> set[Identity]:
+        """The processes of FileName.PIDS, none that was written before a reboot: the pids have been reused."""
+        pids = self.read_json(FileName.PIDS) or {}
+        if pids.get("boot_id") != procfs.boot_id():
+            return set()
+        return {Identity(int(pid), int(start)) for pid, start in pids.get("processes", [])}
 
     def remove_unfinished(self) -> None:
         """What a job was making when it ended, and indexes of corpora: once its processes are gone, nobody will finish

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from workers.contract import METRIC_KINDS, AttemptSpec, EventKind, FileName, Line, Phase, SyncAnswer
-from workers.contract.jobs import ARCHIVE, SERVE
+from workers.contract.jobs import ARCHIVE, SERVE, WARM
 from workers.host.settings import HostSettings
 from workers.supervisor.archive import ArchiveUploader
 from workers.supervisor.chatfile import ChatFile
@@ -57,6 +57,7 @@ class Reporting:
             on_answer=lambda answer: inbox.put(partial(on_answer, answer)),
             write_ack=lambda seq: folder.write_if_possible(FileName.ACK, str(seq)),
             chat=ChatFile(folder / FileName.CHAT) if spec.run.kind == SERVE else None,
+            asks=spec.run.kind == WARM,
         )
         self._samples = SampleUploader(
             spec.attempt_id, folder / FileName.SAMPLES, make_control(), settings, hold=self._behind

@@ -14,6 +14,7 @@ from workers.supervisor.child import ChildExit
 from workers.supervisor.loops import Loop
 from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.vllm import REQUEST_TIMEOUT_S, HealthProbe
+from workers.supervisor.warmth import lease_of
 
 PROBE_S = 0.5
 
@@ -40,6 +41,8 @@ class Servers:
         tree: Callable[[], set[int]],
     ) -> None:
         self.places = places
+        self.lease = lease_of(spec, settings)
+        """Of the warm servers that are used in place of own ones."""
         self._group_port = spec.placement.group_port
         own = sum(place.own for place in places)
         listens = jobs.ports_of(spec.run.kind, spec.run.job) + gateway.ports_of(spec.run.episodes)
@@ -51,7 +54,8 @@ class Servers:
             HealthProbe(
                 place,
                 served_name(spec, place),
-                tree=tree,
+                tree=self.lease.tree if self.lease else tree,
+                has_ended=self.lease.has_ended if self.lease else lambda: False,
                 interval_s=interval_s,
                 watch_s=settings.attached_watch_s,
                 timeout_s=min(REQUEST_TIMEOUT_S, settings.server_silence_s),
@@ -113,9 +117,11 @@ class Servers:
             loop.wake()
 
     def lost(self, *, after_s: float) -> str:
-        """The attached server that has been unreachable for this long, or "": no one sees its process end, and a
-        trainer may wait for its answer forever."""
+        """The warm server that has ended, or the attached one that has been unreachable for this long, or "": no one
+        sees its process end, and a trainer may wait for its answer forever."""
         for probe in self._probes:
+            if self.lease and probe.ended:
+                return f"The warm server {self.lease.attempt_id}, which the run used, has ended. {probe.seen}"
             silent = probe.silent_since is not None and probe.silence() >= after_s
             if not probe.place.own and silent:
                 where = f"The attached vLLM server {probe.place.address} no longer answers."

@@ -7,12 +7,13 @@ import os
 
 from workers.contract import EndReason, FileName, Phase, jobs
 from workers.contract.commands import AWAIT_SERVERS
-from workers.supervisor import claim, commands
+from workers.supervisor import claim, commands, compilecache
 from workers.supervisor.child import TRAINER
 from workers.supervisor.control import Control
 from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 from workers.supervisor.vllmlog import memory_in_words
+from workers.supervisor.warmth import OTHER_FILES, files_of
 
 DRIVER_PATIENCE = 4
 """Multiples of `gpu_free_deadline_s` until busy GPUs are reported."""
@@ -51,6 +52,7 @@ class Preparing(Work):
             return claim.end_for(error)
         shared.children.baselines = preparation.baselines()
         shared.figures.gpus = tuple(shared.children.baselines)
+        shared.caches = compilecache.variables(shared.settings, os.environ, preparation.kinds())
         if commands.needs_download(shared.spec):
             return Step.FETCHING
         return after_fetching(shared)
@@ -73,7 +75,7 @@ def start_trainer(shared: Shared, *, waits: bool) -> End | None:
     """`waits`: for FileName.SERVERS_READY, before it asks a server anything."""
     argv = commands.trainer_argv(shared.settings, shared.folder.path)
     environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
-    return shared.start(TRAINER, argv, environment | ({AWAIT_SERVERS: "1"} if waits else {}))
+    return shared.start(TRAINER, argv, environment | shared.caches | ({AWAIT_SERVERS: "1"} if waits else {}))
 
 
 class ServersStarting(Work):
@@ -82,19 +84,25 @@ class ServersStarting(Work):
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._ready = 0
+        self._files = ""
 
     def begin(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
         port = servers.port_in_use()
         if port is not None:
             return End(EndReason.PORT_IN_USE, f"Port {port} is held by another process on this host.")
-        if servers.attached:
+        if servers.lease:
+            self._files = files_of(shared.spec)
+            shared.report.note(f"It uses the warm server {servers.lease.attempt_id}, which stays when this run ends.")
+        elif servers.attached:
             self._warn()
+        if shared.spec.run.kind == jobs.WARM:
+            shared.folder.write(FileName.MODEL_FILES, files_of(shared.spec))
         shared.report.phase(Phase.VLLM_STARTING, self._progress())
         for place in servers.own:
             argv = commands.server_argv(shared.spec, shared.settings, place)
             environment = commands.server_environment(shared.spec, shared.settings, os.environ, place)
-            failed = shared.start(place.role, argv, environment)
+            failed = shared.start(place.role, argv, environment | shared.caches)
             if failed is not None:
                 return failed
         servers.probe(now)
@@ -115,7 +123,11 @@ class ServersStarting(Work):
     def tick(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
         ready = servers.ready()
+        if servers.lease and (lost := servers.lost(after_s=0.0)):
+            return End(EndReason.VLLM_EXITED, lost)
         if ready == len(servers.places):
+            if servers.lease and servers.lease.files() != self._files:
+                return End(EndReason.LAUNCH_FAILED, OTHER_FILES)
             shared.report.phase(Phase.VLLM_READY)
             for place in servers.own:
                 if words := memory_in_words(shared.folder.log(place.role)):

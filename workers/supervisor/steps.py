@@ -80,6 +80,8 @@ class Shared:
     host_goes_at: float | None = None
     """The host stops: until when runs may save and upload, so that there is time to hand over. inf: it hasn't said.
     None: it stays."""
+    caches: dict[str, str] = field(default_factory=dict)
+    """Variables of the trainer and the servers: where what they compile is kept."""
 
     def server_end(self) -> End | None:
         """The end of the first own server that has exited."""

@@ -43,8 +43,10 @@ class Syncer:
         on_answer: Callable[[SyncAnswer], None],
         write_ack: Callable[[int], None],
         chat: ChatFile | None = None,
+        asks: bool = False,
     ) -> None:
-        """`chat`: of a served model."""
+        """`chat`: of a served model. `asks`: a warm server asks who uses it."""
+        self._asks = asks
         self._attempt_id = attempt_id
         self._outbox = outbox
         self._control = control
@@ -123,7 +125,7 @@ class Syncer:
 
     def _ask(self, lines: Sequence[Line]) -> SyncAnswer:
         if self._chat is None:
-            return deliver(self._control, self._attempt_id, lines)
+            return deliver(self._control, self._attempt_id, lines, turns_after=0 if self._asks else None)
         answer = deliver(self._control, self._attempt_id, lines, turns_after=self._chat.last)
         if answer.chat is not None:
             self._chat.take(answer.chat)

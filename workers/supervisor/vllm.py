@@ -32,7 +32,13 @@ class HealthProbe:
         interval_s: float,
         watch_s: float,
         timeout_s: float,
+        has_ended: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`tree`: the processes of which one has to listen, for an own or a warm server. `has_ended`: asked after a
+        failure, of a warm server."""
+        self._has_ended = has_ended
+        self.ended = False
+        """A warm server that will never answer again."""
         self.place = place
         self._served_name = served_name
         self._tree = tree
@@ -50,6 +56,7 @@ class HealthProbe:
         if not self.ready:
             self.seen = self._look()
             self.ready = not self.seen
+            self.ended = not self.ready and self._has_ended()
             return self._interval_s
         self.seen = self._health()
         if not self.seen:
@@ -57,6 +64,7 @@ class HealthProbe:
         elif self.silent_since is None or now - self.asked_at > PAUSE_S:
             self.silent_since = now
         self.asked_at = now
+        self.ended = bool(self.seen) and self._has_ended()
         return self._watch_s
 
     def silence(self, *, after: float = float("-inf")) -> float:
@@ -76,7 +84,8 @@ class HealthProbe:
             return self._no_answer(error)
         except (ValueError, KeyError, TypeError, AttributeError):
             return "Its /v1/models answered something else than a list of models."
-        return self._proved_ours(names) if self.place.own else "" if names else "It serves no model."
+        ours = self.place.own or self.place.warm
+        return self._proved_ours(names) if ours else "" if names else "It serves no model."
 
     def _health(self) -> str:
         try:
@@ -90,7 +99,8 @@ class HealthProbe:
         if self._served_name not in names:
             return f"Another server answers on port {port}: it serves {', '.join(names)[:100] or 'nothing'}."
         if not listening.is_listening(port, self._tree()):
-            return f"The process that listens on port {port} is not of this run."
+            whose = "the warm server" if self.place.warm else "this run"
+            return f"The process that listens on port {port} is not of {whose}."
         return ""
 
     def _no_answer(self, error: httpx.HTTPError) -> str:

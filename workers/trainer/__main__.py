@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 from workers.contract import AttemptSpec, EventKind, FileName, commands, jobs
-from workers.trainer import data, environment, ranks, rewards, spec
+from workers.trainer import data, environment, imports, ranks, rewards, spec
 from workers.trainer.jobs import Job, run
 from workers.trainer.metrics import LineFile
 
@@ -54,6 +54,7 @@ def _run(folder: Path) -> int:
 
     metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
     metrics.event(EventKind.STAGE, {"stage": "importing libraries"})
+    imports.leave_vllm_out(attempt.run)
     with closing(rewards.tools_for(attempt, folder)) as tools:
         from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
 

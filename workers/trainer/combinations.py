@@ -22,7 +22,7 @@ def _problems(spec: AttemptSpec) -> Iterator[str]:
     for wrong in run_problems(spec.run) if training else ():
         yield f"The run's hardware can't be used ({wrong.field}): {wrong}"
     server, ports = spec.run.hardware.vllm_server, len(spec.placement.ports)
-    if server is not None and not server.attached and ports < server.count:
+    if server is not None and not (server.attached or spec.placement.warm) and ports < server.count:
         yield f"The spec has {server.count} vLLM servers, but ports for {ports}."
     yield from _packages(spec.run)
 

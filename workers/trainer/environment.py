@@ -33,7 +33,7 @@ def prepare(spec: AttemptSpec) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the interface of the host's name
     for name, value in spec.run.hardware.environment.items():  # a supervisor or script has already set them
         os.environ.setdefault(name, value)
-    if all(place.own for place in servers_of(spec)):
+    if all(place.own or place.warm for place in servers_of(spec)):
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all of the run's processes are on this host
     if spec.run.hardware.threads:
         os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)

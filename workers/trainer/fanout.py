@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workers.contract import AttemptSpec, commands, servers_of
-from workers.trainer.vllmclient import POLICY, AdapterClient, Completion
+from workers.trainer.vllmclient import POLICY, AdapterClient, Completion, adapter_prefix
 
 T = TypeVar("T")
 Done = Callable[[int, T], None]
@@ -28,16 +28,17 @@ def connect(spec: AttemptSpec) -> ServerFanout:
         [
             AdapterClient(
                 place.address,
-                commands.served_name(spec, place) if place.own else None,
+                commands.served_name(spec, place) if place.own or place.warm else None,
                 request_timeout_s=server.request_timeout_s,
                 role=place.role if len(places) > 1 else "",
-                # An external server may have other users' adapters: ours contain the run's id.
-                adapters=POLICY if place.own else f"{spec.run.run_id}-",
+                # An external server may have other users' adapters: ours contain the run's id. A warm one is ours
+                # alone for as long as the attempt lasts, and what is there is of earlier runs.
+                adapters=POLICY if place.own else "" if place.warm else f"{spec.run.run_id}-",
             )
             for place in places
         ],
         # Either all of them are the attempt's own, or none.
-        prefix=POLICY if places[0].own else f"{spec.attempt_id}-v",
+        prefix=POLICY if places[0].own else adapter_prefix(spec.attempt_id),
         leaves=not places[0].own,
     )
 

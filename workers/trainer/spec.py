@@ -27,6 +27,7 @@ from workers.contract import (
 )
 from workers.contract.batch import Batch
 from workers.contract.evaluation import EVALUATION
+from workers.contract.jobs import WARM
 from workers.contract.learnability import CHECK
 from workers.rewards.library import LIBRARY
 from workers.trainer import combinations
@@ -82,6 +83,8 @@ def read(folder: Path) -> AttemptSpec:
     except ValueError as error:
         raise SpecError(f"The spec is not valid JSON: {error}.") from error
     _check_version(spec)
+    if spec.run.kind == WARM:
+        return spec  # it scores and trains nothing
     for model in models_of(spec.run):
         _check_model(model.path)
     _check_rewards(spec)

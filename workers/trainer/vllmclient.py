@@ -31,6 +31,12 @@ _ADAPTERS_SHUT = (
 )
 
 
+def adapter_prefix(attempt_id: str) -> str:
+    """How the names of an attempt's adapters begin on servers that it shares with others; the attempt's none, without
+    an id."""
+    return f"{attempt_id}-v" if attempt_id else ""
+
+
 class ServerError(TrainerError):
     """The vLLM server doesn't do its part."""
 
@@ -57,7 +63,7 @@ class AdapterClient:
         adapters: str = POLICY,
     ) -> None:
         """`served_name` None: somebody else's server, whose model is whatever it lists first. `role` tells servers
-        apart in messages; `adapters` is how the names of those begin that are ours to remove."""
+        apart in messages; `adapters` is how the names of those begin that are ours to remove ("": all)."""
         self._url = base_url.rstrip("/")
         self._address = self._url.removeprefix("http://")
         self._served_name = served_name
@@ -91,7 +97,14 @@ class AdapterClient:
         self._longest = next((length for length in lengths if isinstance(length, int)), None)
         for name in names:
             if name.startswith(self._adapters) and name != self._served_name:
-                self._text("/v1/unload_lora_adapter", {"lora_name": name})
+                self._take_away(name)
+
+    def unload_others(self, prefix: str) -> None:
+        """All adapters whose names don't begin so; with "", all."""
+        models = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S).get("data", [])
+        for name in [str(model.get("id")) for model in models if model.get("parent") is not None]:
+            if not (prefix and name.startswith(prefix)):
+                self._take_away(name)
 
     def get_server_info(self) -> dict[str, Any]:
         """What TRL asks about after building its backend: whether log probabilities are those sampled from.
@@ -135,6 +148,13 @@ class AdapterClient:
         if len(completions) != expected or not whole:
             raise ServerError(f"{self._who} answered {path} with {len(completions)} of {expected} completions.")
         return [(ids, [None if v is None or math.isnan(v) else v for v in values]) for ids, values in completions]
+
+    def _take_away(self, name: str) -> None:
+        """Unload an adapter that another process may unload as well."""
+        path = "/v1/unload_lora_adapter"
+        status, answer = self._send("POST", path, {"lora_name": name}, timeout=LOAD_TIMEOUT_S)
+        if status not in (http.client.OK, http.client.NOT_FOUND):
+            raise ServerError(f"{self._who} refused {path} for {name} ({status}): {_message(answer)}")
 
     def _json(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> dict[str, Any]:
         status, answer = self._send(method, path, body, timeout=timeout)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import AttemptSpec, EventKind, FileName
-from workers.contract.jobs import ARCHIVE, BENCHMARK, GGUF, MERGE, PUSH, SERVE
+from workers.contract.jobs import ARCHIVE, BENCHMARK, GGUF, MERGE, PUSH, SERVE, WARM
 from workers.trainer import data
 from workers.trainer.metrics import LineFile
 
@@ -23,6 +23,7 @@ _MODULES = {
     BENCHMARK: "benchmarking",
     GGUF: "converting",
     SERVE: "serving",
+    WARM: "warming",
 }
 
 

@@ -1,0 +1,80 @@
+"""The idle warm servers during one pass through the queue: which of them fits a run, and which would make room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controlplane.hardware.models import Host
+from runs.states import RunStatus
+from runs.warm.models import WarmServer
+from workers.contract import Placement, RunSpec, WarmPlace, from_dict, warm
+
+
+@dataclass(frozen=True)
+class IdleServer:
+    place: WarmPlace
+    run_id: str
+    owner_id: int
+    host_id: int
+    key: str
+    graphs: int
+    vllm: str
+
+    def fits(self, spec: RunSpec, owner_id: int, host: Host) -> bool:
+        """Whether a run of this person may use it: only its owner's may."""
+        alike = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
+        return alike and self.owner_id == owner_id and self.vllm == version_on(host)
+
+
+class IdleServers:
+    """The servers nobody uses, the longest idle first."""
+
+    def __init__(self, servers: Iterable[IdleServer] = ()) -> None:
+        self._servers = list(servers)
+
+    @classmethod
+    def read(cls) -> IdleServers:
+        rows = WarmServer.objects.filter(
+            used_by=None,
+            leaving="",
+            attempt__stop_mode="",
+            attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING),
+            attempt__host__isnull=False,
+        )
+        return cls(map(_idle, rows.select_related("attempt__run").order_by("idle_since")))
+
+    def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
+        """Those that a run of this person may use on these hosts, the last used first."""
+        if not (self._servers and warm.wanted(spec)):
+            return []
+        by_id = {host.pk: host for host in hosts}
+        here = (server for server in reversed(self._servers) if server.host_id in by_id)
+        return [server for server in here if server.fits(spec, owner_id, by_id[server.host_id])]
+
+    def __contains__(self, server: IdleServer) -> bool:
+        return server in self._servers
+
+    def on(self, host: Host) -> list[IdleServer]:
+        return [server for server in self._servers if server.host_id == host.pk]
+
+    def take(self, place: WarmPlace) -> None:
+        self._servers = [server for server in self._servers if server.place.attempt_id != place.attempt_id]
+
+
+def version_on(host: Host) -> str:
+    return str((host.inventory.get("versions") or {}).get("vllm") or "")[:40]
+
+
+def _idle(row: WarmServer) -> IdleServer:
+    attempt = row.attempt
+    placement = from_dict(Placement, attempt.placement)
+    return IdleServer(
+        place=WarmPlace(attempt.pk, placement.ports),
+        run_id=attempt.run_id,
+        owner_id=attempt.run.owner_id,
+        host_id=attempt.host_id or 0,
+        key=row.key,
+        graphs=row.graphs,
+        vllm=row.vllm,
+    )

@@ -1,0 +1,69 @@
+"""A warm server: it waits beside vLLM, takes the adapters of ended runs away, and ends when it is told to.
+
+Who uses the server, and whether it is to end, comes in FileName.WARM. Standard library only: no GPU, no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from workers.contract import FileName, from_dict, servers_of
+from workers.contract.commands import served_name
+from workers.contract.jobs import WarmNews
+from workers.contract.warm import model_files
+from workers.trainer.jobs import Job
+from workers.trainer.vllmclient import AdapterClient, ServerError, adapter_prefix
+
+LOOK_S = 0.2
+FILES_S = 2.0
+"""Between two looks at the model's files."""
+CHANGED = "The model's files on this host have changed since the server was started."
+
+
+def run(job: Job) -> None:
+    spec = job.spec
+    server = spec.run.hardware.server
+    timeout_s = float(server.request_timeout_s) if server else 60.0
+    clients = [
+        AdapterClient(place.address, served_name(spec, place), request_timeout_s=timeout_s, role=place.role)
+        for place in servers_of(spec)
+    ]
+    job.begin(1)
+    job.result(_until(job, clients))
+
+
+def _until(job: Job, clients: list[AdapterClient]) -> str:
+    """Why it ends."""
+    model, stop = job.spec.run.model, job.folder / FileName.STOP
+    files, looked, user = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), ""
+    while not stop.exists():
+        news = _news(job.folder)
+        if news.leave:
+            return news.leave
+        if news.user != user and _take_away(clients, news.user):
+            user = news.user
+        if not user and time.monotonic() - looked >= FILES_S:
+            looked = time.monotonic()
+            if model_files(model.path, model.revision) != files:
+                return CHANGED
+        time.sleep(LOOK_S)
+    return ""
+
+
+def _news(folder: Path) -> WarmNews:
+    try:
+        return from_dict(WarmNews, json.loads((folder / FileName.WARM).read_text()))
+    except FileNotFoundError:
+        return WarmNews()
+
+
+def _take_away(clients: list[AdapterClient], user: str) -> bool:
+    """All adapters but those of this attempt. False: to be tried again."""
+    try:
+        for client in clients:
+            client.unload_others(adapter_prefix(user))
+    except ServerError:
+        return False
+    return True
