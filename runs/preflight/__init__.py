@@ -62,6 +62,7 @@ CHECKS: tuple[Check, ...] = (
     batch.check_sizes,
     batch.check_steps,
     room.check,
+    room.check_guide,
     data.check_evaluation,
     model.check_lengths,
     training.check_combinations,
