@@ -27,6 +27,7 @@ from runs.preflight import (
     servers,
     training,
     traps,
+    weights,
 )
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, Grade
@@ -53,7 +54,7 @@ CHECKS: tuple[Check, ...] = (
     servers.check_parallelism,
     profile.check_strategy,
     model.check_quantization,
-    servers.check_weights,
+    weights.check,
     servers.check_ports,
     servers.check_attached,
     disk.check,

@@ -89,6 +89,8 @@ class ServerSpec:
     enforce_eager: bool = False
     all_graphs: bool = False
     """CUDA graphs for every batch size that vLLM would capture, not only for those that the run's batches reach."""
+    tuned_lora: bool = True
+    """vLLM's LoRA kernels as tuned for the card (workers.contract.adapters), where somebody has."""
     prefix_caching: bool = True
     ready_timeout_s: int = 600
     request_timeout_s: int = 1800
