@@ -48,6 +48,8 @@ class LaunchRequest:
     profile: HardwareProfile | None = None
     grpo: Mapping[str, Any] = field(default_factory=dict)
     lora: LoraSpec | None = None
+    vllm_share: float | None = None
+    """Of a GPU for the run's own vLLM; None: the profile's."""
     attn_implementation: str | None = None
     eval_rows: int = 0
     eval_reward_version: RewardVersion | None = None
@@ -100,7 +102,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
             eval_rows=request.eval_rows,
         ),
         rewards=rewards,
-        hardware=from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware"),
+        hardware=hardware_of(profile, request.vllm_share),
         grpo=with_correction(with_aggregation(reward_version, request.grpo), ahead),
         lora=request.lora,
         attn_implementation=request.attn_implementation or None,
@@ -120,6 +122,12 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))
+
+
+def hardware_of(profile: HardwareProfile, vllm_share: float | None = None) -> HardwareSpec:
+    """A profile with the launch's own share for vLLM. Raises ContractError for one of an older contract."""
+    spec = from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware")
+    return spec.with_vllm_share(vllm_share)
 
 
 def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:

@@ -19,6 +19,7 @@ from workers.contract import (
     ModelSpec,
     NoBetterSpec,
     RecoverySpec,
+    Rollout,
     RunSpec,
     ServerSpec,
     from_dict,
@@ -35,6 +36,12 @@ OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from"
 OF_A_JOB = ("check_groups", "job")
 WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "eval_rewards", "keep_best", "start_from")
 
+SHARES = {
+    Rollout.COLOCATE: "hardware.colocate_memory_utilization",
+    Rollout.SERVER: "hardware.server.gpu_memory_utilization",
+}
+"""Where a document has vLLM's share; left out where it is the default."""
+
 
 def values_of(spec: RunSpec) -> dict[str, Any]:
     """A run's settings by their paths; hardware only where it differs from the defaults."""
@@ -49,6 +56,13 @@ def default_hardware() -> dict[str, Any]:
     """Every hardware path with its default."""
     defaults = {f"hardware.{name}": value for name, value in vars(HardwareSpec("")).items()}
     return defaults | {f"hardware.server.{name}": value for name, value in vars(ServerSpec()).items()}
+
+
+def vllm_share(spec: HardwareSpec, values: Mapping[str, Any]) -> float | None:
+    """What a document's values say of vLLM's share for hardware like this; None: nothing, or it has no vLLM."""
+    path = SHARES.get(spec.rollout)
+    share = values.get(path, default_hardware().get(path)) if path else None
+    return float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
 
 
 def read_spec(tree: Mapping[str, Any]) -> Reading:

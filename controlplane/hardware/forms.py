@@ -113,7 +113,14 @@ class ProfileForm(forms.Form):
     seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     """A digest of the profile when the page was opened."""
 
-    def __init__(self, *args: Any, profile: HardwareProfile | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        profile: HardwareProfile | None = None,
+        changes: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """`changes`: values that are offered in place of the profile's own, and marked until they are saved."""
         self.profile = profile
         if profile is not None:
             kwargs.setdefault("initial", {**_stored(profile), "seen": _digest(profile)})
@@ -122,6 +129,11 @@ class ProfileForm(forms.Form):
         super().__init__(*args, **kwargs)
         for name, typed in spec_fields().items():
             self.fields[name] = _form_field(name, typed)
+        self.changes = dict(changes or {})
+        for name, value in self.changes.items():
+            self.fields[name].changed_from = str(self.initial.get(name))  # type: ignore[attr-defined]
+            self.fields[name].changed_why = "not saved yet"  # type: ignore[attr-defined]
+            self.initial[name] = value
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()

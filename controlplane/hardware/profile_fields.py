@@ -89,6 +89,7 @@ SECTIONS: tuple[Section, ...] = (
                     "enforce_eager",
                     "all_graphs",
                     "keep_warm_minutes",
+                    "tuned_lora",
                 ),
                 "Engine",
             ),
@@ -171,6 +172,7 @@ LABELS: dict[str, str] = {
     "server_all_graphs": "CUDA graphs for all batch sizes",
     "server_keep_warm_minutes": "Keep warm, minutes",
     "server_kv_cache_gib": "KV cache, GiB",
+    "server_tuned_lora": "Tuned LoRA kernels",
     "server_prefix_caching": "Prefix caching",
     "server_ready_timeout_s": "Startup timeout, seconds",
     "server_request_timeout_s": "Response timeout, seconds",
@@ -233,6 +235,7 @@ HELP: dict[str, str] = {
         "On each GPU, in place of what vLLM measures within its share: it starts some seconds sooner. Too much ends in "
         "out of memory; the run page shows what was measured. Leave empty to measure."
     ),
+    "server_tuned_lora": "Kernel configs measured for the card, where there are some; else vLLM’s own.",
     "server_prefix_caching": "Reuses the shared beginning of prompts.",
     "server_ready_timeout_s": "How long a server may take to become ready. A cold start takes 1 to 2 minutes.",
     "server_request_timeout_s": "How long the trainer waits for one step's completions before it gives up.",

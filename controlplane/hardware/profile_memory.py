@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
 
 from controlplane.hardware.inventory import number
 from controlplane.hardware.memory_bars import MemoryView, view
@@ -13,6 +15,8 @@ from controlplane.templatetags.figures import significant
 from workers.contract import ContractError, Rollout
 from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
 from workers.contract.memory.known import LADDER, known_shape
+from workers.contract.memory.room import Division, is_roomy, quickest
+from workers.contract.step_time import Work, step_s
 
 PROMPT_TOKENS = 256
 COMPLETION_TOKENS = 512
@@ -34,7 +38,11 @@ class Held:
 
 def shipped_as(row: HardwareProfile) -> Shipped | None:
     """The built-in profile that a row still is, by name and settings."""
-    return next((one for one in SHIPPED if one.name == row.name and one.columns()["spec"] == row.spec), None)
+    found = next((one for one in SHIPPED if one.name == row.name), None)
+    try:
+        return found if found is not None and profile_of(row).spec == found.spec else None
+    except ContractError:
+        return None
 
 
 def card_of(row: HardwareProfile) -> float:
@@ -69,6 +77,80 @@ def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
     return estimate(shape, spec, settings, cards=cards, servers=servers)
 
 
+@dataclass(frozen=True)
+class Room:
+    """A quicker division of a profile's batch, and vLLM's share with it."""
+
+    gain: float
+    """Steps per second by the rule of thumb, as a multiple."""
+    words: str
+    values: dict[str, str]
+    """Fields of the profile's form."""
+
+    @property
+    def expected(self) -> str:
+        return f"By the rule of thumb that gives {self.gain:.2g} times the steps per second."
+
+
+def room(profile: Profile, shape: Shape, card_gib: float) -> Room | None:
+    """For a model on GPUs of one size; None: the batch has the room already, or doesn't fit."""
+    now, then, gain = division(profile, shape, card_gib)
+    if then is None:
+        return None
+    passes = "1 pass" if then.passes == 1 else f"{then.passes} passes"
+    words = [f"{then.micro_batch} per process, {passes}"]
+    values = {
+        "per_device_train_batch_size": str(then.micro_batch),
+        "gradient_accumulation_steps": str(then.passes),
+    }
+    if then.share != now.share:
+        own = profile.spec.vllm_server is not None
+        name = "server_gpu_memory_utilization" if own else "colocate_memory_utilization"
+        words.append(f"vLLM’s share {then.share:g}")
+        values[name] = f"{then.share:g}"
+    if profile.spec.vllm_server and profile.spec.vllm_server.all_graphs:
+        words.append("CUDA graphs only up to a step’s completions")
+        values["server_all_graphs"] = ""
+    return Room(gain, ", ".join(words), values)
+
+
+def division(
+    profile: Profile, shape: Shape, card_gib: float, *, any_share: bool = True
+) -> tuple[Division, Division | None, float]:
+    """The present one, the quickest if it is another, and its gain in steps per second. `any_share`: vLLM's may change
+    too."""
+    batch, spec = profile.batch, profile.spec
+    sizes = batch.get("per_device_train_batch_size"), batch.get("gradient_accumulation_steps")
+    now = Division(sizes[0] or 8, sizes[1] or 1, spec.vllm_share)
+    length = PROMPT_TOKENS + batch.get("max_completion_length", COMPLETION_TOKENS)
+
+    def seconds(one: Division) -> float | None:
+        if one.share != now.share and not any_share:
+            return None
+        divided = {
+            "per_device_train_batch_size": one.micro_batch,
+            "gradient_accumulation_steps": one.passes,
+        }
+        changed = replace(profile, spec=spec.with_vllm_share(one.share), batch={**batch, **divided})
+        answer = estimated(changed, shape, card_gib)
+        if not is_roomy(answer, longest=length, servers_too=one.share != now.share):
+            return None
+        cache = inf if answer.serving is None else answer.serving.sequences(length)
+        return step_s(_work(changed, length), changed.spec, shape.total, room=cache)
+
+    then = None if spec.trainer_gpus < 1 or spec.deepspeed else quickest(now, seconds)
+    before, after = seconds(now), seconds(then) if then else None
+    return now, then, before / after if before and after else 1.0
+
+
+def _work(profile: Profile, length: int) -> Work:
+    batch = profile.batch
+    size, passes = batch["per_device_train_batch_size"], batch["gradient_accumulation_steps"]
+    repeats = batch.get("num_iterations", 1)
+    completions = size * passes * max(profile.spec.processes, 1) / repeats
+    return Work(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
+
+
 def held(profile: Profile, card_gib: float) -> list[Held]:
     """The common models, the smallest first."""
     return [_held(profile, name, card_gib) for name in LADDER]
@@ -84,6 +166,17 @@ class ProfileMemory:
     model: str
     card_gib: float
     view: MemoryView
+    room: Room | None
+    guide: dict[str, int]
+    """Fields of the form with the division of the guide that a built-in profile comes from; {}: it has it."""
+    divided_for: str
+    """The model for which a built-in profile's batch was divided; "": for none."""
+
+    def values_to(self, use: str) -> dict[str, Any]:
+        """Fields of the form that the page's button `use` changes."""
+        if use == "memory":
+            return dict(self.room.values) if self.room else {}
+        return dict(self.guide) if use == "guide" else {}
 
 
 def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None:
@@ -108,7 +201,17 @@ def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None
         chosen,
         size,
         view(answer, length=length, where=f"{chosen} on GPUs of {size:.3g} GiB"),
+        room(profile, shapes[chosen], size),
+        guide_of(row),
+        shipped.model if shipped is not None else "",
     )
+
+
+def guide_of(row: HardwareProfile) -> dict[str, int]:
+    """The division of the guide that a built-in profile comes from; {} where the profile has it."""
+    shipped = shipped_as(row)
+    guide = shipped.guide if shipped is not None else {}
+    return {} if all(row.batch.get(name) == size for name, size in guide.items()) else guide
 
 
 def _largest(profile: Profile, card_gib: float) -> str:

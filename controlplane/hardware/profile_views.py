@@ -89,14 +89,15 @@ def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
 
 
 def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
-    form = ProfileForm(request.POST if request.method == "POST" else None, profile=row)
+    memory = on_page(row, request.GET.get("model", ""), request.GET.get("card", "")) if row else None
+    use = {} if memory is None else memory.values_to(request.GET.get("use", ""))
+    form = ProfileForm(request.POST if request.method == "POST" else None, profile=row, changes=use)
     status = 200
     if request.method == "POST":
         if form.is_valid() and _saved(request, form, row):
             messages.success(request, f"Profile {form.cleaned_data['name']} is saved.")
             return redirect("hardware")
         status = 422
-    memory = on_page(row, request.GET.get("model", ""), request.GET.get("card", "")) if row else None
     context = {"form": form, "profile": row, "memory": memory}
     return render(request, "hardware/profile.html", context, status=status)
 

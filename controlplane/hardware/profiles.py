@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from math import prod
 from typing import Any
 
 from controlplane.hardware.models import HardwareProfile
@@ -14,7 +15,10 @@ from workers.contract.deepspeed import number_problems
 from workers.contract.hardware_rules import problems_with_lora
 from workers.contract.problem import Problem
 
-__all__ = ["BATCH_FIELDS", "HELP", "Profile", "launch_values", "profile_of", "profile_problems"]
+__all__ = ["BATCH_FIELDS", "HELP", "Profile", "launch_values", "profile_of", "profile_problems", "step_of"]
+
+DIVISION = ("per_device_train_batch_size", "gradient_accumulation_steps")
+"""The fields whose product are a process's completions of a step."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,14 @@ def launch_values(row: HardwareProfile) -> dict[str, str]:
         "lora_dropout": f"{profile.lora.dropout:g}",
         "lora_targets": ", ".join(profile.lora.target_modules),
     }
+
+
+def step_of(batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The completions of a step, however it is divided into passes, and what else the batch says."""
+    sizes = [batch.get(name) for name in DIVISION]
+    numbers = [size for size in sizes if isinstance(size, int)]
+    others = {name: batch[name] for name in BATCH_FIELDS if name in batch and name not in DIVISION}
+    return prod(numbers) if len(numbers) == len(DIVISION) else sizes, others
 
 
 def profile_problems(profile: Profile) -> list[Problem]:

@@ -1,12 +1,14 @@
 """The built-in hardware profiles, each with the numbers of the setup that it reproduces.
 
 Where today's versions (TRL 1.16, vLLM 0.22 to 0.31) reject the original, the profile is corrected and its description
-says how. A migration inserts them once.
+says how. Batches are divided into as few passes as the named cards have room for, which trains the same. A migration
+inserts them once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from controlplane.hardware.profiles import Profile
 from workers.contract import (
@@ -38,6 +40,11 @@ class Shipped(Profile):
     """Memory of each GPU of that hardware; 0: it names none."""
     measured: bool = True
     """Runs with it were measured on GPUs (tests/gpu)."""
+    model: str = ""
+    """For which its batch was divided by the memory model on such cards: the setup's, or the largest usual one that
+    they hold; "": the batch is the setup's own."""
+    guide: dict[str, int] = field(default_factory=dict)
+    """The setup's own division of the same batch, where it is another."""
 
 
 def by_slug(slug: str) -> Shipped:
@@ -47,6 +54,13 @@ def by_slug(slug: str) -> Shipped:
 def _batch(per_device: int, accumulation: int, generations: int, **more: int) -> dict[str, int]:
     sizes = {"per_device_train_batch_size": per_device, "gradient_accumulation_steps": accumulation}
     return {**sizes, "num_generations": generations, **more}
+
+
+def _divided(model: str, guide: tuple[int, int], per_device: int, generations: int, **more: int) -> dict[str, Any]:
+    """The guide's batch, divided into fewer passes: all that such a card has room for with this model."""
+    sizes = {"per_device_train_batch_size": guide[0], "gradient_accumulation_steps": guide[1]}
+    passes = guide[0] * guide[1] // per_device
+    return {"model": model, "guide": sizes, "batch": _batch(per_device, passes, generations, **more)}
 
 
 def _one_card(name: str) -> HardwareSpec:
@@ -89,7 +103,7 @@ SHIPPED: tuple[Shipped, ...] = (
             colocate_max_model_len=512,
             environment=QUIET,
         ),
-        batch=_batch(2, 16, 2, max_completion_length=256),
+        **_divided("Qwen2.5 0.5B", (2, 16), 32, 2, max_completion_length=256),
     ),
     Shipped(
         slug="one-gpu-shared-server",
@@ -108,7 +122,7 @@ SHIPPED: tuple[Shipped, ...] = (
             environment={**SEGMENTS, **QUIET},
         ),
         lora=LoraSpec(),
-        batch=_batch(2, 16, 2, max_completion_length=256),
+        **_divided("Qwen2.5 3B", (2, 16), 32, 2, max_completion_length=256),
     ),
     Shipped(
         slug="dual-gpu",
@@ -143,7 +157,7 @@ SHIPPED: tuple[Shipped, ...] = (
             environment={**SEGMENTS, **QUIET},
         ),
         lora=LoraSpec(),
-        batch=_batch(4, 8, 4, max_completion_length=256),
+        **_divided("Qwen2.5 3B", (4, 8), 32, 4, max_completion_length=256),
     ),
     Shipped(
         slug="three-gpus",
@@ -165,7 +179,7 @@ SHIPPED: tuple[Shipped, ...] = (
             server=ServerSpec(gpu_memory_utilization=0.8, max_model_len=1024),
             environment={**SEGMENTS, **QUIET},
         ),
-        batch=_batch(8, 4, 8, max_completion_length=512),
+        **_divided("Qwen2.5 0.5B", (8, 4), 32, 8, max_completion_length=512),
     ),
     Shipped(
         slug="four-gpus-tp2",
@@ -187,7 +201,7 @@ SHIPPED: tuple[Shipped, ...] = (
             server=ServerSpec(gpus=2, tensor_parallel=2, gpu_memory_utilization=0.8, max_model_len=1024),
             environment=QUIET,
         ),
-        batch=_batch(8, 4, 8, max_completion_length=512),
+        **_divided("Qwen2.5 0.5B", (8, 4), 32, 8, max_completion_length=512),
     ),
     Shipped(
         slug="two-servers-load-balanced",
@@ -210,7 +224,7 @@ SHIPPED: tuple[Shipped, ...] = (
             environment={**SEGMENTS, **QUIET},
         ),
         lora=LoraSpec(),
-        batch=_batch(8, 4, 8, max_completion_length=512),
+        **_divided("Qwen2.5 3B", (8, 4), 32, 8, max_completion_length=512),
     ),
     Shipped(
         slug="consumer-8gb",
@@ -232,7 +246,7 @@ SHIPPED: tuple[Shipped, ...] = (
             gradient_checkpointing=True,
         ),
         lora=LoraSpec(r=16, alpha=32, dropout=0.1),
-        batch=_batch(4, 8, 8, max_completion_length=256),
+        **_divided("Qwen2.5 1.5B", (4, 8), 16, 8, max_completion_length=256),
     ),
     Shipped(
         slug="16gb-conservative",
@@ -290,7 +304,7 @@ SHIPPED: tuple[Shipped, ...] = (
         ),
         spec=_guide("Single node guide, 8B on 80 GB", 0.5, Optimizer.ADAMW),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
-        batch=_batch(4, 4, 4),
+        **_divided("Llama 3.1 8B", (4, 4), 16, 4),
     ),
     Shipped(
         slug="guide-14b",
@@ -298,12 +312,10 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="One GPU of 80 GB, a 14B model, vLLM's share 0.45, 8-bit AdamW",
         card_gib=80,
         measured=False,
-        description=(
-            "As the 8B guide with a share of 0.45, batches of 2 and 8-bit AdamW. Each has a copy of the weights."
-        ),
+        description=("As the 8B guide with a share of 0.45 and 8-bit AdamW. Each has a copy of the weights."),
         spec=_guide("Single node guide, 14B on 80 GB", 0.45, Optimizer.ADAMW_8BIT),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
-        batch=_batch(2, 8, 4),
+        **_divided("Qwen2.5 14B", (2, 8), 16, 4),
     ),
     Shipped(
         slug="guide-24b",
@@ -311,10 +323,10 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="One B200 of 192 GB, a 24B model, vLLM's share 0.30, Adafactor",
         card_gib=179,
         measured=False,
-        description=("As the 8B guide on one GPU of 192 GB, with a share of 0.3, Adafactor and batches of 1."),
+        description=("As the 8B guide on one GPU of 192 GB, with a share of 0.3 and Adafactor."),
         spec=_guide("Single node guide, 24B on 192 GB", 0.3, Optimizer.ADAFACTOR),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
-        batch=_batch(1, 16, 4),
+        **_divided("Mistral Small 24B", (1, 16), 16, 4),
     ),
     Shipped(
         slug="seven-plus-one-zero3",
@@ -336,7 +348,7 @@ SHIPPED: tuple[Shipped, ...] = (
             server=ServerSpec(gpu_memory_utilization=0.85, max_model_len=8192),
             environment=SPAWN,
         ),
-        batch=_batch(2, 4, 14, num_iterations=2),
+        **_divided("Qwen2.5 3B", (2, 4), 8, 14, num_iterations=2),
     ),
     Shipped(
         slug="three-plus-one-zero3",
@@ -356,7 +368,7 @@ SHIPPED: tuple[Shipped, ...] = (
             server=ServerSpec(gpu_memory_utilization=0.85, max_model_len=8192),
             environment=SPAWN,
         ),
-        batch=_batch(2, 4, 6, num_iterations=2),
+        **_divided("Qwen2.5 1.5B", (2, 4), 8, 6, num_iterations=2),
     ),
     Shipped(
         slug="attached-server",

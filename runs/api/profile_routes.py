@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse
-from ninja import Field, Router, Status
+from ninja import Field, Query, Router, Status
 
 from controlplane.accounts.roles import person
 from controlplane.exchange.documents import MOST_BYTES
-from controlplane.hardware import profile_import, profile_yaml
+from controlplane.hardware import profile_import, profile_memory, profile_yaml
 from controlplane.hardware.forms import ProfileForm, save
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import profile_of
@@ -87,6 +87,29 @@ def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
     except ContractError as error:
         raise Problem(409, f"It can't be exported: {error}.", where="profile", fix="Save it again.") from None
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
+
+
+@router.get(
+    "profiles/{int:profile_id}/memory",
+    auth=READ,
+    response=Answer,
+    url_name="v1_profile_memory",
+    summary="What a hardware profile holds, and the batch that uses the memory",
+)
+def memory_of(
+    request: HttpRequest,
+    profile_id: Id,
+    model: Annotated[str, Query(max_length=500)] = "",
+    card: Annotated[str, Query(max_length=20)] = "",
+) -> Any:
+    """By the memory model, for one of its models on GPUs of `card` GiB; without them, for the largest that fits the
+    profile's own. `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
+    held = profile_memory.on_page(profile_for(request, profile_id), model, card)
+    if held is None:
+        raise Problem(409, "There is no estimate: it can't be read, or it uses no GPU.", where="profile")
+    gains = held.room and {"gain": round(held.room.gain, 3), "says": held.room.words, "values": held.room.values}
+    item = {"says": held.sentence, "models": held.models, "model": held.model, "card_gib": held.card_gib}
+    return {"item": {**item, "divided_for": held.divided_for, "use_the_memory": gains, "guide": held.guide}}
 
 
 @router.patch(

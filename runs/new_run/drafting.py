@@ -34,7 +34,7 @@ from runs.scheduling import kept_memory, leasing, limits, queueing
 from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
 from runs.scheduling.limits import Allowance
-from runs.spec import LaunchRequest, rewards_of, with_aggregation
+from runs.spec import LaunchRequest, hardware_of, rewards_of, with_aggregation
 from runs.warm.idle import IdleServers
 from workers.contract import (
     ContractError,
@@ -45,7 +45,6 @@ from workers.contract import (
     RewardSpec,
     RunSpec,
     WeightSync,
-    from_dict,
 )
 from workers.contract.ahead import with_correction
 
@@ -72,7 +71,7 @@ def draft_of(
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
     model = request.model if isinstance(request.model, str) else request.model.path
-    grpo, hardware = dict(request.grpo), hardware_of(request.profile)
+    grpo, hardware = dict(request.grpo), _hardware(request)
     grpo = with_aggregation(request.reward_version, grpo) if request.reward_version else grpo
     inspection = _inspected(hosts, model)
     draft = Draft(
@@ -228,11 +227,9 @@ def per_turn_configs(form: LaunchForm) -> list[int]:
     return [each.pk for each in versions if any(reward.per_turn for reward in _rewards(each) or ())]
 
 
-def hardware_of(profile: HardwareProfile | None) -> HardwareSpec | None:
-    if profile is None:
-        return None
+def _hardware(request: LaunchRequest) -> HardwareSpec | None:
     try:
-        return from_dict(HardwareSpec, {**profile.spec, "profile": profile.name})
+        return hardware_of(request.profile, request.vllm_share) if request.profile else None
     except ContractError:
         return None
 

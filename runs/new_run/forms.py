@@ -135,6 +135,14 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         help_text="How many GPUs train, and where completions are generated. Fills in its LoRA and batch settings "
         "unless you changed them.",
     )
+    vllm_share = forms.FloatField(
+        label="vLLM’s share of a GPU",
+        required=False,
+        min_value=0.05,
+        max_value=0.98,
+        help_text="0 to 1; holds the model and its KV cache. Empty: the profile’s. It counts only where the run "
+        "starts vLLM itself.",
+    )
     host = forms.ModelChoiceField(
         Host.objects.none(), label="Host", required=False, empty_label="any that fits", help_text="Where it runs."
     )
@@ -305,6 +313,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
             profile=self.row("profile"),
             grpo=self.grpo(),
             lora=self.lora(),
+            vllm_share=self.row("vllm_share"),
             attn_implementation=self.row("attn_implementation") or None,
             eval_rows=self.held_out,
             eval_reward_version=self.row("eval_reward_version"),

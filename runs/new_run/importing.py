@@ -13,7 +13,7 @@ from controlplane.exchange.keys import Leave
 from controlplane.exchange.reading import Reading, Verdict
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_fields import LABELS
-from controlplane.hardware.profiles import BATCH_FIELDS, profile_of
+from controlplane.hardware.profiles import profile_of, step_of
 from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from controlplane.safe_yaml import short
@@ -25,7 +25,16 @@ from runs.new_run.limit_fields import LIMIT_FIELDS
 from runs.new_run.prompt_fields import PROMPT_FIELDS, of_spec
 from runs.new_run.sink_fields import KINDS, SECRETS, SINK_FIELDS
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING
-from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
+from workers.contract import (
+    ContractError,
+    HangSpec,
+    HardwareSpec,
+    RecoverySpec,
+    RewardSpec,
+    WeightSync,
+    from_dict,
+    to_dict,
+)
 from workers.contract.beside import FIELD as BESIDE
 from workers.contract.prompts import PromptsSpec
 
@@ -178,7 +187,7 @@ def _left_to_trl(imported: Imported) -> None:
     for names in form.advanced.values():
         imported.values |= dict.fromkeys(names, "")
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
-    imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": "", "revision": ""}
+    imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": "", "revision": "", "vllm_share": ""}
     imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
     imported.values |= {
         "hang_after": str(HangSpec().after),
@@ -324,6 +333,7 @@ def _profile(imported: Imported) -> None:
     imported.profile = next((row for row in (*(row for row in fitting if row.name == name), *typed, *sure)), None)
     if imported.profile is not None:
         imported.put("profile", imported.profile.pk, next(iter(wanted), "hardware"))
+        _share(imported, profile_of(imported.profile).spec, wanted)
     imported.hardware = [(_label(path), short(sent(value).strip('"'))) for path, value in wanted.items()]
 
 
@@ -332,10 +342,11 @@ def _fits(row: HardwareProfile, wanted: Mapping[str, Any], reading: Reading) -> 
         profile = profile_of(row)
     except ContractError:
         return False
-    values = own.hardware_values(profile.spec)
-    values.pop("hardware.profile", None)
-    if reading.complete:
+    if reading.complete:  # a run may have a share of its own
+        values = own.hardware_values(profile.spec.with_vllm_share(own.vllm_share(profile.spec, wanted)))
+        values.pop("hardware.profile", None)
         return values == wanted
+    values = own.hardware_values(profile.spec)
     server = profile.spec.vllm_server
     swaps = server is not None and server.weight_sync == WeightSync.LORA
     if swaps and not reading.values.get("lora"):
@@ -343,7 +354,13 @@ def _fits(row: HardwareProfile, wanted: Mapping[str, Any], reading: Reading) -> 
     defaults = own.default_hardware()
     same = all(values.get(path, defaults.get(path)) == value for path, value in wanted.items())
     batch = {name: reading.values.get(f"grpo.{name}", size) for name, size in profile.batch.items()}
-    return same and batch == {name: profile.batch[name] for name in batch if name in BATCH_FIELDS}
+    return same and step_of(batch) == step_of(profile.batch)
+
+
+def _share(imported: Imported, spec: HardwareSpec, wanted: Mapping[str, Any]) -> None:
+    share = own.vllm_share(spec, wanted)
+    if imported.reading.complete and share not in (None, spec.vllm_share):
+        imported.put("vllm_share", share, own.SHARES[spec.rollout])
 
 
 def _label(path: str) -> str:

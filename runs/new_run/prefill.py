@@ -17,8 +17,8 @@ from runs.new_run import advanced_fields, episode_fields, limit_fields, prompt_f
 from runs.new_run.forms import LORA_DEFAULT, LaunchForm
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.preflight.draft import TRL_DEFAULTS
-from runs.spec import spec_of, with_aggregation
-from workers.contract import ContractError, HardwareSpec, from_dict, to_dict
+from runs.spec import hardware_of, spec_of, with_aggregation
+from workers.contract import ContractError, HardwareSpec, to_dict
 from workers.contract.ahead import with_correction
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name", "environment")
@@ -65,6 +65,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "reward_version": run.reward_version_id,
         "profile": run.profile_id,
         "host": run.host_id,
+        "vllm_share": _own_share(run, spec.hardware),
         "eval_rows": spec.data.eval_rows,
         "eval_reward_version": run.eval_reward_version_id,
         "attn_implementation": spec.attn_implementation or "",
@@ -104,7 +105,7 @@ def changed_since(run: Run) -> list[str]:
     changed += _environment_changed(run)
     if run.profile is None:
         changed.append("Its hardware profile was deleted: choose another.")
-    elif {**run.spec.get("hardware", {}), "profile": ""} != {**_full(run.profile.spec), "profile": ""}:
+    elif {**run.spec.get("hardware", {}), "profile": ""} != _full(run.profile, spec_of(run).hardware.vllm_share):
         changed.append(f"The profile {run.profile.name} has changed since: the clone uses its current settings.")
     return changed
 
@@ -148,12 +149,21 @@ def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
     return {name: value for name, value in grpo.items() if from_config.get(name) != value}
 
 
-def _full(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored profile with all defaults filled in, as in the run's frozen copy."""
+def _full(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
+    """A stored profile with all defaults filled in, as in the frozen copy of a run that has this share."""
     try:
-        return to_dict(from_dict(HardwareSpec, {"profile": "", **spec}))
+        return {**to_dict(hardware_of(profile, vllm_share)), "profile": ""}
     except ContractError:
         return {}
+
+
+def _own_share(run: Run, hardware: HardwareSpec) -> float | None:
+    """The run's share for vLLM, where it isn't its profile's."""
+    try:
+        profiles = hardware_of(run.profile).vllm_share if run.profile else None
+    except ContractError:
+        return None
+    return None if hardware.vllm_share == profiles else hardware.vllm_share
 
 
 def _offered(field: TrainingField, value: Any) -> Any:

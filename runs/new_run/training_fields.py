@@ -296,6 +296,7 @@ FORM_NAMES = frozenset(
         "reward_version",
         "eval_reward_version",
         "profile",
+        "vllm_share",
         "precision",
         "attn_implementation",
         "use_lora",

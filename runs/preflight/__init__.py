@@ -29,6 +29,7 @@ from runs.preflight import (
     servers,
     training,
     traps,
+    weights,
 )
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, Grade
@@ -55,7 +56,7 @@ CHECKS: tuple[Check, ...] = (
     servers.check_parallelism,
     profile.check_strategy,
     model.check_quantization,
-    servers.check_weights,
+    weights.check,
     servers.check_ports,
     servers.check_attached,
     servers.check_warm,
@@ -65,6 +66,7 @@ CHECKS: tuple[Check, ...] = (
     batch.check_sizes,
     batch.check_steps,
     room.check,
+    room.check_guide,
     data.check_evaluation,
     model.check_lengths,
     training.check_combinations,

@@ -6,16 +6,7 @@ whose batch and lengths are nearest counts; of equals, one with the same profile
 median over its last steps, without its first step; evaluations and checkpoints lie between steps. Tokens are scaled by
 completions × (prompt + completion limit) of the two runs, and the new tokens take their time at the old tokens/s.
 
-**A rule of thumb** on GPUs, for a model whose size is known. A step is its generation and its training:
-
-- generation: as many times one token as a completion may be long. vLLM takes 2 ms for a token of all its sequences and
-  0.6 ms more for each billion parameters on a GPU, and twice that with 256 sequences at once; the trainer's own
-  generation takes 30 ms and 2 ms for each billion.
-  An environment adds a second a turn for its answers: assumed, as tools differ.
-- training: for each pass 0.25 s and 8 operations a parameter and token, at 200 tera-operations a second on each GPU;
-  with quantized weights twice that.
-
-The constants fit the runs recorded in tests/gpu/results.json within a factor of 2, all on H200s; other cards differ.
+**A rule of thumb** on GPUs, for a model whose size is known: workers.contract.step_time.
 """
 
 from __future__ import annotations
@@ -23,55 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil, isfinite, log2
+from math import inf, isfinite, log2
 from statistics import fmean, median
 from typing import Any
 
 from controlplane.hardware.prices import Money
 from runs.preflight.batch import total_steps
 from runs.preflight.draft import Draft, HostFacts
-from runs.preflight.estimating import prompt_tokens, shape_for
-from workers.contract import HardwareSpec, Quantization, Rollout
-
-VLLM_TOKEN_S, VLLM_TOKEN_S_PER_BILLION = 0.002, 0.0006
-CROWD = 256
-"""Sequences at once that double the time of a token in vLLM."""
-TRAINER_TOKEN_S, TRAINER_TOKEN_S_PER_BILLION = 0.03, 0.002
-PASS_S = 0.25
-OPERATIONS = 8
-"""For each parameter and token: forward, backward, and forward again for what checkpointing has dropped."""
-OPERATIONS_PER_S = 2e14
-ANSWER_S = 1.0
-"""Assumed for the tools' part of a turn, all episodes side by side."""
-UNPACKING = 2
-"""How many times longer a pass over quantized weights takes."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a step has to do, by a run's settings."""
-
-    completions: float
-    """Generated for one step."""
-    length: int
-    """The most tokens of a prompt with its completion."""
-    micro_batch: int
-    """Completions of one pass on one GPU."""
-    passes: int
-    limit: int
-    """The most tokens of a completion."""
-    generations: float
-    """In a step; less than 1 where later steps reuse completions."""
-    answers: int = 0
-    """Of the environment in an episode, at most."""
-
-    @property
-    def steps_per_generation(self) -> int:
-        return max(ceil(1 / self.generations), 1)
-
-    @property
-    def tokens(self) -> float:
-        return self.completions * self.length
+from runs.preflight.estimating import Estimated, on_host, prompt_tokens, shape_for
+from workers.contract import HardwareSpec
+from workers.contract.step_time import Work, step_s
 
 
 @dataclass(frozen=True)
@@ -213,10 +165,10 @@ def pace(steps: Sequence[Step], steps_per_generation: int) -> Pace | None:
     together = range(len(pairs) - steps_per_generation + 1)
     if not together:
         return None
-    step_s = median(fmean(seconds[at : at + steps_per_generation]) for at in together)
+    step_time = median(fmean(seconds[at : at + steps_per_generation]) for at in together)
     tokens_a_step = median(fmean(tokens[at : at + steps_per_generation]) for at in together)
-    sound = all(isfinite(figure) and figure > 0 for figure in (step_s, tokens_a_step))
-    return Pace(step_s, tokens_a_step, len(pairs)) if sound else None
+    sound = all(isfinite(figure) and figure > 0 for figure in (step_time, tokens_a_step))
+    return Pace(step_time, tokens_a_step, len(pairs)) if sound else None
 
 
 def by_past(draft: Draft, run: PastRun, measured: Pace) -> Duration | None:
@@ -237,32 +189,13 @@ def by_rule(draft: Draft, host: HostFacts) -> Duration | None:
     work, hardware, shape = work_of(draft), draft.hardware, shape_for(draft.inspection)
     if work is None or hardware is None or shape is None or hardware.trainer_gpus < 1 or not host.gpus:
         return None
-    step_s = generation_s(work, hardware, shape.total) + training_s(work, hardware, shape.total)
+    seconds = step_s(work, hardware, shape.total, room=room(on_host(draft, hardware, shape, host)))
     gpus = hardware.trainer_gpus + hardware.server_gpus
-    return Duration(host, float(f"{step_s:.2g}"), work.tokens, total_steps(draft), gpus)  # no digits that it can't know
+    rounded = float(f"{seconds:.2g}")  # no digits that it can't know
+    return Duration(host, rounded, work.tokens, total_steps(draft), gpus)
 
 
-def generation_s(work: Work, hardware: HardwareSpec, parameters: int) -> float:
-    billions = parameters / 1e9
-    if hardware.rollout is Rollout.TRANSFORMERS:
-        token_s = TRAINER_TOKEN_S + TRAINER_TOKEN_S_PER_BILLION * billions
-    else:
-        engines, split = _engines(hardware)
-        at_once = work.completions / work.generations / engines
-        token_s = (VLLM_TOKEN_S + VLLM_TOKEN_S_PER_BILLION * billions / split) * (1 + at_once / CROWD)
-    return work.generations * (work.limit * token_s + work.answers * ANSWER_S)
-
-
-def _engines(hardware: HardwareSpec) -> tuple[int, int]:
-    """How many copies of the model generate, and over how many GPUs each is split."""
-    server = hardware.vllm_server
-    if server:
-        return max(server.servers * server.data_parallel, 1), max(server.tensor_parallel, 1)
-    split = max(hardware.colocate_tensor_parallel, 1)
-    return max(hardware.processes // split, 1), split
-
-
-def training_s(work: Work, hardware: HardwareSpec, parameters: int) -> float:
-    tokens = work.micro_batch * work.length
-    a_pass = PASS_S + OPERATIONS * parameters * tokens / OPERATIONS_PER_S
-    return work.passes * a_pass * (UNPACKING if hardware.quantization is not Quantization.NONE else 1)
+def room(answer: Estimated) -> float:
+    """The sequences that the KV cache of one engine holds; without end where vLLM's memory isn't known."""
+    vllm = answer.estimate.serving
+    return inf if vllm is None else vllm.sequences(answer.settings.length)

@@ -11,8 +11,8 @@ from runs.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract import LoraSpec, Offload, Quantization, Rollout, Strategy
 from workers.contract.memory import GpuEstimate, Serving
 from workers.contract.memory.parts import Part
+from workers.contract.memory.room import NEARLY_FULL
 
-NEARLY_FULL = 0.95
 SHORTEST = 128
 """Completions are not offered shorter than that."""
 
@@ -204,7 +204,7 @@ def as_made_for(draft: Draft, other: OtherProfile) -> Draft:
 
 
 def _weights_over(draft: Draft, answer: Estimated, vllm: Serving) -> Finding:
-    share = _share(draft)
+    share = (draft.hardware and draft.hardware.vllm_share) or 0.0
     return stop(
         "profile",
         f"vLLM's weights take {vllm.weights:.3g} GiB on each GPU and its buffers about {vllm.activations:.3g}; its "
@@ -215,11 +215,11 @@ def _weights_over(draft: Draft, answer: Estimated, vllm: Serving) -> Finding:
 
 
 def _cache(draft: Draft, answer: Estimated, vllm: Serving) -> Iterator[Finding]:
-    longest = _longest(draft)
-    if longest and vllm.tokens < longest:
+    most = longest(draft)
+    if most and vllm.tokens < most:
         yield stop(
             "profile",
-            f"vLLM's KV cache holds about {vllm.tokens:,} tokens, and one sequence may have {longest:,}: vLLM refuses "
+            f"vLLM's KV cache holds about {vllm.tokens:,} tokens, and one sequence may have {most:,}: vLLM refuses "
             "to start.",
             "Limit the sequence length in the profile, give vLLM a larger share, or split it over more GPUs.",
             *_profiles(draft, 1.0),
@@ -235,7 +235,7 @@ def _cache(draft: Draft, answer: Estimated, vllm: Serving) -> Iterator[Finding]:
         )
 
 
-def _longest(draft: Draft) -> int:
+def longest(draft: Draft) -> int:
     """The tokens of the longest sequence that vLLM promises to take."""
     hardware = draft.hardware
     if hardware is None:
@@ -245,13 +245,6 @@ def _longest(draft: Draft) -> int:
     else:
         stated = hardware.server.max_model_len if hardware.server else None
     return stated or draft.model_size("context_length")
-
-
-def _share(draft: Draft) -> float:
-    hardware = draft.hardware
-    if hardware is not None and hardware.vllm_server:
-        return hardware.vllm_server.gpu_memory_utilization
-    return hardware.colocate_memory_utilization if hardware else 0.0
 
 
 def _servers(draft: Draft) -> int:

@@ -1,73 +1,135 @@
-"""Room that the GPUs leave: the largest micro-batch that fits, with the same completions in each step.
-
-The same completions are trained on in fewer passes, so a step learns the same: TRL's losses are normalised over all
-passes of a step. Only `bnpo` is normalised over each pass, and is left as it is.
-"""
+"""Room that the GPUs leave: a step divided into fewer passes, and vLLM's share with it, offered as one click."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from controlplane.hardware.shipped import SHIPPED
 from runs.preflight.draft import Draft
-from runs.preflight.duration import training_s, work_of
+from runs.preflight.duration import room, work_of
 from runs.preflight.estimating import everywhere, shape_for
 from runs.preflight.finding import Finding, Fix, note
-from runs.preflight.memory import NEARLY_FULL
+from runs.preflight.memory import longest
+from workers.contract.memory.room import Division, is_roomy, quickest
+from workers.contract.step_time import step_s
 
-LEAST_GAIN = 1.1
-"""How many times faster the training of a step must get, by the rule of thumb, to be worth a note."""
+LEAST_GAIN = 1.05
+"""How many times as many steps a second it must give, by the rule of thumb, to be worth a note."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A quicker division of the same step."""
+
+    now: Division
+    then: Division
+    draft: Draft
+    """With it."""
+    now_s: float
+    """A step, by the rule of thumb."""
+    then_s: float
+
+    @property
+    def gain(self) -> float:
+        """Steps per second, as a multiple."""
+        return self.now_s / self.then_s
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Of the form's fields."""
+        values = {
+            "per_device_train_batch_size": str(self.then.micro_batch),
+            "gradient_accumulation_steps": str(self.then.passes),
+        }
+        return values if self.then.share == self.now.share else {**values, "vllm_share": f"{self.then.share:g}"}
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    larger = largest(draft)
-    hardware, shape, now = draft.hardware, shape_for(draft.inspection), work_of(draft)
-    then = work_of(larger) if larger else None
-    if larger is None or hardware is None or shape is None or now is None or then is None:
+    found = offer(draft)
+    if found is None:
         return
-    slow, fast = (training_s(work, hardware, shape.total) for work in (now, then))
-    if slow < LEAST_GAIN * fast:
-        return
-    before, after = _fullest(draft), _fullest(larger)
-    values = {
-        "per_device_train_batch_size": str(then.micro_batch),
-        "gradient_accumulation_steps": str(then.passes),
-    }
-    passes = "1 pass" if then.passes == 1 else f"{then.passes} passes"
+    now, then = found.now, found.then
+    share = "" if then.share == now.share else f", vLLM’s share {then.share:g}"
     yield note(
         "per_device_train_batch_size",
-        f"The GPUs have room for more: {before} now, and {after} with {then.micro_batch} completions per process in "
-        f"{passes}, not {now.micro_batch} in {now.passes}. A step learns from the same completions.",
-        f"By the rule of thumb, the training of a step takes {fast:.2g} s then, not {slow:.2g} s.",
-        Fix(f"Use the memory: {then.micro_batch} per process, {passes}", values),
+        f"The GPUs have room for more: {_fullest(draft)} now, and {_fullest(found.draft)} with {then.micro_batch} "
+        f"completions per process in {_passes(then)}{share}, not {now.micro_batch} in {now.passes}. A step learns from "
+        "the same completions.",
+        f"By the rule of thumb, a step takes {found.then_s:.2g} s then, not {found.now_s:.2g} s: {found.gain:.2g} "
+        f"times the steps per second.{_graphs(draft)}",
+        Fix(f"Use the memory: {then.micro_batch} per process, {_passes(then)}{share}", found.values),
     )
 
 
-def largest(draft: Draft) -> Draft | None:
-    """The draft with the largest micro-batch that fits each host it may run on; None: it has that already, or nobody
-    can tell."""
-    own = draft.hardware is not None and draft.hardware.deepspeed is not None  # its sizes must agree with the run's
+def check_guide(draft: Draft) -> Iterator[Finding]:
+    """A built-in profile has another division than the guide that it comes from, which is one click away."""
+    name = draft.hardware.profile if draft.hardware else ""
+    shipped = next((one for one in SHIPPED if one.name == name and one.guide), None)
+    if shipped is None or not _has(draft, shipped.batch, tuple(shipped.guide)):
+        return
+    sizes = list(shipped.guide.values())
+    yield note(
+        "gradient_accumulation_steps",
+        f"The guide behind this profile makes the same step in {sizes[1]} passes of {sizes[0]}.",
+        "",
+        Fix("The guide’s own batch", {field: str(size) for field, size in shipped.guide.items()}),
+    )
+
+
+def _has(draft: Draft, sizes: Mapping[str, int], names: Iterable[str]) -> bool:
+    return all(draft.value(name) == sizes[name] for name in names)
+
+
+def offer(draft: Draft) -> Offer | None:
+    """The quickest division that fits each host the run may come to; None: it has that already, it would not gain
+    enough, or nobody can tell."""
+    hardware, shape = draft.hardware, shape_for(draft.inspection)
+    own = hardware is not None and hardware.deepspeed is not None  # its sizes must agree with the run's
     whole = draft.value("steps_per_generation") or draft.value("generation_batch_size")
-    if own or whole or draft.value("loss_type") == "bnpo" or not _fits(draft):
+    if hardware is None or shape is None or own or whole or draft.value("loss_type") == "bnpo":
         return None
-    batch, passes = draft.batch.per_device_train_batch_size, draft.batch.gradient_accumulation_steps
-    for more in range(passes, 1, -1):
-        if passes % more == 0:
-            sizes = {"per_device_train_batch_size": batch * more, "gradient_accumulation_steps": passes // more}
-            larger = replace(draft, grpo={**draft.grpo, **sizes})
-            if _fits(larger):
-                return larger
-    return None
+    if work_of(draft) is None:
+        return None
+    batch = draft.batch
+    now = Division(batch.per_device_train_batch_size, batch.gradient_accumulation_steps, hardware.vllm_share)
+    parameters = shape.total
+
+    def seconds(division: Division) -> float | None:
+        changed = _with(draft, division)
+        work, answers, then = work_of(changed), everywhere(changed), hardware.with_vllm_share(division.share)
+        most, moved = longest(changed), division.share != now.share
+        fits = all(is_roomy(each.estimate, longest=most, servers_too=moved) for each in answers)
+        if work is None or not answers or not fits:
+            return None
+        return max(step_s(work, then, parameters, room=room(each)) for each in answers)
+
+    then = quickest(now, seconds)
+    now_s, then_s = seconds(now), seconds(then) if then else None
+    if then is None or now_s is None or then_s is None or now_s < LEAST_GAIN * then_s:
+        return None
+    return Offer(now, then, _with(draft, then), now_s, then_s)
 
 
-def _fits(draft: Draft) -> bool:
-    answers = everywhere(draft)  # the run may come to any of these hosts
-    return bool(answers) and all(
-        gpu.total <= NEARLY_FULL * gpu.card_gib
-        for answer in answers
-        for gpu in answer.estimate.gpus
-        if gpu.role != "server"
-    )
+def _with(draft: Draft, division: Division) -> Draft:
+    sizes = {
+        "per_device_train_batch_size": division.micro_batch,
+        "gradient_accumulation_steps": division.passes,
+    }
+    hardware = draft.hardware and draft.hardware.with_vllm_share(division.share)
+    return replace(draft, grpo={**draft.grpo, **sizes}, hardware=hardware)
+
+
+def _passes(division: Division) -> str:
+    return "1 pass" if division.passes == 1 else f"{division.passes} passes"
+
+
+def _graphs(draft: Draft) -> str:
+    """They need no setting: their sizes follow from the step's completions, unless the profile asks for all."""
+    server = draft.server
+    if server is None or server.attached or server.all_graphs:
+        return ""
+    return " The server captures CUDA graphs for as many completions as the step asks of it, and no more."
 
 
 def _fullest(draft: Draft) -> str:

@@ -61,16 +61,6 @@ def _is_dense(draft: Draft) -> bool:
     return isinstance(config, dict) and bool(config) and not any(config.get(name) for name in EXPERTS)
 
 
-def check_weights(draft: Draft) -> Iterator[Finding]:
-    server = draft.server
-    if server is not None and server.weight_sync == WeightSync.NCCL and draft.lora:
-        yield note(
-            "use_lora",
-            "With NCCL the adapter is merged into the weights for each update, and all of them travel.",
-            "LoRA hot-swap sends the adapter alone.",
-        )
-
-
 def check_ports(draft: Draft) -> Iterator[Finding]:
     server = draft.server
     if server is None or server.attached:
@@ -183,7 +173,7 @@ def _adapters(draft: Draft, addresses: tuple[str, ...]) -> Iterator[Finding]:
     yield note(
         "profile",
         "The server must have been started with --enable-lora, --max-lora-rank at least "
-        f"{rank}, --max-loras at least 3 and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.",
+        f"{rank}, --max-loras at least 1 (3 with agents) and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.",
     )
     away = [address for address in addresses if not _is_local(address)]
     if away:

@@ -17,7 +17,7 @@ from django.utils import timezone
 from controlplane.hardware import sandboxes
 from controlplane.hardware.models import Host
 from runs.models import Attempt, Lease, Run, Waits
-from workers.contract import HardwareSpec, Placement, Receipt, RewardSpec, WeightSync
+from workers.contract import HardwareSpec, Placement, Receipt, RewardSpec, WeightSync, adapters
 from workers.contract.episodes import PartSpec
 from workers.environments import LIBRARY as ENTRIES
 from workers.environments import Entry
@@ -164,8 +164,18 @@ def _place(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> Plac
         cpu_slots=slots,
         ports=ports,
         group_port=group[0] if group else None,
+        lora_kernels=_lora_kernels(host, server or chosen) if ports else "",
         unsandboxed=need.sandbox and sandboxes.sandbox_of(host).bare,
     )
+
+
+def _lora_kernels(host: Host, gpus: tuple[int, ...]) -> str:
+    """The version of vLLM there, if its LoRA kernels were tuned for each of these cards."""
+    vllm = str((host.inventory.get("versions") or {}).get("vllm") or "")
+    names = {gpu["index"]: str(gpu.get("name") or "") for gpu in host.inventory.get("gpus") or []}
+    folders = {adapters.kernels(names.get(index, ""), vllm) for index in gpus}
+    found = folders.pop() if len(folders) == 1 else None
+    return found.name if found else ""
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--dtype", default="auto", choices=["auto", "half", "float16", "bfloat16", "float", "float32"])
     parser.add_argument("--max-lora-rank", type=int, default=16, choices=LORA_RANKS)
     parser.add_argument("--max-loras", type=int, default=1)
+    parser.add_argument("--lora-target-modules", nargs="+")
+    parser.add_argument("--fully-sharded-loras", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--max-logprobs", type=int, default=20)
     parser.add_argument("--logprobs-mode", default="raw_logprobs", choices=["raw_logprobs", "processed_logprobs"])
     parser.add_argument("--weight-transfer-config", type=json.loads)

@@ -87,6 +87,12 @@ def make(folder: Path, shape: Shape, *, seed: int = 0) -> None:
     _write_json(folder / "config.json", {**_config(shape), **ids})
 
 
+def make_config(folder: Path, shape: Shape) -> None:
+    """A model's folder without weights and tokenizer, for an engine that draws its own weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "config.json", {**_config(shape), "pad_token_id": None, "eos_token_id": shape.vocab_size - 1})
+
+
 def parameters(shape: Shape) -> int:
     total = 0
     for _, size in tensors(shape):

@@ -44,7 +44,6 @@ class Sitting:
     told: dict[str, str] = field(default_factory=dict)
     """Set-up -> why it failed."""
 
-    def go(self, units: Sequence[Setup | Ratio | Compared]) -> None:
     def go(self, units: Sequence[Unit]) -> None:
         """All launches are sent at once, in order: the product's own queue finds them GPUs."""
         for shape in dict.fromkeys((unit if isinstance(unit, Setup) else unit.setup).shape for unit in units):

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
-from tests.gpu import results
+from tests.gpu import lora, results
 from tests.gpu.installation import Site, busy, read_gpus
 from tests.gpu.proof import Sitting
 from tests.gpu.results import Entry
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 def render(file: Path | None) -> int:
     entries = results.read(results.COMMITTED)
     if file is not None:
-        rehearsed = {unit.name for unit in (*REHEARSAL, START_CPU)}
+        rehearsed = {unit.name for unit in (*REHEARSAL, START_CPU)} | {f"cpu-{lora.NAME}"}
         entries = results.merged(entries, [one for one in results.read(file) if one["name"] not in rehearsed])
     if not entries:
         print("there are no results to write of", file=sys.stderr)
@@ -67,6 +67,7 @@ def render(file: Path | None) -> int:
     from tests.gpu.estimates import with_estimates  # of the shipped profiles, which are Django's
 
     entries = [with_estimates(entry) for entry in entries]
+    lora.write_speeds(entries)
     results.write(results.COMMITTED, entries)
     results.PAGE.write_text(results.render(entries), encoding="utf-8")
     return 0

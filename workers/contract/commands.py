@@ -21,6 +21,7 @@ from workers.contract import (
     ServerPlace,
     ServerSpec,
     WeightSync,
+    adapters,
     evaluation,
     models_of,
     servers_of,
@@ -32,14 +33,16 @@ HOST = "127.0.0.1"
 """The routes for weight updates are open to anyone who can connect: servers listen on loopback only."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank; other adapters need the next larger one."""
+ALL_LINEAR = "all-linear"
+"""PEFT's word for every linear layer, in place of names."""
 RANKS, LAUNCHER_STORE, GROUP_STORE = "ranks", "launcher", "group"
 """The folder in an attempt's folder where its ranks meet, and the files of torchrun and of the process group."""
 AWAIT_SERVERS = "GRPO_AWAIT_SERVERS"
 """Set where a trainer starts beside its servers: it waits for FileName.SERVERS_READY before it asks them anything."""
 MOST_GRAPHS = 512
 """The largest batch for which vLLM captures a CUDA graph by default."""
-ADAPTERS_HELD = 3
-"""The current version, the previous one, and the one being loaded."""
+ADAPTERS_OF_AGENTS = 3
+"""Agents ask when they like: the current version, the previous one, and the one being loaded."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,9 @@ def server_environment(spec: AttemptSpec, place: ServerPlace) -> dict[str, str]:
     # Anyone who can connect can use these routes: open only the one that the updates need.
     road = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
     variables = {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
+    kernels = spec.placement.lora_kernels
+    if kernels and _server(spec).tuned_lora and "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in variables:
+        variables["VLLM_TUNED_CONFIG_FOLDER"] = str(adapters.KERNELS / kernels)
     return {**spec.run.hardware.environment, **devices(place.gpus), **variables}
 
 
@@ -217,14 +223,35 @@ def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
         return ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
     if spec.run.kind == SERVE and spec.run.lora is None:
         return []  # all weights: there is nothing to load over HTTP
-    rank = str(fitting_rank(spec.run.lora))
-    return ["--enable-lora", "--max-lora-rank", rank, "--max-loras", str(ADAPTERS_HELD)]
+    lora = spec.run.lora or LoraSpec()
+    fitting = fitting_rank(lora)
+    arguments = ["--enable-lora", "--max-lora-rank", str(fitting), "--max-loras", str(adapters_held(spec.run))]
+    if modules := adapted_modules(lora):
+        arguments += ["--lora-target-modules", *modules]
+    if server.tensor_parallel > 1 and fitting % server.tensor_parallel == 0:
+        arguments += ["--fully-sharded-loras"]
+    return arguments
 
 
-def fitting_rank(lora: LoraSpec | None) -> int:
+def fitting_rank(lora: LoraSpec) -> int:
     """The least --max-lora-rank for it."""
-    rank = lora.r if lora else 16
-    return next((allowed for allowed in LORA_RANKS if allowed >= rank), LORA_RANKS[-1])
+    return next((allowed for allowed in LORA_RANKS if allowed >= lora.r), LORA_RANKS[-1])
+
+
+def adapters_held(run: RunSpec) -> int:
+    """Adapters that requests at one time may name, so no more than needed: vLLM starts its kernels for each slot, in
+    use or not. All completions of a generation are by one version, and vLLM puts the next one in its place."""
+    if run.kind == WARM:
+        return int(run.job.get("adapters") or 1)
+    agents = run.episodes is not None and run.episodes.gateway is not None
+    return ADAPTERS_OF_AGENTS if agents else 1
+
+
+def adapted_modules(lora: LoraSpec) -> list[str]:
+    """The modules to which vLLM adds an adapter's product: without a list, to every linear layer, with zeros where the
+    adapter has nothing. [] for PEFT's all-linear."""
+    names = dict.fromkeys(name.rpartition(".")[2] for name in lora.target_modules)
+    return [] if ALL_LINEAR in names else list(names)
 
 
 def _server(spec: AttemptSpec) -> ServerSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -94,6 +94,8 @@ class ServerSpec:
     their run."""
     kv_cache_gib: float | None = None
     """Of the KV cache on each GPU, so that vLLM doesn't measure what its share leaves; None: it measures."""
+    tuned_lora: bool = True
+    """vLLM's LoRA kernels as tuned for the card (workers.contract.adapters), where somebody has."""
     prefix_caching: bool = True
     ready_timeout_s: int = 600
     request_timeout_s: int = 1800
@@ -157,6 +159,22 @@ class HardwareSpec:
     def server_gpus(self) -> int:
         """GPUs to lease for servers, in addition to the trainer's."""
         return self.vllm_server.own_gpus if self.vllm_server else 0
+
+    @property
+    def vllm_share(self) -> float | None:
+        """The share of a GPU's memory that the run's own vLLM takes; None: it has none."""
+        if self.rollout == Rollout.COLOCATE:
+            return self.colocate_memory_utilization
+        server = self.vllm_server
+        return server.gpu_memory_utilization if server and not server.attached else None
+
+    def with_vllm_share(self, share: float | None) -> HardwareSpec:
+        """The same with another share; unchanged for None, and where there is no vLLM of the run's own."""
+        if share is None or self.vllm_share is None:
+            return self
+        if self.server is not None and self.rollout == Rollout.SERVER:
+            return replace(self, server=replace(self.server, gpu_memory_utilization=share))
+        return replace(self, colocate_memory_utilization=share)
 
 
 def precision_of(hardware: HardwareSpec, grpo: Mapping[str, Any]) -> Precision:

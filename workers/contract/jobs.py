@@ -79,6 +79,8 @@ class ServeSettings:
 class WarmSettings:
     graphs: int = 0
     """The largest batch with a CUDA graph; 0: vLLM's own choice."""
+    adapters: int = 1
+    """Those that requests at one time may name."""
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,8 @@ class Placement:
     """The HTTP port on loopback of each vLLM server that the attempt starts, then those on which a job listens."""
     group_port: int | None = None
     """The port of the NCCL group for weight updates."""
+    lora_kernels: str = ""
+    """The version of vLLM whose LoRA kernels were tuned for the servers' card; "": vLLM's own configs."""
     unsandboxed: bool = False
     """An admin allows rewards to run code on this host without a sandbox."""
     gpu_hour_price: float | None = None

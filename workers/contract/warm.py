@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from workers.contract.commands import fitting_rank, largest_graph
+from workers.contract.commands import adapted_modules, adapters_held, fitting_rank, largest_graph
 from workers.contract.documents import digest
 from workers.contract.evaluation import EVALUATION
 from workers.contract.hardware import HardwareSpec, Rollout, WeightSync
@@ -52,6 +52,7 @@ def fits(graphs: int, run: RunSpec) -> bool:
 def spec_of(run: RunSpec, run_id: str) -> RunSpec:
     """Of the server that this run starts: nothing of the run but its model and its servers, so no reward, no data and
     no secret but the one that the model's download needs."""
+    lora = run.lora or LoraSpec()
     hardware = HardwareSpec(
         run.hardware.profile, rollout=Rollout.SERVER, server=run.hardware.server, environment=run.hardware.environment
     )
@@ -64,14 +65,14 @@ def spec_of(run: RunSpec, run_id: str) -> RunSpec:
         eval_rewards=(),
         hardware=hardware,
         grpo={},
-        lora=LoraSpec(r=fitting_rank(run.lora)),
+        lora=replace(lora, r=fitting_rank(lora)),
         recovery=RecoverySpec(),
         hang=HangSpec(),
         keep_best="",
         start_from="",
         limits=LimitsSpec(),
         check_groups=0,
-        job=asdict(WarmSettings(graphs=largest_graph(run))),
+        job=asdict(WarmSettings(graphs=largest_graph(run), adapters=adapters_held(run))),
         episodes=None,
         prompts=PromptsSpec(),
         sinks=(),
@@ -116,19 +117,24 @@ class _Alike:
     revision: str
     remote_code: bool
     rank: int
+    modules: list[str]
+    adapters: int
     server: dict[str, object]
     environment: dict[str, str]
 
     @classmethod
     def of(cls, run: RunSpec) -> _Alike:
         server = asdict(run.hardware.server) if run.hardware.server else {}
+        lora = run.lora or LoraSpec()
         for name in ("attached", "shared", "keep_warm_minutes", "ready_timeout_s", "request_timeout_s", "all_graphs"):
             server.pop(name, None)
         return cls(
             model=run.model.path,
             revision=run.model.revision or "",
             remote_code=run.model.trust_remote_code,
-            rank=fitting_rank(run.lora),
+            rank=fitting_rank(lora),
+            modules=sorted(adapted_modules(lora)),
+            adapters=adapters_held(run),
             server=server,
             environment=run.hardware.environment,
         )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
+
 import pytest
+from django.apps import apps
 
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profile_memory import card_of, held, sentence, shipped_as
+from controlplane.hardware.profile_memory import card_of, division, held, sentence, shipped_as
 from controlplane.hardware.shipped import SHIPPED, Shipped, by_slug
 from tests.controlplane.people import operator
+from tests.gpu.estimates import shape_named
 from tests.gpu.setups import EVERYTHING, Setup
 from tests.runs.builders import a_host
 from workers.contract.memory.known import LADDER, known_shape
@@ -92,3 +97,52 @@ def test_the_cpu_profile_and_a_broken_one_have_no_bars() -> None:
     broken = HardwareProfile.objects.create(name="broken", spec={"rollout": "telepathy"}, batch={})
     for row in (cpu, broken):
         assert "Estimated memory" not in operator().get(f"/hardware/profiles/{row.pk}/").content.decode()
+
+
+@pytest.mark.parametrize("profile", [one for one in SHIPPED if one.guide], ids=lambda profile: profile.slug)
+def test_built_in_batches_are_the_guides_divided_by_the_memory_model(profile: Shipped) -> None:
+    guides = replace(profile, batch={**profile.batch, **profile.guide})
+    now, then, gain = division(guides, known_shape(profile.model), profile.card_gib, any_share=False)
+    assert then is not None
+    assert then.micro_batch == profile.batch["per_device_train_batch_size"]
+    assert then.passes == profile.batch["gradient_accumulation_steps"]
+    assert now.micro_batch * now.passes == then.micro_batch * then.passes
+    assert gain > 1
+
+
+def test_built_in_profiles_with_the_guides_batch_have_no_room_for_more() -> None:
+    for slug, shape in {"dual-gpu": known_shape("Llama 3.2 1B"), "16gb-standard": shape_named("20b")}.items():
+        profile = by_slug(slug)
+        assert division(profile, shape, profile.card_gib, any_share=False)[1] is None
+
+
+@pytest.mark.django_db
+def test_one_click_uses_the_memory_and_another_has_the_guides_batch_back() -> None:
+    row, client = HardwareProfile.objects.get(name="Dual GPU, LoRA hot-swap"), operator()
+    address = f"/hardware/profiles/{row.pk}/"
+    guides = client.get(f"{address}?use=guide").context["form"]
+    assert guides["per_device_train_batch_size"].value() == 4
+    assert "marked below" in client.get(f"{address}?use=guide").content.decode()
+    row.batch = {**row.batch, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 8}
+    row.spec["server"]["all_graphs"] = True
+    row.save()
+    page = client.get(f"{address}?use=memory&card=80")
+    form = page.context["form"]
+    assert (form["per_device_train_batch_size"].value(), form["gradient_accumulation_steps"].value()) == ("32", "1")
+    assert form["server_all_graphs"].value() == ""
+    shown = {bound.name: bound.value() for bound in form}
+    sent = {name: "on" if v is True else v for name, v in shown.items() if v is not None and v is not False}
+    assert client.post(address, sent).status_code == 302
+    row.refresh_from_db()
+    assert (row.batch["per_device_train_batch_size"], row.spec["server"]["all_graphs"]) == (32, False)
+
+
+@pytest.mark.django_db
+def test_an_update_divides_the_batches_of_built_in_profiles_that_nobody_changed() -> None:
+    shipped, other = by_slug("guide-8b"), by_slug("guide-14b")
+    for one in (shipped, other):
+        HardwareProfile.objects.filter(name=one.name).update(batch={**one.batch, **one.guide})
+    HardwareProfile.objects.filter(name=other.name).update(batch={**other.batch, **other.guide, "num_generations": 2})
+    import_module("controlplane.hardware.migrations.0004_divided_batches").divide(apps, None)
+    assert HardwareProfile.objects.get(name=shipped.name).batch == shipped.batch
+    assert HardwareProfile.objects.get(name=other.name).batch["gradient_accumulation_steps"] == 8

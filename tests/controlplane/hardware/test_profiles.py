@@ -133,8 +133,8 @@ def test_a_launch_starts_from_the_profiles_lora_and_batch():
         "lora_alpha": "32",
         "lora_dropout": "0.1",
         "lora_targets": "q_proj, k_proj, v_proj, o_proj",
-        "per_device_train_batch_size": "4",
-        "gradient_accumulation_steps": "8",
+        "per_device_train_batch_size": "16",
+        "gradient_accumulation_steps": "2",
         "num_generations": "8",
         "max_completion_length": "256",
     }

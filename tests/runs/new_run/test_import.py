@@ -237,3 +237,29 @@ def test_everybody_may_take_a_run_away_in_another_tools_format(client):
     page = viewer().get(f"/runs/{run.pk}/spec/").content.decode()
     assert f"/runs/{run.pk}/export?format=trl.yaml" in page
     assert "deepspeed.json" not in page
+
+
+def test_a_runs_own_share_for_vllm_travels_with_its_spec(client):
+    host = a_ready_host("gpus", gpus=1)
+    host.inventory |= {"versions": {"torch": "2.11.0", "trl": "1.16.0", "vllm": "0.22.1"}, "cpu_slots": 8}
+    host.save()
+    profile = HardwareProfile.objects.get(name="Single GPU, colocated vLLM")
+    answer = client.post("/runs/new/", sent(profile=str(profile.pk), vllm_share="0.45"))
+    assert answer.status_code == 302, answer.context["form"].errors
+    run = Run.objects.get()
+    assert run.spec["hardware"]["colocate_memory_utilization"] == 0.45
+    clone = client.get(f"/runs/{run.pk}/clone/")
+    assert clone.context["form"]["vllm_share"].value() == 0.45
+    assert not clone.context["changed"]
+    spec = json.dumps(run.spec)
+    run.delete()
+    back = imported(client, spec)
+    assert (value(back, "vllm_share"), str(value(back, "profile"))) == ("0.45", str(profile.pk))
+
+
+def test_the_guides_division_of_a_step_finds_the_profile_too(client):
+    text = AXOLOTL.replace("0.8", "0.6").replace("micro_batch_size: 4", "micro_batch_size: 2")
+    text = text.replace("gradient_accumulation_steps: 8", "gradient_accumulation_steps: 16")
+    answer = imported(client, text.replace("num_generations: 4", "num_generations: 2") + "adapter: lora\n")
+    shared = HardwareProfile.objects.get(name="Single GPU, server beside the trainer")
+    assert shared in answer.context["imported"].fitting

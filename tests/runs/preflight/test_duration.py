@@ -10,10 +10,11 @@ import pytest
 
 from controlplane.hardware.prices import Money
 from runs.preflight.draft import Draft
-from runs.preflight.duration import PastRun, Step, Work, by_past, by_rule, generation_s, nearest, pace, training_s
+from runs.preflight.duration import PastRun, Step, by_past, by_rule, nearest, pace
 from tests.gpu import estimates, results, setups
 from tests.runs.preflight.test_memory import COLOCATE, LORA, ONE, SERVER, drafted
 from workers.contract import HardwareSpec, Quantization
+from workers.contract.step_time import Work, generation_s, training_s
 
 MEASURED = [entry for entry in json.loads(results.COMMITTED.read_text()) if entry.get("step_median_s")]
 BATCH = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_completion_length": 412}

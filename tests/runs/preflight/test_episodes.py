@@ -11,13 +11,14 @@ from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware.sandboxes import HostSandbox
 from runs import preflight
 from runs.preflight import Draft, Finding
-from runs.preflight.duration import ANSWER_S, work_of
+from runs.preflight.duration import work_of
 from runs.preflight.estimating import settings_of
 from runs.preflight.finding import Grade
 from runs.scheduling.leasing import need_of
 from tests.runs.preflight.test_preflight import FINE
 from workers.contract import RewardSpec
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec, PartSpec
+from workers.contract.step_time import ANSWER_S
 from workers.environments import LIBRARY as ENVIRONMENTS
 from workers.rewards import Cost
 

@@ -37,7 +37,8 @@ SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 
 
 def lora(rank: int) -> str:
-    return f"--enable-lora --max-lora-rank {rank} --max-loras 3"
+    modules = "q_proj k_proj v_proj o_proj"
+    return f"--enable-lora --max-lora-rank {rank} --max-loras 1 --lora-target-modules {modules}"
 
 
 @dataclass(frozen=True)

@@ -132,10 +132,8 @@ def _trainer(shape: Shape, hardware: HardwareSpec, settings: Settings, card: flo
 
 def _share_beside(hardware: HardwareSpec) -> float:
     """vLLM's share of each of the trainer's GPUs."""
-    if hardware.rollout is Rollout.COLOCATE:
-        return hardware.colocate_memory_utilization
     server = hardware.vllm_server
-    return server.gpu_memory_utilization if server and server.shared and not server.attached else 0.0
+    return 0.0 if server and not server.shared else hardware.vllm_share or 0.0
 
 
 def _server(hardware: HardwareSpec, card: float) -> GpuEstimate:
