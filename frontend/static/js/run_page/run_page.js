@@ -10,6 +10,7 @@ import { Regions, textOf } from "./regions.js";
 import { Series } from "../metrics/series.js";
 import { localise } from "../times.js";
 import * as timeline from "./timeline.js";
+import "./tour.js";
 import * as urlstate from "../urlstate.js";
 
 const PANEL_PAUSE_MS = 1500;
