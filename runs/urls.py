@@ -47,7 +47,7 @@ urlpatterns = [
     path("metrics", monitoring_views.metrics, name="prometheus_metrics"),
     # The list
     path("", run_list_views.home, name="home"),
-    path("demo/", run_list_views.demo_run, name="demo_run"),
+    path("demo/", first_steps_views.demo, name="demo_run"),
     # First steps
     path("start/", first_steps_views.start, name="start"),
     path("start/<slug:slug>/", first_steps_views.recipe, name="recipe"),

@@ -35,6 +35,7 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.core.management import call_command
 from django.db import connection
+from django.utils import timezone
 from controlplane import staticfiles
 from controlplane.accounts.models import Role, User
 from controlplane.joining import embedded
@@ -45,7 +46,8 @@ if begun:
 call_command("migrate", verbosity=0)
 if not begun:
     for role in Role.values:
-        User.objects.create_user(role, password="a long " + role + " password", role=role)
+        seen = {"role": role, "toured_at": timezone.now()}
+        User.objects.create_user(role, password="a long " + role + " password", **seen)
 if connection.vendor == "sqlite" and not begun:
     connection.cursor().execute("VACUUM INTO %s", [first])
 staticfiles.collect(lambda words: None)

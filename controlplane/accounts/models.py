@@ -26,6 +26,8 @@ class User(AbstractUser):
     """The user's limit of active runs. None: the installation's limit; 0: no limit."""
     max_queued = models.PositiveIntegerField(null=True, blank=True)
     """The user's limit of queued runs; None and 0 as above."""
+    toured_at = models.DateTimeField(null=True, blank=True)
+    """When the tour of a run's page ended or was skipped; None: it is shown on the next one."""
 
     @property
     def may_operate(self) -> bool:

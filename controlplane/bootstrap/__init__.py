@@ -20,10 +20,12 @@ from controlplane.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Envir
 
 WITH_TEST_TOOLS = frozenset({"test", "bench"})
 """Benchmarks use the tests' browser and helpers."""
-WITH_TRAINER = frozenset({"demo", "up", "test", "bench"})
+WITH_TRAINER = frozenset({"up", "test", "bench"})
+"""`demo` installs it when its page is there, which shows it."""
 OPTIONAL_TRAINER = frozenset({"up"})
 """Commands that also work without a trainer: launches then wait, everything else works."""
 
+TRAINER_PYTHON = TRAINER.python
 STARTED = "CONTROLPLANE_STARTED"
 INSTALL_SECONDS = "CONTROLPLANE_INSTALL_SECONDS"
 _INSIDE = "CONTROLPLANE_BOOTSTRAPPED"
@@ -94,4 +96,4 @@ def _point_at_trainer() -> None:
         os.environ.setdefault("GRPO_TRAINER_PYTHON", str(TRAINER.python))
 
 
-__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "Path", "ensure", "ensure_trainer"]
+__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "TRAINER_PYTHON", "Path", "ensure", "ensure_trainer"]

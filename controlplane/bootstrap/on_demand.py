@@ -1,5 +1,5 @@
-"""`python -m controlplane.bootstrap.on_demand NAME` builds an environment that only some installations need, unless it
-exists: lm-eval, environments, atropos or sinks."""
+"""`python -m controlplane.bootstrap.on_demand NAME` builds an environment unless it exists: the trainer's, or one that
+only some installations need (lm-eval, environments, atropos, sinks)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import argparse
 import sys
 
 from controlplane.bootstrap.console import Failed, interruptible
-from controlplane.bootstrap.environments import ON_DEMAND, build
+from controlplane.bootstrap.environments import ON_DEMAND, TRAINER, build
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m controlplane.bootstrap.on_demand", description=__doc__)
-    parser.add_argument("name", choices=ON_DEMAND)
+    environments = {"trainer": TRAINER, **ON_DEMAND}
+    parser.add_argument("name", choices=environments)
     name = parser.parse_args().name
     try:
         with interruptible():
-            build(ON_DEMAND[name])
+            build(environments[name])
     except Failed as error:
         sys.exit(str(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controlplane.hardware.models import HardwareProfile
@@ -28,6 +29,40 @@ class Words:
     """What it holds on the GPUs that it names, of a built-in profile."""
     unmeasured: bool = False
     """A built-in profile that was never run on a GPU."""
+
+
+@dataclass(frozen=True, order=True)
+class Group:
+    """Profiles that take as many GPUs of a size; in the order of a list."""
+
+    gpus: int
+    card_gib: float
+    """0: they name no size."""
+
+    def __str__(self) -> str:
+        if not self.gpus:
+            return "CPU"
+        count = f"{self.gpus} GPU{'' if self.gpus == 1 else 's'}"
+        return f"{count} of {self.card_gib:g} GiB" if self.card_gib else count
+
+
+def group_of(row: HardwareProfile) -> Group:
+    """By the GPUs that it takes itself and, of a built-in profile, by their memory."""
+    try:
+        spec = profile_of(row).spec
+    except ContractError:
+        return Group(0, 0.0)
+    shipped = shipped_as(row)
+    gpus = spec.trainer_gpus + spec.server_gpus
+    return Group(gpus, shipped.card_gib if shipped and gpus else 0.0)
+
+
+def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[Group, list[HardwareProfile]]]:
+    """Small to large, each group's in the order given."""
+    groups: dict[Group, list[HardwareProfile]] = {}
+    for row in rows:
+        groups.setdefault(group_of(row), []).append(row)
+    return sorted(groups.items())
 
 
 def in_words(row: HardwareProfile) -> Words:

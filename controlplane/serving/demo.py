@@ -1,15 +1,19 @@
-"""The demo: a tiny model made on the spot, a few hundred problems, and a run like any other."""
+"""The demo: the trainer installed if it is missing, a tiny model made on the spot, a few hundred problems, and a run
+like any other."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from controlplane.accounts.models import User
+from controlplane.bootstrap import INSTALL_SECONDS, TRAINER_PYTHON
 from controlplane.datasets import importing, worker
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader.mapping import ColumnMapping
@@ -18,15 +22,17 @@ from controlplane.rewards import saving
 from controlplane.rewards.models import RewardConfig, RewardVersion
 from controlplane.serving.processes import BASE_DIR, Program, bury, has_ended, spawn, tail
 from controlplane.serving.serving import Serving
+from runs.first_steps import demo
+from runs.first_steps.demo import NAME, Stage
 from runs.models import Run
-from runs.run_list import demo
-from runs.run_list.demo import NAME
 from runs.scheduling import launching
 from runs.spec import LaunchRequest
 from runs.states import ACTIVE
 
 MODEL = "demo-arithmetic"
 TEACHING = "Making a tiny language model and teaching it the form of an answer"
+INSTALLER = (sys.executable, "-m", "controlplane.bootstrap.on_demand", "trainer")
+INSTALL_DEADLINE_S = 3600.0
 MODEL_DEADLINE_S = 3600.0
 PROGRESS_S = 15.0
 HOST_DEADLINE_S = 120.0
@@ -46,33 +52,43 @@ class Demo:
         self.user = user
         self._say = report
         self.installation = serving.installation
-        if self.installation.trainer_python is None:
-            raise DemoFailed("There is no trainer environment: set GRPO_TRAINER_PYTHON to an interpreter that has trl.")
-        self.python = str(self.installation.trainer_python)
-
-    def report(self, text: str) -> None:
-        """To the terminal and the run list."""
-        self._say(text)
-        demo.report(text)
 
     def launch(self, steps: int | None) -> Run:
         """The demo run: the active one of an earlier demo, otherwise a new one."""
         try:
+            self._install()
             return self._launch(steps)
         finally:
             demo.done()
 
+    def _install(self) -> None:
+        """The trainer's environment, while the page already shows it; then this machine's worker is started with it."""
+        if self.installation.trainer_python is None:
+            if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off":
+                raise DemoFailed(
+                    "There is no trainer environment: set GRPO_TRAINER_PYTHON to an interpreter that has trl."
+                )
+            self._say("Installing the trainer, which takes a few minutes once; the page shows it …")
+            began = time.monotonic()
+            self._watched("trainer-install", INSTALLER, Stage.INSTALL, INSTALL_DEADLINE_S)
+            taken = time.monotonic() - began
+            os.environ[INSTALL_SECONDS] = repr(float(os.environ.get(INSTALL_SECONDS, "0")) + taken)
+            self.serving.use_trainer(TRAINER_PYTHON)
+            self.installation = self.serving.installation
+        self.python = str(self.installation.trainer_python)
+
     def _launch(self, steps: int | None) -> Run:
         living = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
         if living is not None:
-            self.report("The demo run of an earlier start is still going; going on with it.")
+            self._say("The demo run of an earlier start is still going; going on with it.")
             return living
-        demo.report("Preparing the dataset …")
+        demo.report(Stage.DATA)
         config = self._config()
         version = self._dataset(config["dataset"])
         model = self._model()
         host = self._host()
         grpo = {**config["grpo"], **({"max_steps": steps} if steps else {})}
+        demo.report(Stage.START)
         return launching.submit(
             LaunchRequest(
                 name=NAME,
@@ -140,39 +156,44 @@ class Demo:
         if model.exists():
             return model
         takes = "a few seconds" if self.quick else "half a minute on a quiet machine"
-        self.report(f"{TEACHING} ({takes}) …")
+        self._say(f"{TEACHING} ({takes}) …")
         draft = self.installation.models_dir / f".{name}.new"
-        log = self.installation.data / "demo-model.log"
         argv = [self.python, "-m", "workers.trainer.tiny", str(draft), *(["--quick"] if self.quick else [])]
-        program = Program(name="model", argv=argv, env=self.installation.environment(), log=log)
-        process = spawn(program)
-        try:
-            ended = self.serving.watch_until(self._progress_until_ended(process, log), MODEL_DEADLINE_S)
-        finally:
-            code = bury(process)
-        if not ended or code:
-            raise DemoFailed(f"The tiny model could not be made; the end of {log}:\n{tail(log)}")
+        self._watched("demo-model", argv, Stage.MODEL, MODEL_DEADLINE_S)
         draft.rename(model)
         return model
 
-    def _progress_until_ended(self, process: subprocess.Popen[bytes], log: Path) -> Callable[[], bool]:
+    def _watched(self, name: str, argv: Sequence[str], stage: Stage, deadline_s: float) -> None:
+        """Run a program to its end, with the last line of its log on the page. Raises DemoFailed with the log's end."""
+        log = self.installation.data / f"{name}.log"
+        log.unlink(missing_ok=True)
+        process = spawn(Program(name=name, argv=list(argv), env=self.installation.environment(), log=log))
+        try:
+            ended = self.serving.watch_until(self._progress_until_ended(process, log, stage), deadline_s)
+        finally:
+            code = bury(process)
+        if not ended or code:
+            raise DemoFailed(f"“{stage}” failed; the end of {log}:\n{tail(log)}")
+
+    def _progress_until_ended(self, process: subprocess.Popen[bytes], log: Path, stage: Stage) -> Callable[[], bool]:
         shown_at = time.monotonic()
 
         def ended() -> bool:
             nonlocal shown_at
-            last_lines = tail(log, lines=1)
-            demo.report(f"{TEACHING}: {last_lines}" if last_lines else f"{TEACHING} …")
-            if last_lines and time.monotonic() - shown_at > PROGRESS_S:
+            last_line = tail(log, lines=1)
+            demo.report(stage, last_line)
+            if last_line and time.monotonic() - shown_at > PROGRESS_S:
                 shown_at = time.monotonic()
-                self._say(f"  {last_lines}")
+                self._say(f"  {last_line}")
             return has_ended(process)
 
         return ended
 
     def _host(self) -> Host:
-        """This machine, once its worker has announced it."""
-        announced = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
-        demo.report("Waiting for this machine's worker …")
+        """This machine, once its worker has announced it with the trainer."""
+        here = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
+        announced = here.exclude(inventory__trainer="missing")
+        demo.report(Stage.HOST)
         if not self.serving.watch_until(announced.exists, HOST_DEADLINE_S):
             raise DemoFailed(f"This machine's worker has not announced itself; see {self.installation.data}/host.log.")
         return announced.get()

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -59,6 +59,13 @@ class Serving:
             self.fleet.tick()
             time.sleep(TICK_S)
         return True
+
+    def use_trainer(self, python: Path) -> None:
+        """Start this machine's worker again, with a trainer that has been installed since."""
+        os.environ["GRPO_TRAINER_PYTHON"] = str(python)
+        self.installation = replace(self.installation, trainer_python=python)
+        self.fleet.stop(["host"])
+        self.fleet.start(self.installation.host_worker())
 
     def watch(self) -> None:
         """Watch the children until Ctrl-C."""

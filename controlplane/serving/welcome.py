@@ -38,5 +38,3 @@ def show_address(serving: Serving, report: Callable[[str], None], *, to: str = "
             "The web answers under this address alone. List the names and addresses that other machines use for it in "
             "CONTROLPLANE_HOSTS (commas between) and start again."
         )
-    if serving.installation.trainer_python is None:
-        report("No trainer on this machine: pages work, and launches wait until `manage.py up` could install it.")

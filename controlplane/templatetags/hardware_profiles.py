@@ -1,15 +1,24 @@
-"""`{% words_of profile as words %}`: a short description of a hardware profile."""
+"""`{% words_of profile as words %}`: a short description of a hardware profile; `{% grouped_profiles profiles as
+groups %}`: by GPUs and memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django import template
 
+from controlplane.hardware import profile_words
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profile_words import Words, in_words
+from controlplane.hardware.profile_words import Group, Words
 
 register = template.Library()
 
 
 @register.simple_tag
 def words_of(profile: HardwareProfile) -> Words:
-    return in_words(profile)
+    return profile_words.in_words(profile)
+
+
+@register.simple_tag
+def grouped_profiles(profiles: Iterable[HardwareProfile]) -> list[tuple[Group, list[HardwareProfile]]]:
+    return profile_words.grouped(profiles)

@@ -1,22 +1,49 @@
-"""The start page, and the page of a recipe."""
+"""The start page, the page of a recipe, and the demo until it is a run."""
 
 from __future__ import annotations
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from controlplane.datasets.errors import DatasetError
 from controlplane.http.htmx import STOP_POLLING
+from runs import sentences
+from runs.first_steps import demo as demo_stages
 from runs.first_steps import recipes
+from runs.first_steps.demo import Preparing, Stage
 from runs.first_steps.steps import steps
+from runs.models import Run
+from runs.states import RunStatus
 
 
 @require_safe
 def start(request: HttpRequest) -> HttpResponse:
     return render(request, "first_steps/start.html", {"steps": steps(), "recipes": recipes.RECIPES})
+
+
+@require_safe
+def demo(request: HttpRequest) -> HttpResponseBase:
+    """What the demo is preparing, until its run has started; then that run. The first sign-in link leads here."""
+    now, run = demo_stages.preparing(), demo_stages.newest()
+    if now is None and run is not None:
+        now = _starting(run)
+    whole = request.headers.get("HX-Request") != "true"
+    if now is None:
+        to = reverse("run", args=[run.pk]) if run else reverse("runs")
+        return redirect(to) if whole else HttpResponse(headers={"HX-Redirect": to})
+    context = {"steps": demo_stages.steps(now), "run": run if now.stage == Stage.START else None}
+    return render(request, "first_steps/demo.html" if whole else "first_steps/_demo.html", context)
+
+
+def _starting(run: Run) -> Preparing | None:
+    attempt = run.latest()
+    if attempt.status not in (RunStatus.QUEUED, RunStatus.STARTING):
+        return None
+    return Preparing(Stage.START, sentences.of_attempt(attempt), attempt.created_at.timestamp())
 
 
 @require_safe

@@ -19,14 +19,17 @@ from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware import inspections
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.prices import gpu_hour
+from controlplane.hardware.profile_words import grouped
 from controlplane.hardware.profiles import launch_values, profile_of
 from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
+from controlplane.rewards.queries import offered_versions
 from runs import preflight, sentences
 from runs.hosts.cards import GpuView, HostView, host_views
 from runs.machines import demand
 from runs.new_run import prefill
-from runs.new_run.forms import CHOICES, LaunchForm
+from runs.new_run.forms import CHOICES, LaunchForm, offered_datasets
+from runs.preflight import choosing
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts, OtherProfile
 from runs.preflight.finding import Finding, stop
 from runs.preflight.hosts import fitting_hosts
@@ -149,6 +152,41 @@ def checked(form: LaunchForm, user: User | None = None) -> Checked:
     return Checked(request, draft, hosts)
 
 
+def with_only_choices(initial: dict[str, Any], hosts: list[HostView]) -> dict[str, Any]:
+    """What nobody has to choose: the one model, dataset or reward config that there is, and the one profile that
+    fits. Choices made already stay."""
+    datasets = dict(offered_datasets().order_by("number").values_list("dataset", "pk"))  # the newest version of each
+    offered: dict[str, list[Any]] = {
+        "model": known_models(hosts),
+        "dataset_version": list(datasets.values()),
+        "reward_version": list(offered_versions(None).values_list("pk", flat=True)),
+    }
+    found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
+    if not initial.get("profile"):
+        request = replace(LaunchForm().request(), model=str({**found, **initial}.get("model", "")))
+        fitting = [choice for choice in choosing.choices(draft_of(request, hosts=hosts)) if choice.fits]
+        found |= fitting[0].values if len(fitting) == 1 else {}
+    return found | initial
+
+
+def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
+    """Group the form's profiles by GPUs and memory, and label each with whether it fits: what fits comes first, the
+    best first. Returns the labels by the profile's key, with which the page follows a changed model."""
+    field = cast("forms.ModelChoiceField[HardwareProfile]", form.fields["profile"])
+    rows = {str(row.pk): row for row in field.queryset or ()}
+    ranked = [choice for choice in choosing.choices(draft) if choice.values["profile"] in rows]
+    labels = {key: row.name for key, row in rows.items()}
+    labels |= {choice.values["profile"]: f"{choice.name} · {choice.fit}" for choice in ranked}
+    fitting = {choice.values["profile"] for choice in ranked if choice.fits}
+    order = [choice.values["profile"] for choice in ranked]
+    order += [key for key in rows if key not in set(order)]
+    groups = grouped(rows[key] for key in order)
+    groups.sort(key=lambda group: not any(str(row.pk) in fitting for row in group[1]))
+    options = [(str(group), [(str(row.pk), labels[str(row.pk)]) for row in members]) for group, members in groups]
+    field.choices = [("", field.empty_label or ""), *options]
+    return labels
+
+
 def form_findings(form: LaunchForm) -> list[Finding]:
     """The form's errors. Missing choices are reported separately, not as errors."""
     form_errors = ((name, error) for name, errors in form.errors.as_data().items() for error in errors)
@@ -179,8 +217,11 @@ def host_numbered(text: Any) -> Host | None:
 
 def schema_of(chosen: Host | None) -> dict[str, Any] | None:
     """The trainer's fields as reported by the chosen host, otherwise by the first host that has reported them."""
-    hosts = [view.row for view in candidates(chosen)]
-    return next((host.trainer_schema for host in hosts if host.trainer_schema), None)
+    return schema_among(candidates(chosen))
+
+
+def schema_among(hosts: list[HostView]) -> dict[str, Any] | None:
+    return next((view.row.trainer_schema for view in hosts if view.row.trainer_schema), None)
 
 
 def host_to_ask(form: LaunchForm) -> Host | None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from django import forms
 from django.core.validators import RegexValidator
+from django.db.models import QuerySet
 
 from controlplane.datasets.models import DatasetVersion
 from controlplane.environments import queries as environments
@@ -56,6 +57,10 @@ class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not sub
         return str(obj)
 
 
+def offered_datasets() -> QuerySet[DatasetVersion]:
+    return DatasetVersion.objects.filter(status=DatasetVersion.READY, archived_at__isnull=True)
+
+
 def model_name(text: str) -> str:
     """A cleaned model name or path. Raises ValidationError if it can't be one."""
     model = text.strip()
@@ -65,6 +70,8 @@ def model_name(text: str) -> str:
 
 
 class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkFields, forms.Form):
+    tips = True
+    """Help is behind a "?", so that the page shows the choices."""
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     name = forms.CharField(
         label="Name of the run",
@@ -212,9 +219,8 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
 
     def _choose_from_rows(self) -> None:
         rows = {
-            "dataset_version": DatasetVersion.objects.filter(
-                status=DatasetVersion.READY, archived_at__isnull=True
-            ).select_related("dataset"),
+            # Without the reports, which are large: only the chosen version's is read.
+            "dataset_version": offered_datasets().select_related("dataset").defer("report"),
             "reward_version": offered_versions(self["reward_version"].value()),
             "eval_reward_version": offered_versions(self["eval_reward_version"].value()),
             "environment": environments.offered_versions(self["environment"].value()),
@@ -403,6 +409,10 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     def advanced_folds(self) -> list[dict[str, Any]]:
         folds = [self._fold(group, [self[name] for name in names]) for group, names in self.advanced.items()]
         return [{**fold, "quiet": True} for fold in folds]
+
+    @property
+    def opens_advanced(self) -> bool:
+        return any(fold["open"] for fold in self.advanced_folds)
 
     def _fold(self, title: str, fields: list[forms.BoundField]) -> dict[str, Any]:
         wrong = self.is_bound and any(field.errors for field in fields)

@@ -53,7 +53,9 @@ def new_run(request: HttpRequest) -> HttpResponseBase:
         return _launch(request)
     if not person(request).may_operate:
         return _for_viewers(request)
-    form = LaunchForm(initial=prefill.from_query(request.GET), schema=schema_of(None))
+    hosts = candidates(None)
+    initial = drafting.with_only_choices(prefill.from_query(request.GET), hosts)
+    form = LaunchForm(initial=initial, schema=drafting.schema_among(hosts))
     return page(request, form)
 
 
@@ -269,12 +271,15 @@ def page(
     if draft_check is None:
         first = LaunchForm(prefill.as_sent(form), schema=form.schema)
         draft_check = checked(first, person(request))
-        panel = _panel(first, draft_check, findings_of(first, draft_check))
+        panel, panel_form = _panel(first, draft_check, findings_of(first, draft_check)), first
     else:
-        panel = _panel(form, draft_check, findings)
+        panel, panel_form = _panel(form, draft_check, findings), form
+    shown = shown or form
+    shown.fields["profile"].choices = panel_form.fields["profile"].choices  # type: ignore[attr-defined]
+    views = candidates(None) if draft_check.request.host else draft_check.hosts
     context = {
-        "form": shown or form,
-        "models": known_models(candidates(None)),
+        "form": shown,
+        "models": known_models(views),
         "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
         "fillable": prefill.fillable(form),
         "per_turn": drafting.per_turn_configs(form),
@@ -292,6 +297,7 @@ def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
         "memory": _memory(estimated) if estimated else None,
+        "fits": drafting.ranked_profiles(form, draft_check.draft),
         "time": past_runs.duration(draft_check.draft, draft_check.hosts, estimated.host if estimated else None),
         "forecast": forecast(draft_check.draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},

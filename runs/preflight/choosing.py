@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from controlplane.templatetags.figures import significant
 from runs.preflight.draft import Draft, OtherProfile
-from runs.preflight.estimating import Estimated, best
+from runs.preflight.estimating import Estimated, best, everywhere
 from runs.preflight.hosts import shortage
 from runs.preflight.memory import as_made_for, slowness
+from runs.sentences import counted
 from workers.contract import HardwareSpec, Offload, Quantization, Rollout, Strategy
 from workers.contract.memory.parts import Part
+
+MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Choice:
     reasons: tuple[str, ...]
     values: dict[str, str]
     """Form values that choose it."""
+    fit: str
+    """In a few words: `fits h1`, `needs 2 more GPUs`."""
     chosen: bool = False
 
 
@@ -43,10 +48,11 @@ def _rank(choice: Choice, other: OtherProfile) -> tuple[bool, bool, tuple[bool, 
 
 def _choice(draft: Draft, other: OtherProfile) -> Choice:
     spec = other.spec
-    fits, why = _fit(as_made_for(draft, other), spec)
+    as_made = as_made_for(draft, other)
+    fits, why = _fit(as_made, spec)
     chosen = draft.hardware is not None and draft.hardware.profile == spec.profile
     values = {"profile": other.key, **other.values}
-    return Choice(spec.profile, fits, why, tuple(_reasons(other)), values, chosen)
+    return Choice(spec.profile, fits, why, tuple(_reasons(other)), values, _in_short(as_made, fits), chosen)
 
 
 def _fit(draft: Draft, spec: HardwareSpec) -> tuple[bool, str]:
@@ -59,6 +65,25 @@ def _fit(draft: Draft, spec: HardwareSpec) -> tuple[bool, str]:
     if answer is None:
         return True, "The model's size is not known yet, so its memory can't be estimated."
     return answer.fits and _has_cache(answer), _memory(answer)
+
+
+def _in_short(draft: Draft, fits: bool) -> str:
+    spec = draft.hardware
+    if spec is None or not draft.hosts:
+        return "no host yet"
+    having = [host for host in draft.hosts if not shortage(host, spec)]
+    if not having:
+        missing = spec.trainer_gpus + spec.server_gpus - max(len(host.gpus) for host in draft.hosts)
+        return f"needs {counted(missing, 'more GPU')}" if missing > 0 else "fits no host"
+    answers = everywhere(draft)
+    if fits:
+        names = [answer.host.name for answer in answers if answer.fits and _has_cache(answer)]
+        names = names or [host.name for host in having]
+        return f"fits {', '.join(names[:MOST_NAMES])}{' …' if len(names) > MOST_NAMES else ''}"
+    closest = min(answers, key=lambda answer: answer.missing)
+    if closest.fits:
+        return "no room for vLLM’s cache"
+    return f"needs {significant(max(closest.needed))} GiB a GPU"
 
 
 def _has_cache(answer: Estimated) -> bool:

@@ -11,8 +11,9 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.accounts.roles import operator_required, person
 from runs import queries, tags
 from runs.compare import comparison
+from runs.first_steps import demo
 from runs.models import Run, SavedView
-from runs.run_list import csv_file, demo
+from runs.run_list import csv_file
 from runs.run_list.query import RunListQuery
 from runs.run_list.rows import choices, listing
 from runs.scheduling import stopping
@@ -23,15 +24,10 @@ from workers.contract import StopMode
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """The runs; in an installation without any, the first steps."""
-    return redirect("runs" if Run.objects.exists() or demo.preparing() else "start")
-
-
-@require_safe
-def demo_run(request: HttpRequest) -> HttpResponse:
-    """The newest demo run, or the list while it is being prepared; the first start's sign-in link leads here."""
-    run = demo.newest()
-    return redirect("run", run.pk) if run else redirect("runs")
+    """The runs; in an installation without any, the first steps, or the demo that is being prepared."""
+    if Run.objects.exists():
+        return redirect("runs")
+    return redirect("demo_run" if demo.preparing() else "start")
 
 
 @require_safe

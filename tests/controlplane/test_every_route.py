@@ -100,6 +100,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "delivery_id": queue_test(target).pk,
         "token": "nonsense",
         "slug": "sums",
+        "document": "runs",
         "token_id": Program().token.pk,
         "user_id": make_user().pk,
         "run_id": attempt.run_id,

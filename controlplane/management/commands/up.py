@@ -35,6 +35,8 @@ class Command(BaseCommand):
         from controlplane.serving.welcome import owner, show_address
 
         show_address(serving, self.say)
+        if serving.installation.trainer_python is None:
+            self.say("No trainer on this machine: pages work, and launches wait until `manage.py up` could install it.")
         if adopted := leftover.training():
             self.say(f"{leftover.plural(adopted, 'run')} went on training and report here again.")
         self.say("Ctrl-C stops serving" + (" and stops the runs." if stop_runs else "; runs go on training."))

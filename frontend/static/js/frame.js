@@ -2,6 +2,7 @@
 
 import { age, elapsed } from "./figures.js";
 import { localise } from "./times.js";
+import "./why.js";
 
 const GO = { r: "runs", d: "datasets", w: "reward_configs", e: "environments", m: "models", h: "hardware", s: "settings" };
 const GO_WINDOW_MS = 1200;

@@ -143,6 +143,9 @@ function overlayOf(name) {
   const overlay = new Overlay(element, metric, page.runs);
   overlay.onRange = zoom;
   element.dataset.metric = name;
+  const terms = /** @type {HTMLTemplateElement} */ (document.getElementById("terms")).content;
+  const why = terms.querySelector(`[data-metric="${CSS.escape(name)}"] .why`);
+  if (why) element.querySelector(".title")?.after(why.cloneNode(true));
   element.querySelector("[data-enlarge]")?.setAttribute("aria-label", `Enlarge ${metric.title}`);
   element.querySelector("[data-enlarge]")?.addEventListener("click", () => enlarge(overlay));
   overlays.set(name, overlay);

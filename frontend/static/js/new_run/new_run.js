@@ -20,7 +20,7 @@ function control(name) {
 
 /** @param {Element} element */
 function show(element) {
-  element.closest("details")?.setAttribute("open", "");
+  for (let fold = element.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
 }
 
 /** @param {Field} field @param {string} text */
@@ -62,6 +62,18 @@ function clearError(event) {
   const box = event.target instanceof Element ? event.target.closest(".field") : null;
   box?.querySelector(".errorlist")?.remove();
   box?.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
+}
+
+/** Whether the run can be launched, and how each profile's label says that it fits, with what is chosen now. */
+function followVerdict() {
+  const launch = panel.querySelector(".launch");
+  if (launch instanceof HTMLButtonElement) launch.disabled = launch.hasAttribute("data-blocked");
+  /** @type {Record<string, string>} */
+  const fits = JSON.parse(document.getElementById("fits")?.textContent || "{}");
+  for (const option of profile instanceof HTMLSelectElement ? profile.options : []) {
+    const label = fits[option.value];
+    if (label && option.text !== label) option.text = label;
+  }
 }
 
 /** Marks the fields that the newest findings are about. */
@@ -127,7 +139,7 @@ function count() {
         changed += Number(field.value !== field.defaultValue);
       }
     }
-    const place = fold.querySelector(".fold-count");
+    const place = fold.querySelector(":scope > summary .fold-count");
     if (place) place.textContent = changed ? `${changed} changed` : "";
   }
 }
@@ -187,6 +199,7 @@ function outdated() {
 for (const failure of ["htmx:sendError", "htmx:responseError"]) panel.addEventListener(failure, outdated);
 
 panel.addEventListener("htmx:afterSwap", () => {
+  followVerdict();
   mark();
   reveal();
   fetchCommands();
@@ -203,5 +216,6 @@ addEventListener("pageshow", (event) => {
   reveal();
   if (isRestored(event)) form.dispatchEvent(new Event("change", { bubbles: true }));
 });
+followVerdict();
 mark();
 reveal();

@@ -11,6 +11,7 @@ import { Series } from "../metrics/series.js";
 import { Waterfall } from "../metrics/waterfall.js";
 import { localise } from "../times.js";
 import * as timeline from "./timeline.js";
+import "./tour.js";
 import * as urlstate from "../urlstate.js";
 
 const PANEL_PAUSE_MS = 1500;

@@ -1,0 +1,36 @@
+"""The glossary, the documentation, and the end of a person's tour."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.accounts.roles import person
+from controlplane.guide import documents
+from controlplane.guide.glossary import terms
+
+
+@require_safe
+def glossary(request: HttpRequest) -> HttpResponse:
+    return render(request, "guide/glossary.html", {"terms": terms().values()})
+
+
+@require_safe
+def document(request: HttpRequest, document: str = "") -> HttpResponse:
+    found = documents.find(document)
+    if found is None:
+        raise Http404("There is no such document here.")
+    others = [(each, documents.address(each)) for each in documents.present()]
+    context = {"document": found, "others": others, "rendered": documents.render(found)}
+    return render(request, "guide/document.html", context)
+
+
+@require_POST
+def tour_seen(request: HttpRequest) -> HttpResponse:
+    """However it ended: it is not shown to this person again unless asked for."""
+    user = person(request)
+    user.toured_at = timezone.now()
+    user.save(update_fields=["toured_at"])
+    return HttpResponse(status=204)
