@@ -10,7 +10,7 @@ from typing import TypeVar
 from django.db import IntegrityError, models, transaction
 
 from controlplane.accounts.models import User
-from runs.models import ProfileTrial, Run
+from runs.models import ProfileTrial, Run, RunGroup
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
@@ -58,7 +58,7 @@ def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Ru
 def forget(now: datetime) -> None:
     """Forget keys of long ago. One row at a time: a statement for many would wait for writers of lines, who lock
     several runs in an order of their own."""
-    for rows in (Run.objects.all(), ProfileTrial.objects.all()):
+    for rows in (Run.objects.all(), RunGroup.objects.all(), ProfileTrial.objects.all()):
         old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
         for row in old.only("pk")[:A_ROUND]:
             rows.filter(pk=row.pk).update(launch_key=None)

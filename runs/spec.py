@@ -12,7 +12,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.environments.models import EnvironmentVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import SUM_THEN_NORMALIZE, RewardVersion
-from runs.models import Priority, ProfileTrial, Run
+from runs.models import Priority, ProfileTrial, Run, RunGroup
 from workers.contract import (
     ContractError,
     DataSpec,
@@ -69,6 +69,7 @@ class LaunchRequest:
     kind: str = "train"
     check_groups: int = 0
     trial: ProfileTrial | None = None
+    group: RunGroup | None = None
     source: Run | None = None
     environment_version: EnvironmentVersion | None = None
     episodes: EpisodeSpec | None = None

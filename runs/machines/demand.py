@@ -50,7 +50,7 @@ class Demand:
 def read(now: datetime) -> Demand:
     demand = Demand()
     market = _Market(now)
-    for attempt in queueing.waiting().select_related("run__owner", "host"):
+    for attempt in queueing.waiting().select_related("run__owner", "run__group", "host"):
         try:
             need = queueing.need_of(attempt.run)
         except ContractError:

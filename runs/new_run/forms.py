@@ -25,6 +25,7 @@ from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPIS
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
 from runs.new_run.prompt_fields import PROMPT_FIELDS, PromptFields
 from runs.new_run.recovery_fields import RECOVERY_FIELDS, RecoveryFields
+from runs.new_run.several_fields import SEVERAL_FIELDS, SeveralFields
 from runs.new_run.sink_fields import SINK_FIELDS, SinkFields
 from runs.new_run.starting import StartChoices
 from runs.new_run.training_fields import (
@@ -69,7 +70,7 @@ def model_name(text: str) -> str:
     return model
 
 
-class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkFields, forms.Form):
+class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkFields, SeveralFields):
     tips = True
     """Help is behind a "?", so that the page shows the choices."""
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
@@ -251,6 +252,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         values = super().clean() or {}
         self.check_limits(values)
         self.check_sinks(values)
+        self.check_several(values)
         # Unused fields are hidden and may hold anything.
         for name in self.unused:
             self.errors.pop(name, None)
@@ -401,6 +403,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
             FieldSection.CHECKPOINTS: RECOVERY_FIELDS,
             FieldSection.LIMITS: LIMIT_FIELDS,
             FieldSection.SINKS: SINK_FIELDS,
+            FieldSection.SEVERAL: SEVERAL_FIELDS,
         }
         groups = [group for group in FieldSection if group != FieldSection.MAIN]
         return [self._fold(str(group), self.group(group, *extra.get(group, ()))) for group in groups]

@@ -15,6 +15,7 @@ from django import forms
 from runs.new_run.episode_fields import EPISODE_FIELDS
 from runs.new_run.limit_fields import LIMIT_FIELDS
 from runs.new_run.prompt_fields import PROMPT_FIELDS
+from runs.new_run.several_fields import SEVERAL_FIELDS
 from runs.new_run.sink_fields import SINK_FIELDS
 from workers.contract.ahead import FIELD as AHEAD
 from workers.contract.beside import FIELD as BESIDE
@@ -35,6 +36,7 @@ class FieldSection(StrEnum):
     CHECKPOINTS = "Checkpoints and resume"
     LIMITS = "Limits and early stop"
     SINKS = "Also send to"
+    SEVERAL = "Several runs: seeds and a grid"
 
 
 @dataclass(frozen=True)
@@ -317,6 +319,7 @@ FORM_NAMES = frozenset(
         AHEAD,
         *PROMPT_FIELDS,
         *SINK_FIELDS,
+        *SEVERAL_FIELDS,
         *EPISODE_FIELDS,
     }
 )

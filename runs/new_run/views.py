@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.models import Role, User
@@ -22,7 +23,7 @@ from controlplane.http.streams import file_answer
 from runs import checkpoints, preflight, queries
 from runs.idempotency import launch_once
 from runs.models import Run
-from runs.new_run import drafting, every_prompt, fixing, past_runs, prefill
+from runs.new_run import drafting, every_prompt, fixing, past_runs, prefill, several
 from runs.new_run import dry_run as new_run_dry_run
 from runs.new_run.drafting import (
     Checked,
@@ -36,6 +37,7 @@ from runs.new_run.drafting import (
     schema_of,
 )
 from runs.new_run.forms import LaunchForm
+from runs.new_run.several_fields import variations
 from runs.preflight import choosing, estimating
 from runs.preflight.limits import LOGGED
 from runs.run_page import diagnosis
@@ -129,6 +131,8 @@ def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     sent = _sent_before(form, user, kind)
     if sent is not None:
         return _to_run(request, sent, fresh=False)
+    if form.is_valid() and variations(form) and kind == "train":
+        return _send_several(request, form, draft_check, findings)
     if form.is_valid() and not preflight.blocks(findings):
         try:
             run, fresh = submit(form, replace(draft_check.request, kind=kind), user)
@@ -142,6 +146,31 @@ def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     for finding in findings:
         if finding.grade == preflight.Grade.STOP and finding.field not in reported:
             form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
+    return page(request, form, draft_check=draft_check, findings=findings, status=422)
+
+
+def _send_several(
+    request: HttpRequest, form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.Finding]
+) -> HttpResponseBase:
+    """Launch every variation of the form, or none of them and say which can't be."""
+    user = person(request)
+    found = several.parts(form, user)
+    for part in found:
+        for problem in part.problems:
+            form.add_error("grid" if form.row("grid") else "seeds", f"With {part.variation.words}: {problem}")
+    if form.is_valid():
+        try:
+            key = _launch_key(form, user, several.KIND)
+            group, fresh = several.launch(found, user, at_once=form.row("at_once"), key=key)
+        except ContractError as error:
+            form.add_error(None, f"These runs can't be launched: {error}.")
+        except QueueFull as error:
+            form.add_error(None, str(error))
+        else:
+            if not fresh:
+                messages.info(request, "This launch was already submitted; here are its runs.")
+            ids = ",".join(group.runs.order_by("created_at", "pk").values_list("pk", flat=True))
+            return redirect(f"{reverse('compare_runs')}?runs={ids}")
     return page(request, form, draft_check=draft_check, findings=findings, status=422)
 
 

@@ -76,6 +76,7 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
         eval_reward_version=request.eval_reward_version if spec.eval_rewards else None,
         environment_version=request.environment_version,
         profile=profile,
+        group=request.group,
         trial=request.trial,
         source=request.source,
     )
@@ -189,7 +190,7 @@ def dispatch_ready() -> int:
     started."""
     started = 0
     capacity: Capacity | None = None
-    for attempt in queueing.waiting().select_related("run__owner"):
+    for attempt in queueing.waiting().select_related("run__owner", "run__group"):
         capacity = capacity or Capacity.read()
         try:
             result = _start_somewhere(attempt, capacity)

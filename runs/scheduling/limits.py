@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from controlplane.accounts.models import User
-from runs.models import Attempt, Run
+from runs.models import Attempt, Run, RunGroup
 from runs.states import ON_HOST, RunStatus
 from workers.contract.jobs import WARM
 
@@ -103,11 +103,27 @@ def claim_room(user_id: int, adding: int = 1) -> None:
         raise QueueFull(_full(allowed, adding))
 
 
+def on_hosts(group: RunGroup) -> int:
+    """How many of its runs are on hosts now."""
+    return Attempt.objects.filter(run__group=group, status__in=ON_HOST).count()
+
+
+def group_wait(group: RunGroup, running: int) -> str:
+    """What a run waits for while its group is at the bound."""
+    which = "the running run" if running == 1 else f"one of the {running} running runs"
+    return f"waits until {which} of its group ends (at most {group.at_once} at once)"
+
+
 def claim_start(run: Run) -> None:
-    """Check the limit of active runs, inside the transaction that starts one. Raises OverLimit."""
-    if not max_running(run.owner):
+    """Check the limits of active runs, inside the transaction that starts one. Raises OverLimit."""
+    bound = run.group.at_once if run.group else None
+    if not (bound or max_running(run.owner)):
         return
     owner = hold(run.owner_id)
+    if run.group and bound and (running := on_hosts(run.group)) >= bound:
+        raise OverLimit(group_wait(run.group, running))
+    if not max_running(owner):
+        return
     allowed = allowance(owner)
     if not allowed.may_start:
         raise OverLimit(allowed.wait)

@@ -94,6 +94,8 @@ class Capacity:
         self.taken: defaultdict[int, dict[str, Hold]] = defaultdict(dict)
         self._add(leases)
         self._owners: dict[int, limits.Allowance] = {}
+        self._groups: dict[int, int] = {}
+        """Group -> its runs on hosts."""
 
     @classmethod
     def read(cls) -> Capacity:
@@ -169,13 +171,19 @@ class Capacity:
         if placement.warm:
             self.idle.take(placement.warm)
         self.taken[host.pk].update(dict.fromkeys(leasing.resources(placement), hold))
+        if run.group_id in self._groups:
+            self._groups[run.group_id] += 1
         if run.owner_id in self._owners:
             allowed = self._owners[run.owner_id]
             self._owners[run.owner_id] = replace(allowed, running=allowed.running + 1, queued=allowed.queued - 1)
 
     def over_limit(self, run: Run) -> Shortage | None:
-        """What a run waits for if its owner is at the limit. It reserves nothing: the runs behind it don't depend on
-        its owner's other runs."""
+        """What a run waits for if its owner or its group is at the limit. It reserves nothing: the runs behind it don't
+        depend on those."""
+        if run.group is not None and run.group.at_once:
+            running = self._groups.setdefault(run.group.pk, limits.on_hosts(run.group))
+            if running >= run.group.at_once:
+                return Shortage(limits.group_wait(run.group, running))
         if not limits.max_running(run.owner):
             return None
         if run.owner_id not in self._owners:
@@ -204,7 +212,7 @@ class Capacity:
 def capacity_behind(priority: int) -> tuple[Capacity, int]:
     """The capacity left for a new run of this priority, and the number of runs that wait ahead of it."""
     capacity = Capacity.read()
-    line = waiting().filter(priority__gte=priority).select_related("run__owner")
+    line = waiting().filter(priority__gte=priority).select_related("run__owner", "run__group")
     return capacity, sum(isinstance(result, Shortage) for _, result in capacity.walk(line))
 
 

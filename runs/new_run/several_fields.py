@@ -1,0 +1,98 @@
+"""The fields that make several runs of one form: seeds, a small grid of settings, and how many run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from django import forms
+
+from runs.compare.comparison import MAX_RUNS
+
+SEVERAL_FIELDS = ("seeds", "grid", "at_once")
+MOST = MAX_RUNS
+"""Runs of a group: as many as a comparison shows."""
+NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "name", "host", "priority"})
+
+
+class SeveralFields(forms.Form):
+    seeds = forms.IntegerField(
+        label="Seeds",
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text="So many runs of each setting, with the seed above, the next one, and so on.",
+    )
+    grid = forms.CharField(
+        label="Grid",
+        required=False,
+        max_length=2000,
+        help_text=f"A setting and its values on each line. Every combination is launched, at most {MOST} runs.",
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "placeholder": "learning_rate: 1e-6, 5e-6"}),
+    )
+    at_once = forms.IntegerField(
+        label="At once",
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text="So many of them run at the same time; the others wait. Leave empty for no bound.",
+    )
+
+    def check_several(self, values: Mapping[str, Any]) -> None:
+        """Add an error for each line of the grid that can't be read, and for too many runs."""
+        runs = int(values.get("seeds") or 1)
+        names = list[str]()
+        for line in _lines(values.get("grid")):
+            name, given = _setting(line)
+            if name not in self.fields or name in NOT_IN_A_GRID:
+                self.add_error(
+                    "grid", f"There is no setting “{name}”. Use its name, such as learning_rate or num_generations."
+                )
+            elif name in names:
+                self.add_error("grid", f"“{name}” is there twice.")
+            elif len(given) < 2 or len(set(given)) < len(given):
+                self.add_error("grid", f"Give “{name}” two different values or more, with commas between them.")
+            elif name == "seed" and int(values.get("seeds") or 1) > 1:
+                self.add_error("grid", "Give seeds here or by their number, not both.")
+            names.append(name)
+            runs *= max(1, len(given))
+        if runs > MOST:
+            self.add_error("grid", f"These are {runs} runs; a group has at most {MOST}.")
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One run of a group."""
+
+    values: dict[str, str]
+    """Form field -> what is sent."""
+
+    @property
+    def words(self) -> str:
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.values.items())
+
+
+def variations(form: Any) -> list[Variation]:
+    """What the runs of a valid form differ by; [] for a single run."""
+    values = form.cleaned_data
+    axes = [_setting(line) for line in _lines(values.get("grid"))]
+    seeds, first = int(values.get("seeds") or 1), int(values.get("seed") or 0)
+    if seeds > 1:
+        axes.append(("seed", [str(first + n) for n in range(seeds)]))
+    if not axes:
+        return []
+    names = [name for name, _ in axes]
+    return [Variation(dict(zip(names, each, strict=True))) for each in product(*(given for _, given in axes))]
+
+
+def _lines(grid: Any) -> list[str]:
+    return [line.strip() for line in str(grid or "").splitlines() if line.strip()]
+
+
+def _setting(line: str) -> tuple[str, list[str]]:
+    """`Learning rate: 1e-6, 5e-6` -> ("learning_rate", ["1e-6", "5e-6"])"""
+    name, _, values = line.replace("=", ":", 1).partition(":")
+    given = [value.strip() for value in values.split(",") if value.strip()]
+    return name.strip().lower().replace(" ", "_"), given
