@@ -3,6 +3,7 @@ a browser."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -35,6 +36,17 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     with django_db_blocker.unblock():
         rows = json.loads(connection.creation.serialize_db_to_string())
         SHIPPED.append(json.dumps([row for row in rows if row["model"] not in KEPT]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Nothing that is collected becomes garbage: to look through it, now and later, takes a quarter of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 TOGETHER = ("real training", "pages")
