@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from pytest_django.plugin import DjangoDbBlocker, blocking_manager_key
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from controlplane.serving import valkey as valkey_server
 from controlplane.serving.processes import Fleet
-from tests import reader_in_process
+from tests import migrated, reader_in_process
 from tests.rotation import SLOW
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 from tests.trainer.preloaded import Preloaded
@@ -29,6 +31,18 @@ SHIPPED: list[str] = []
 """What migrations put into the test database, as Django writes it down."""
 KEPT = {"contenttypes.contenttype", "auth.permission"}
 """What Django makes anew itself after a flush."""
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
+    """The test database in memory is a copy of a migrated one: Django finds nothing to migrate."""
+
+    def fill(connection: BaseDatabaseWrapper, **kwargs: object) -> None:
+        connection_created.disconnect(fill)
+        migrated.fill(connection.connection)
+
+    if connection.vendor == "sqlite":
+        connection_created.connect(fill, weak=False)
 
 
 @pytest.fixture(scope="session")
