@@ -25,11 +25,12 @@ from controlplane.rewards.models import RewardVersion
 from runs import preflight, sentences
 from runs.hosts.cards import GpuView, HostView, host_views
 from runs.machines import demand
+from runs.machines.models import MachineSource
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LaunchForm
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts, OtherProfile
 from runs.preflight.finding import Finding, stop
-from runs.preflight.hosts import fitting_hosts
+from runs.preflight.hosts import machine_to_ask
 from runs.scheduling import kept_memory, leasing, limits, queueing
 from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
@@ -90,7 +91,8 @@ def draft_of(
     )
     if hardware is None or request.host is not None:
         return draft
-    return replace(draft, machines=demand.offered_for(leasing.need_of(hardware, draft.every_entry)))
+    sources = demand.offered_for(leasing.need_of(hardware, draft.every_entry))
+    return replace(draft, machines=tuple(_machine(source) for source in sources))
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,8 @@ def known_models(views: list[HostView]) -> list[str]:
 
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     """Where the launch would start now, or what it would wait for, after everything ahead in the queue."""
-    if draft.machines and not fitting_hosts(draft):
-        return Forecast(False, f"Queue: asks for a machine of {draft.machines[0]}")
+    if machine := machine_to_ask(draft):
+        return Forecast(False, f"Queue: asks for a machine of {machine.name}")
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
     floor, ahead = queueing.capacity_behind(draft.priority)
@@ -285,6 +287,11 @@ def _host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, Ke
         gpu_hour=gpu_hour(view.row),
         inventory=announcement,
     )
+
+
+def _machine(source: MachineSource) -> HostFacts:
+    gpus = tuple(GpuFacts(index, source.gpu_memory_gib * 1024, free=True) for index in range(source.gpus))
+    return HostFacts(source.name, gpus=gpus, gpu_hour=source.gpu_hour, to_ask=True)
 
 
 def _age(view: HostView) -> str:

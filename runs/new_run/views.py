@@ -37,6 +37,7 @@ from runs.new_run.drafting import (
 )
 from runs.new_run.forms import LaunchForm
 from runs.preflight import choosing, estimating
+from runs.preflight.hosts import machine_to_ask
 from runs.preflight.limits import LOGGED
 from runs.run_page import diagnosis
 from runs.scheduling.limits import QueueFull
@@ -285,15 +286,18 @@ def page(
 
 
 def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.Finding]) -> dict[str, Any]:
-    estimated = estimating.best(draft_check.draft)
+    draft = draft_check.draft
+    estimated, machine = estimating.best(draft), machine_to_ask(draft)
+    host = machine or (estimated.host if estimated else None)
     return {
         "findings": findings,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
         "memory": _memory(estimated) if estimated else None,
-        "time": past_runs.duration(draft_check.draft, draft_check.hosts, estimated.host if estimated else None),
-        "forecast": forecast(draft_check.draft, draft_check.hosts),
+        "time": past_runs.duration(draft, draft_check.hosts, host),
+        "machine": machine if draft.hardware and draft.hardware.trainer_gpus else None,
+        "forecast": forecast(draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
 
