@@ -36,7 +36,7 @@ from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
 from runs.scheduling.limits import Allowance
 from runs.spec import LaunchRequest, rewards_of, with_aggregation
-from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, WeightSync, from_dict
+from workers.contract import ContractError, HardwareSpec, ModelSpec, Placement, RewardSpec, WeightSync, from_dict
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ def draft_of(
     holds, rewards = leasing.held(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
-    model = request.model if isinstance(request.model, str) else request.model.path
+    wanted = ModelSpec(request.model) if isinstance(request.model, str) else request.model
+    model = wanted.path
     grpo, hardware = dict(request.grpo), hardware_of(request.profile)
-    inspection = _inspected(hosts, model)
+    inspection = _inspected(hosts, wanted)
     draft = Draft(
         model=model,
         inspection=inspection,
@@ -87,7 +88,7 @@ def draft_of(
         owner=owner,
         episodes=request.episodes,
         corpus_problem=_corpus_problem(request),
-        tool_template=_tool_template(request, model, inspection),
+        tool_template=_tool_template(request, wanted, inspection),
     )
     if hardware is None or request.host is not None:
         return draft
@@ -218,10 +219,10 @@ def _resources(placement: Placement) -> str:
     return "CPU slot " + ",".join(str(i) for i in placement.cpu_slots)
 
 
-def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
-    if not model:
+def _inspected(hosts: list[HostView], model: ModelSpec) -> dict[str, Any] | None:
+    if not model.path:
         return None
-    rows = (inspections.latest(view.row, model) for view in hosts)
+    rows = (inspections.latest(view.row, model.path, model.revision or "") for view in hosts)
     answers = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
     # Any host may take the run, so one that has the model is enough.
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
@@ -235,11 +236,12 @@ def _corpus_problem(request: LaunchRequest) -> str:
     return ""
 
 
-def _tool_template(request: LaunchRequest, model: str, inspection: dict[str, Any] | None) -> ToolTemplate | None:
+def _tool_template(request: LaunchRequest, model: ModelSpec, inspection: dict[str, Any] | None) -> ToolTemplate | None:
     """Read only for a run whose episodes have tools."""
-    if request.episodes is None or request.episodes.gateway or not model:
+    if request.episodes is None or request.episodes.gateway or not model.path:
         return None
-    return tool_templates.of_model(model, str((inspection or {}).get("model_type") or ""))
+    model_type = str((inspection or {}).get("model_type") or "")
+    return tool_templates.of_model(model.path, model_type, revision=model.revision or "")
 
 
 def _kept_memory(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:

@@ -216,11 +216,12 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     """Ask a host about the model in the form."""
     form = bound_form(request)
     form.is_valid()
-    model, host = str(form.row("model") or ""), host_to_ask(form)
+    model, revision, host = str(form.row("model") or ""), str(form.row("revision") or ""), host_to_ask(form)
     context: dict[str, Any] = {"model": model, "host": host}
+    again = bool(request.POST.get("again"))
     if model and host:
         try:
-            context["inspection"] = inspections.ask_inspection(host, model, again=bool(request.POST.get("again")))
+            context["inspection"] = inspections.ask_inspection(host, model, revision=revision, again=again)
         except inspections.HostAway:
             context["away"] = True
     return render(request, "new_run/_inspection.html", context)
