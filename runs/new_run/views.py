@@ -37,6 +37,7 @@ from runs.new_run.drafting import (
 )
 from runs.new_run.forms import LaunchForm
 from runs.preflight import choosing, estimating
+from runs.preflight.hosts import machine_to_ask
 from runs.preflight.limits import LOGGED
 from runs.run_page import diagnosis
 from runs.scheduling.limits import QueueFull
@@ -217,11 +218,12 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     """Ask a host about the model in the form."""
     form = bound_form(request)
     form.is_valid()
-    model, host = str(form.row("model") or ""), host_to_ask(form)
+    model, revision, host = str(form.row("model") or ""), str(form.row("revision") or ""), host_to_ask(form)
     context: dict[str, Any] = {"model": model, "host": host}
+    again = bool(request.POST.get("again"))
     if model and host:
         try:
-            context["inspection"] = inspections.ask_inspection(host, model, again=bool(request.POST.get("again")))
+            context["inspection"] = inspections.ask_inspection(host, model, revision=revision, again=again)
         except inspections.HostAway:
             context["away"] = True
     return render(request, "new_run/_inspection.html", context)
@@ -290,16 +292,19 @@ def page(
 
 
 def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.Finding]) -> dict[str, Any]:
-    estimated = estimating.best(draft_check.draft)
+    draft = draft_check.draft
+    estimated, machine = estimating.best(draft), machine_to_ask(draft)
+    host = machine or (estimated.host if estimated else None)
     return {
         "findings": findings,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
         "memory": _memory(estimated) if estimated else None,
-        "fits": drafting.ranked_profiles(form, draft_check.draft),
-        "time": past_runs.duration(draft_check.draft, draft_check.hosts, estimated.host if estimated else None),
-        "forecast": forecast(draft_check.draft, draft_check.hosts),
+        "fits": drafting.ranked_profiles(form, draft),
+        "time": past_runs.duration(draft, draft_check.hosts, host),
+        "machine": machine if draft.hardware and draft.hardware.trainer_gpus else None,
+        "forecast": forecast(draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
 
