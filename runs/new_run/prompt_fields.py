@@ -43,7 +43,7 @@ class PromptFields(forms.Form):
         max_value=1,
         initial=PromptsSpec().least_weight,
         help_text="How often a prompt that teaches nothing still comes, beside one that teaches most: 0.05 is 1 in 20, "
-        "or less where prompts that aren't known to teach would take more than half of the draws.",
+        "and less where there are so many of these that together they would come often.",
     )
 
     @property
