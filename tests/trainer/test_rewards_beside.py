@@ -42,7 +42,7 @@ def trained(start: Start, folder: Path, model: Path, *, on: bool, processes: int
         judge.shutdown()
     assert trainer.returncode == 0, stderr
     samples = [{**line, "t": 0} for line in builders.lines(folder / FileName.SAMPLES)]
-    return {"logs": builders.logs(folder), "samples": samples, "log": server.log()}
+    return {"logs": builders.logs(folder), "samples": samples}
 
 
 def judged_beside(folder: Path) -> float:
