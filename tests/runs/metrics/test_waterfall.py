@@ -56,13 +56,13 @@ def test_lanes_their_idle_shares_and_what_one_step_ahead_would_give() -> None:
     attempt = an_attempt_of()
     ingest.accept(attempt, [told(1, 2)])
     view = view_of(attempt)
-    assert [lane.label for lane in view.lanes] == ["vLLM", "Trainer", "Wait for rewards", "judged"]
+    assert [lane.label for lane in view.lanes] == ["vLLM", "Trainer", "Rewards", "judged"]
     idle = {lane.key: round(lane.idle, 3) for lane in view.lanes if lane.idle is not None}
     assert idle == {"vllm": 0.5, "trainer": 0.6}
     assert [lane.gaps for lane in view.lanes if lane.key == "trainer"] == [((1.0, 6.0),)]
     assert len([bar for lane in view.lanes for bar in lane.bars if bar.phase == "forward and backward"]) == 2
     words = " ".join(view.words)
-    assert "vLLM was idle 50% of it, the trainer was idle 60% of it." in words
+    assert "Idle in it: vLLM 50%, the trainer 60%." in words
     assert "One step ahead would overlap generation with training: about 1.4 times the steps." in words
     assert "Rewards are waited for 2 s" in words
     assert [(switch.name, switch.on, switch.other_s) for switch in view.switches] == [
@@ -120,7 +120,7 @@ def test_the_use_of_both_sides_gpus_is_told_where_it_was_sampled() -> None:
     Attempt.objects.filter(pk=attempt.pk).update(placement={"host": "h1", "gpus": [0], "server_gpus": [1]})
     uses = view_of(attempt).gpus
     assert [(use.label, use.mean, use.t) for use in uses] == [
-        ("The trainer’s GPUs", 70.0, (1.0, 2.0, 3.0)),
+        ("the trainer’s GPUs", 70.0, (1.0, 2.0, 3.0)),
         ("vLLM’s GPUs", 30.0, (1.0, 2.0, 3.0)),
     ]
 
