@@ -67,7 +67,8 @@ def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) 
         run__spec__hardware__rollout=hardware.rollout.value,
         run__spec__hardware__trainer_gpus=hardware.trainer_gpus,
     )
-    columns = ("pk", "run_id", "run__name", "host__name", "run__spec__hardware", "run__spec__grpo", "run__spec__lora")
+    of_spec = (f"run__spec__{name}" for name in ("hardware", "grpo", "lora", "ahead"))
+    columns = ("pk", "run_id", "run__name", "host__name", *of_spec)
     rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)[:MOST_COMPARED]
     by_run = {row[1]: row for row in reversed(rows)}
     return list(_readable(reversed(by_run.values())))
@@ -85,12 +86,13 @@ def _models(draft: Draft, hosts: Sequence[HostView]) -> list[str]:
 
 def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
     """Without runs of another contract."""
-    for attempt, run, name, host, hardware, grpo, lora in rows:
+    for attempt, run, name, host, hardware, grpo, lora, ahead in rows:
         try:
             spec = from_dict(HardwareSpec, hardware)
         except ContractError:
             continue
-        yield PastRun(run, name, attempt, host, spec, grpo if isinstance(grpo, dict) else {}, bool(lora))
+        settings = grpo if isinstance(grpo, dict) else {}
+        yield PastRun(run, name, attempt, host, spec, settings, bool(lora), bool(ahead))
 
 
 def steps_of(run_id: str, attempt_id: str) -> list[Step]:
