@@ -27,11 +27,12 @@ from tests.gpu import figures, models, proof, prove, ratio
 from tests.gpu.episodes import BATCH, MODES
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
-from tests.gpu.setups import PLANS, Setup
+from tests.gpu.setups import PLANS, Setup, Starts
 from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 
 SETUPS = [unit for plan in ("one-gpu", "two-gpus", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
+SETUPS += [unit.setup for plan in ("starts", "start-forked") for unit in PLANS[plan] if isinstance(unit, Starts)]
 SETUPS += [
     Setup(name, mode.slug, "1.5b", mode.gpus, "", {**mode.profile, **BATCH}, {"use_lora": mode.lora})
     for name, mode in MODES.items()
