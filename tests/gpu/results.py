@@ -17,6 +17,13 @@ GOAL_S, TARGET_S, RATIO = 3.0, 15.0, 1.01
 FROM_PAGE, FROM_DISPATCH = "the page", "the dispatch"
 """What `first_step_s` counts from."""
 
+FIRST_STEPS = {
+    "first_step_s_cold": "with nothing compiled before",
+    "first_step_s_warm": "with caches",
+    "first_step_s_warm_server": "on a warm server",
+}
+"""Figures of tests.gpu.starts -> what they say."""
+
 Entry = dict[str, Any]
 
 PROMISED: dict[str, Any] = {
@@ -188,6 +195,13 @@ def _section(entry: Entry) -> list[str]:
         lines.append(f"- Estimated before the launch, without vLLM: {_text(entry['estimate_gib'], 1)} GiB")
     if entry.get("nvml_peak_gib"):
         lines.append(f"- In use at most, by NVML: {_text(entry['nvml_peak_gib'], 1)} GiB")
+    for figure, words in FIRST_STEPS.items():
+        if entry.get(figure) is not None:
+            lines.append(f"- First step {entry[figure]:.1f} s after {FROM_PAGE}, {words}")
+    for end in entry.get("warm_server_ends") or ():
+        lines.append(
+            f"- The warm server was ended: receipt {'free' if end['free'] else 'NOT FREE'}, {end['seconds']:.1f} s"
+        )
     if entry.get("first_step_s") is not None:
         lines.append(f"- First step {entry['first_step_s']:.1f} s after {entry.get('first_step_from', FROM_PAGE)}")
     for kill in entry.get("kills") or ():

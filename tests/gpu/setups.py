@@ -339,6 +339,15 @@ START_CPU = Starts(
     _OF_A_SERVER,
 )
 
+START_FORKED = Starts(
+    replace(
+        START_SERVER.setup,
+        name="start-forked",
+        says="As start-1-plus-1, with vLLM's engine forked from its front, which then imports everything once.",
+        profile={**START_SERVER.setup.profile, "environment": "VLLM_WORKER_MULTIPROC_METHOD=fork"},
+    ),
+    (("first_step_s_cold", _OWN), ("first_step_s_warm", _OWN)),
+)
 STARTS: tuple[Unit, ...] = (START_SERVER, START_COLOCATE)
 ONE_GPU: tuple[Unit, ...] = (COLOCATE, SHARED, FOUR_BIT, FOUR_BIT_COLOCATE, Ratio(COLOCATE))
 FOUR_GPUS: tuple[Unit, ...] = (
@@ -361,6 +370,7 @@ PLANS: dict[str, tuple[Unit, ...]] = {
     "three-ways": (THREE_WAYS,),
     "cpu-rehearsal": REHEARSAL,
     "starts": STARTS,
+    "start-forked": (START_FORKED,),
     "cpu-starts": (START_CPU,),
 }
 EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}

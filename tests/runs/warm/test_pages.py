@@ -11,7 +11,7 @@ from django.test import Client
 from controlplane.accounts.models import ApiScope
 from controlplane.hardware.models import HardwareProfile
 from controlplane.http.tokens import attempt_token
-from runs.new_run import drafting
+from runs.new_run import drafting, dry_run
 from runs.preflight import servers
 from runs.scheduling import limits
 from runs.spec import LaunchRequest
@@ -58,6 +58,12 @@ def test_the_pages_of_both_runs_name_each_other() -> None:
     assert f'<a href="/runs/{attempt.run_id}/">first</a>' in words(client.get(f"/runs/{server.pk}/"))
     end(attempt)
     assert "nobody for" in words(client.get(f"/runs/{server.pk}/"))
+
+
+def test_who_repeats_the_run_elsewhere_starts_its_server_too() -> None:
+    dry = dry_run.of_run(launched().run)
+    assert [process.role for process in dry.processes] == ["vllm", "trainer"]
+    assert (dry.place.placement.warm, dry.place.placement.server_gpus) == (None, (1,))
 
 
 def test_programs_list_and_end_them() -> None:
