@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from runs.states import FINAL
-from tests.gpu import ratio
+from tests.gpu import gain, ratio, turns
 from tests.gpu.figures import parts, peaks_of, preallocated, reserved, step_seconds, tokens_per_s, used_peaks
 from tests.gpu.installation import Site, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.results import FROM_DISPATCH, FROM_PAGE, Entry
-from tests.gpu.setups import Ratio, Setup
+from tests.gpu.setups import Gain, Ratio, Setup, Turns, Unit
 from workers.contract import AttemptSpec, FileName, Rollout, from_dict, servers_of
 
 CLEAN_UP_S = 25.0
@@ -29,6 +29,8 @@ ENDING_S = 12.0
 LAST_LINES = 150
 """Of each log: a cause is often said well above the last traceback."""
 PAUSE_S = 0.1
+FIGURES = ("step_ratio", "step_ratio_interval", "beside_ratio", "beside_ratio_interval", "batch_gain")
+"""Of which a unit of its own is made."""
 
 
 @dataclass
@@ -44,7 +46,7 @@ class Sitting:
     told: dict[str, str] = field(default_factory=dict)
     """Set-up -> why it failed."""
 
-    def go(self, units: Sequence[Setup | Ratio]) -> None:
+    def go(self, units: Sequence[Unit]) -> None:
         """All launches are sent at once, in order: the product's own queue finds them GPUs."""
         for shape in dict.fromkeys((unit if isinstance(unit, Setup) else unit.setup).shape for unit in units):
             self.say(f"{shape}: {self.site.person.ask_about(str(self.site.models / shape))}")
@@ -61,6 +63,8 @@ class Sitting:
         for unit in units:
             if isinstance(unit, Ratio):
                 self._ratio(unit)
+            elif isinstance(unit, Turns | Gain):
+                self._figure(unit)
 
     def say(self, words: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {words}", flush=True)
@@ -157,6 +161,22 @@ class Sitting:
         self.say(f"{unit.name}: {found['step_ratio']}")
         where = {"ratio_command": self.command(unit.name), "ratio_machine": self.machine["machine"]}
         self.save({"name": unit.setup.name, "says": unit.setup.says, **found, **where})
+
+    def _figure(self, unit: Turns | Gain) -> None:
+        """A unit that is one figure, and no set-up of its own."""
+        self.say(f"{unit.name}: begins")
+        about = {"name": unit.name, "says": unit.setup.says, "batch": unit.setup.batch, "gpus": unit.setup.gpus}
+        try:
+            profile = self._made_or_new(unit.setup)
+            if isinstance(unit, Gain):
+                found = gain.measure(unit, self.site, profile)
+            else:
+                found = turns.measure(unit, self.site, profile, self.deadline - CLEAN_UP_S)
+        except (RuntimeError, KeyError, OSError, TimeoutError) as error:
+            self._failed(unit.setup, f"{unit.name}: {error}", [])
+            return
+        self.say(f"{unit.name}: { {name: found[name] for name in FIGURES if name in found} }")
+        self.save({**about, **found, **self._circumstances(unit.name)})
 
     def _made_or_new(self, setup: Setup) -> str:
         with contextlib.suppress(RuntimeError):

@@ -27,7 +27,7 @@ from tests.gpu import lora, results
 from tests.gpu.installation import Site, busy, read_gpus
 from tests.gpu.proof import Sitting
 from tests.gpu.results import Entry
-from tests.gpu.setups import PLANS, REHEARSAL, Ratio, Setup, chosen
+from tests.gpu.setups import PLANS, REHEARSAL, TURNS_CPU, Setup, Unit, chosen
 from workers.supervisor import gpus
 
 WORK = Path(tempfile.gettempdir()) / "gpu-prove"
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 def render(file: Path | None) -> int:
     entries = results.read(results.COMMITTED)
     if file is not None:
-        rehearsed = {unit.name for unit in REHEARSAL} | {f"cpu-{lora.NAME}"}
+        rehearsed = {unit.name for unit in (*REHEARSAL, TURNS_CPU)} | {f"cpu-{lora.NAME}"}
         entries = results.merged(entries, [one for one in results.read(file) if one["name"] not in rehearsed])
     if not entries:
         print("there are no results to write of", file=sys.stderr)
@@ -126,7 +126,7 @@ def trainer_python() -> str:
     return os.environ.get("GRPO_TRAINER_PYTHON") or (str(built) if built.exists() else sys.executable)
 
 
-def setups_of(units: Sequence[Setup | Ratio]) -> list[Setup]:
+def setups_of(units: Sequence[Unit]) -> list[Setup]:
     return [unit if isinstance(unit, Setup) else unit.setup for unit in units]
 
 

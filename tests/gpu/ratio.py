@@ -98,15 +98,15 @@ def _pair(unit: Ratio, site: Site, profile: str, number: int) -> tuple[list[Row]
     launch.send(profile, {**_changes(unit), "name": f"{unit.name} {number}"})
     if not _side_by_side(unit, site):
         _follow(launch, unit, site)
-        return launch.seen, _bare(unit, site, _spec_of(launch, site), site.folder(launch.run))
-    spec = elsewhere(_spec_of(launch, site), site.baseline)
+        return launch.seen, _bare(unit, site, spec_of(launch, site), site.folder(launch.run))
+    spec = elsewhere(spec_of(launch, site), site.baseline)
     with ThreadPoolExecutor(max_workers=1) as pool:
         bare = pool.submit(_bare, unit, site, spec, site.folder(launch.run))
         _follow(launch, unit, site)
         return launch.seen, bare.result()
 
 
-def _spec_of(launch: Launch, site: Site, seconds: float = 30.0) -> AttemptSpec:
+def spec_of(launch: Launch, site: Site, seconds: float = 30.0) -> AttemptSpec:
     """Once the run has been dispatched, with its dataset."""
     folder, deadline = site.folder(launch.run), time.monotonic() + seconds
     while not ((folder / FileName.SPEC).exists() and (folder / FileName.DATASET).exists()):
@@ -146,12 +146,7 @@ def _bare(unit: Ratio, site: Site, spec: AttemptSpec, run: Path) -> list[Row]:
     """With the arguments and the environment of the product's run."""
     gpus = spec.placement.every_gpu
     _wait_until_free(site, gpus)
-    folder = Path(tempfile.mkdtemp(prefix="bare-"))
-    (folder / FileName.SPEC).write_text(to_json(spec))
-    words = ["-m", "tests.gpu.bare_trl", str(folder), str(folder / FileName.SPEC), str(run / FileName.DATASET)]
-    argv = [site.trainer_python, *words, "--steps", str(unit.steps)]
-    environment = commands.trainer_environment(spec, site.settings, os.environ, {})
-    with _server(spec, site, folder), _running(argv, environment, folder / "bare.log") as process:
+    with bare_script(site, spec, run, unit.steps) as (process, folder):
         deadline = time.monotonic() + unit.limit_s
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -161,6 +156,18 @@ def _bare(unit: Ratio, site: Site, spec: AttemptSpec, run: Path) -> list[Row]:
     _wait_until_free(site, gpus)
     numbers = [{k: v for k, v in one["values"].items() if isinstance(v, int | float)} for one in found]
     return steps_of(Row(one["t"], one["step"], values) for one, values in zip(found, numbers, strict=True))
+
+
+@contextlib.contextmanager
+def bare_script(site: Site, spec: AttemptSpec, run: Path, steps: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """The script, with its own server where it needs one, and the folder of its logs."""
+    folder = Path(tempfile.mkdtemp(prefix="bare-"))
+    (folder / FileName.SPEC).write_text(to_json(spec))
+    words = ["-m", "tests.gpu.bare_trl", str(folder), str(folder / FileName.SPEC), str(run / FileName.DATASET)]
+    argv = [site.trainer_python, *words, "--steps", str(steps)]
+    environment = commands.trainer_environment(spec, site.settings, os.environ, {})
+    with _server(spec, site, folder), _running(argv, environment, folder / "bare.log") as process:
+        yield process, folder
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,47 @@ class Ratio:
     @property
     def name(self) -> str:
         return f"ratio-{self.setup.name}"
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The same, with both loaded on the same GPUs and training in short turns (tests.gpu.turns)."""
+
+    setup: Setup
+    rounds: int = 8
+    turn_s: float = 9.0
+    limit_s: float = 170.0
+    """Longest that one side may take until it is warm."""
+
+    @property
+    def name(self) -> str:
+        return self.setup.name
+
+    @property
+    def tokens(self) -> int:
+        return 128 if self.setup.gpus else 24
+
+    @property
+    def same_length(self) -> dict[str, Any]:
+        """Completions of one length on both sides, so that both do the same work."""
+        forced = {"ignore_eos": True} if self.setup.gpus else {"min_new_tokens": self.tokens}
+        return {"max_completion_length": self.tokens, "generation_kwargs": json.dumps(forced)}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The guide's batch beside what "Use the memory" makes of it on the New run page (tests.gpu.gain)."""
+
+    setup: Setup
+    steps: int = 4
+    limit_s: float = 110.0
+
+    @property
+    def name(self) -> str:
+        return self.setup.name
+
+
+Unit = Setup | Ratio | Turns | Gain
 
 
 def _batch(per_device: int, accumulation: int, generations: int, tokens: int) -> dict[str, int]:
@@ -219,17 +261,57 @@ CPU_SERVER = Setup(
     limit_s=240,
 )
 
-ONE_GPU: tuple[Setup | Ratio, ...] = (COLOCATE, SHARED, FOUR_BIT, FOUR_BIT_COLOCATE, Ratio(COLOCATE))
-FOUR_GPUS: tuple[Setup | Ratio, ...] = (
+TURNS = Turns(
+    Setup(
+        "turns-colocate",
+        "one-gpu-colocate",
+        "0.5b",
+        1,
+        "The product and a bare TRL script in turns on one GPU: vLLM inside the trainer, all weights of a 0.5B shape.",
+        profile={"colocate_memory_utilization": 0.15, "colocate_max_model_len": 512, **_batch(16, 1, 8, 128)},
+    )
+)
+TURNS_SERVER = Turns(
+    Setup(
+        "turns-server",
+        "dual-gpu",
+        "0.5b",
+        2,
+        "The product and a bare TRL script in turns on two GPUs: a vLLM server, the trainer, all weights of a 0.5B "
+        "shape by NCCL.",
+        profile={"server_gpu_memory_utilization": 0.35, "server_max_model_len": 512, **_batch(16, 1, 8, 128)},
+    )
+)
+TURNS_CPU = Turns(
+    Setup("cpu-turns", "cpu", "tiny", 0, "A rehearsal without a GPU.", profile=_TINY), rounds=2, turn_s=12, limit_s=240
+)
+GAIN = Gain(
+    Setup(
+        "batch-gain",
+        "one-gpu-colocate",
+        "1.5b",
+        1,
+        "The guide's batch beside what “Use the memory” makes of it: vLLM inside the trainer, a LoRA of a 1.5B shape.",
+        profile={
+            "use_lora": True,
+            "colocate_memory_utilization": 0.3,
+            "colocate_max_model_len": 1024,
+            **_batch(4, 8, 8, 256),
+        },
+    )
+)
+
+ONE_GPU: tuple[Unit, ...] = (COLOCATE, SHARED, FOUR_BIT, FOUR_BIT_COLOCATE, Ratio(COLOCATE))
+FOUR_GPUS: tuple[Unit, ...] = (
     SERVER,
     EIGHT_GB,
     TP2,
     ZERO3,
     TWO_SERVERS,
 )
-TWO_GPUS: tuple[Setup | Ratio, ...] = (*SIXTEEN_GB, EIGHT_GB_COLOCATE, Ratio(SERVER, steps=40))
-REHEARSAL: tuple[Setup | Ratio, ...] = (CPU, CPU_SERVER, Ratio(CPU, pairs=1, steps=4))
-EIGHT_GPUS: tuple[Setup | Ratio, ...] = (ZERO3, TP2, TWO_SERVERS, SERVER, EIGHT_GB)
+TWO_GPUS: tuple[Unit, ...] = (*SIXTEEN_GB, EIGHT_GB_COLOCATE, Ratio(SERVER, steps=40))
+REHEARSAL: tuple[Unit, ...] = (CPU, CPU_SERVER, Ratio(CPU, pairs=1, steps=4))
+EIGHT_GPUS: tuple[Unit, ...] = (ZERO3, TP2, TWO_SERVERS, SERVER, EIGHT_GB)
 """As FOUR_GPUS, two set-ups of four GPUs side by side."""
 PLANS = {
     "one-gpu": ONE_GPU,
@@ -237,11 +319,15 @@ PLANS = {
     "four-gpus": FOUR_GPUS,
     "eight-gpus": EIGHT_GPUS,
     "cpu-rehearsal": REHEARSAL,
+    "step-ratio": (TURNS,),
+    "step-ratio-server": (TURNS_SERVER,),
+    "cpu-step-ratio": (TURNS_CPU,),
+    "batch-gain": (GAIN,),
 }
 EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}
 
 
-def chosen(plan: str, only: str) -> list[Setup | Ratio]:
+def chosen(plan: str, only: str) -> list[Unit]:
     """The units of a plan, or those that `only` names of any plan."""
     if not only:
         return list(PLANS[plan])
