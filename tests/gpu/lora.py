@@ -139,8 +139,10 @@ def speeds(entries: Iterable[Entry], known: Iterable[Speed] = ()) -> list[dict[s
     return [to_dict(one) for one in table.values()]
 
 
-def write_speeds(entries: Iterable[Entry]) -> None:
+def write_speeds(entries: Sequence[Entry]) -> None:
     """Into the product's own table."""
+    if not any(one["name"] == NAME for one in entries):
+        return
     found = speeds(entries, adapters.speeds())
     adapters.SPEED.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     adapters.speeds.cache_clear()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+ALONE = ("turns-colocate", "turns-server", "batch-gain", "lora-over-base")
+"""Entries that are one figure each, of no set-up's steps, starts and kills."""
 COMMITTED = HERE / "results.json"
 EPISODES = HERE / "episodes.json"
 """What tests.gpu.episodes has found, mode by mode."""
@@ -79,7 +81,8 @@ def write(path: Path, entries: list[Entry]) -> None:
 
 def render(entries: list[Entry]) -> str:
     """The page that is committed beside the figures."""
-    lines = ["# Set-ups proved on real GPUs", "", *_machines(entries), "", *_MEANING, "", *_table(entries), ""]
+    setups = [entry for entry in entries if entry["name"] not in ALONE]
+    lines = ["# Set-ups proved on real GPUs", "", *_machines(entries), "", *_MEANING, "", *_table(setups), ""]
     for entry in entries:
         lines += _section(entry)
     lines += _episodes(json.loads(EPISODES.read_text(encoding="utf-8")))
@@ -211,6 +214,19 @@ def _section(entry: Entry) -> list[str]:
             f"- Step: product {entry['step_s_product']:.4f} s, bare {entry['step_s_bare']:.4f} s, "
             f"{entry['step_ratio_how']}"
         )
+    for name, words in (("step_ratio", "The product over the bare script"), ("beside_ratio", "The bare script's own")):
+        if entry.get(f"{name}_interval"):
+            low, high = entry[f"{name}_interval"]
+            pairs = _text(entry[f"{name}_pairs"], 3)
+            lines.append(f"- {words}: {entry[name]:.4f}, between {low:.4f} and {high:.4f}; by pair {pairs}")
+    if entry.get("batch_gain") is not None:
+        before, after = entry["batch_gain_step_s"]
+        values = ", ".join(f"{name} {value}" for name, value in entry["batch_gain_values"].items())
+        lines.append(
+            f"- {entry['batch_gain']:.2f} times the steps per second: {after:.2f} s instead of {before:.2f} ({values})"
+        )
+    if entry.get("lora_settings"):
+        lines += _adapters(entry["lora_settings"])
     if entry.get("step_median_s") is not None:
         lines.append(f"- Median step {entry['step_median_s']:.2f} s, {entry.get('batch', '')}")
     lines += ["", f"{entry.get('date', '')}: `{entry.get('command', '')}`"]
@@ -218,6 +234,22 @@ def _section(entry: Entry) -> list[str]:
         lines += ["", f"Ratio: `{entry['ratio_command']}` on {entry.get('ratio_machine', 'the same machine')}"]
     lines.append("")
     return lines
+
+
+def _adapters(settings: dict[str, Any]) -> list[str]:
+    head = ["engine", "base tokens/s", "adapter tokens/s", "adapter over base", "swap, s", "start, s"]
+    rows = [
+        [
+            name,
+            _text(one.get("base"), 0),
+            _text(one.get("adapter"), 0),
+            _text(one.get("over_base"), 3),
+            _text(one.get("swap_s"), 2),
+            _text(one.get("start_s"), 0),
+        ]
+        for name, one in settings.items()
+    ]
+    return ["", _row(head), _row(["---"] * len(head)), *(_row(row) for row in rows)]
 
 
 def _kill(kill: Entry) -> str:

@@ -27,7 +27,8 @@ from tests.gpu import figures, models, proof, prove, ratio, ways
 from tests.gpu.episodes import BATCH, MODES
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
-from tests.gpu.setups import AHEAD, FAST, ONE_AHEAD, PLANS, THREE_WAYS, Setup, Starts
+from tests.gpu.setups import AHEAD, FAST, ONE_AHEAD, PLANS, THREE_WAYS
+from tests.gpu.units import Setup, Starts
 from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 from workers.contract.ahead import MODE

@@ -13,7 +13,8 @@ from controlplane.hardware.profile_memory import card_of, division, held, senten
 from controlplane.hardware.shipped import SHIPPED, Shipped, by_slug
 from tests.controlplane.people import operator
 from tests.gpu.estimates import shape_named
-from tests.gpu.setups import EVERYTHING, Setup
+from tests.gpu.setups import EVERYTHING
+from tests.gpu.units import Setup
 from tests.runs.builders import a_host
 from workers.contract.memory.known import LADDER, known_shape
 
