@@ -57,6 +57,7 @@ RULES = {
     "runs": READ,
     "run": READ,
     "run_head": READ,
+    "run_fix": OPERATE,
     "run_series": READ,
     "run_metrics": READ,
     "run_completions": READ,
