@@ -75,12 +75,33 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
     checkpoint = checkpoints.find(run, request.GET.get("checkpoint", ""))
     if checkpoint is not None:
         initial |= {"start_from": checkpoint.folder, "host": checkpoint.event.attempt.host_id}
-    diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
-    fixed = fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
+    fixed = _fix(request, run, initial, schema)
     form = LaunchForm(initial=initial, schema=schema)
     if fixed is not None:
         fixing.mark(form, fixed)
     return page(request, form, clone_of=run, changed=prefill.changed_since(run), fixed=fixed)
+
+
+@require_safe
+@operator_required
+def fix(request: HttpRequest, run_id: str) -> HttpResponse:
+    """What a clone with a diagnosis's fix would change, for the failure card."""
+    run = queries.run_for(request, run_id)
+    schema = schema_of(run.host)
+    try:
+        fixed = _fix(request, run, prefill.from_run(run, schema), schema)
+    except ContractError:  # the card says that the spec can't be read
+        fixed = None
+    if fixed is None:
+        return HttpResponse(status=204)
+    changes = [{"what": one.label, "before": one.old, "after": one.new} for one in fixed.changes]
+    return render(request, "new_run/_fix.html", {"fixed": fixed, "changes": changes})
+
+
+def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.Fixed | None:
+    """Change the initial values as the asked-for diagnosis says; None if the run has no such diagnosis."""
+    diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
+    return fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
 
 
 def _first_findings(request: HttpRequest, form: LaunchForm) -> list[preflight.Finding]:
