@@ -42,7 +42,7 @@ def _until(job: Job, clients: list[AdapterClient]) -> str:
         news = _news(job.folder)
         if news.leave:
             return news.leave
-        if news.user != user and _take_away(clients, news.user):
+        if news.user != user and (not user or _took_away(clients, user)):
             user = news.user
         if not user and time.monotonic() - looked >= FILES_S:
             looked = time.monotonic()
@@ -59,11 +59,12 @@ def _news(folder: Path) -> WarmNews:
         return WarmNews()
 
 
-def _take_away(clients: list[AdapterClient], user: str) -> bool:
-    """All adapters but those of this attempt. False: to be tried again."""
+def _took_away(clients: list[AdapterClient], user: str) -> bool:
+    """The adapters of an attempt that has ended; those of the next one may be there already. False: to be tried
+    again."""
     try:
         for client in clients:
-            client.unload_others(adapter_prefix(user))
+            client.unload_all(adapter_prefix(user))
     except ServerError:
         return False
     return True
