@@ -31,11 +31,12 @@ def run(job: Job) -> None:
         for place in servers_of(spec)
     ]
     job.begin(1)
-    job.result(_until(job, clients))
+    if why := _until(job, clients):
+        job.result(why)
 
 
 def _until(job: Job, clients: list[AdapterClient]) -> str:
-    """Why it ends."""
+    """Why it ends; "" if it was stopped."""
     model, stop = job.spec.run.model, job.folder / FileName.STOP
     files, looked, user = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), ""
     while not stop.exists():
