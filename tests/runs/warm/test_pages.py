@@ -70,6 +70,7 @@ def test_programs_list_and_end_them() -> None:
     attempt, program = launched(), Program()
     (item,) = program.get("warm-servers").json()["items"]
     assert (item["state"], item["used_by"], item["gpus"], item["holder"]) == ("starting", attempt.run_id, [1], "olga")
+    assert program.get(f"runs/{attempt.run_id}").json()["warm_server"] == item["run"]
     ended = program.post(f"warm-servers/{item['run']}/end").json()["item"]
     assert (ended["ends_after_its_run"], ended["ends_at"]) == (True, None)
     assert program.post(f"warm-servers/{item['run']}/end").status_code == 409
