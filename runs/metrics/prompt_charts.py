@@ -11,7 +11,7 @@ from workers.contract import RunSpec, prompts
 def of(spec: RunSpec) -> Iterator[Chart]:
     if spec.prompts.extra_rounds:
         yield from _replaced(spec)
-    hint = "Of the training prompts: known to teach, by their groups so far; known to teach little; never seen"
+    hint = "Of the training prompts: known to teach, by their groups lately; known to teach little; never seen"
     yield _by_kind("prompts-known", "What the prompts teach", prompts.share_of_prompts, hint)
     if spec.prompts.by_difficulty:
         hint = "Their shares of the next draws, by weight"

@@ -34,7 +34,7 @@ class PromptFields(forms.Form):
         label="Draw prompts by difficulty",
         required=False,
         help_text="Prompts that are solved now and then come more often than those that never or always are, by this "
-        "run's own history. Off: in epochs.",
+        "run's own history. Saves tokens where a run meets its prompts several times. Off: in epochs.",
     )
     least_weight = forms.FloatField(
         label="Least weight",

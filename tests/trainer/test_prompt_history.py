@@ -29,7 +29,7 @@ def taught() -> PromptHistory:
     return made
 
 
-def test_weights_follow_the_variance_of_a_prompts_rewards() -> None:
+def test_weights_follow_the_spread_of_a_prompts_rewards() -> None:
     never, always, half, unseen = taught().weights().tolist()
     assert half == pytest.approx(1.0, abs=0.001)
     assert never == always == pytest.approx(RETRIED / 2, abs=0.001)

@@ -3,7 +3,8 @@
 Dynamic sampling is DAPO's (Yu et al. 2025, arXiv:2503.14476, section 3.2): a group whose completions all score the same
 has advantage 0 everywhere, so another prompt takes its place. Weights by difficulty follow Foster et al. 2025
 (arXiv:2502.12272): a prompt that is solved with probability p teaches in proportion to p(1 - p), the variance of its
-reward. Both are off by default, and a run without them trains exactly as TRL does.
+reward; and to its root where the advantages of a group are divided by their standard deviation, as GRPO's are. Both are
+off by default, and a run without them trains exactly as TRL does.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ to teach: looking for prompts that teach must not cost more than training on the
 class PromptHistory:
     """The training prompts by their places in the training set.
 
-    A prompt teaches in proportion to the variance of its group's rewards; where these are 0 or 1, that is p(1 - p) of
-    its solve rate p. Its weight is that variance, beside the largest of any prompt. A prompt that was never seen is
-    assumed to teach as much as those seen do on average, and that assumption fades with each visit. A prompt is known
-    to teach if at least half of that is expected of it.
+    A prompt teaches in proportion to the spread of its groups' rewards, their standard deviation; where these are 0 or
+    1, that is the root of p(1 - p) of its solve rate p. Its weight is that spread, beside the largest of any prompt. A
+    prompt that was never seen is assumed to teach as much as those seen do on average, and that assumption fades with
+    each visit. A prompt is known to teach if at least half of that is expected of it.
     """
 
     def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
@@ -42,7 +42,7 @@ class PromptHistory:
         self._draws = 0
         self._visits = np.zeros(len(self._rows), dtype=np.int64)
         self._reward = np.zeros(len(self._rows))
-        self._variance = np.zeros(len(self._rows))
+        self._spread = np.zeros(len(self._rows))
 
     def draw(self, count: int, *, without: Collection[int] = (), weighted: bool) -> list[int]:
         """Up to `count` different places, none of the rows `without`; fewer if there are no more.
@@ -67,7 +67,7 @@ class PromptHistory:
         place = self._places[row]
         self._visits[place] += 1
         self._reward[place] += (1 - KEPT) * (float(np.mean(rewards)) - self._reward[place])
-        self._variance[place] += (1 - KEPT) * (float(np.var(rewards)) - self._variance[place])
+        self._spread[place] += (1 - KEPT) * (float(np.std(rewards)) - self._spread[place])
 
     def weights(self) -> NDArray[np.float64]:
         """Of each prompt, up to 1: what is expected of it, but at least the least weight, within the bounds of those
@@ -82,15 +82,15 @@ class PromptHistory:
         return weights
 
     def _expected(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.bool_]]]:
-        """The variance expected of each prompt's next group, and which are of each kind. One never seen is expected to
+        """The spread expected of each prompt's next group, and which are of each kind. One never seen is expected to
         give the mean of those seen and of an imaginary one that teaches most, so that a beginning without any spread
         isn't taken for the whole."""
         seen = self._visits > 0
         assumed = ASSUMED**self._visits
         known = 1 - KEPT**self._visits
-        variance = np.divide(self._variance, known, out=np.zeros_like(known), where=seen)
-        unseen = (variance.sum() + (variance.max(initial=0.0) or 1.0)) / (seen.sum() + 1)
-        expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * variance
+        spread = np.divide(self._spread, known, out=np.zeros_like(known), where=seen)
+        unseen = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (seen.sum() + 1)
+        expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * spread
         teach = seen & (expected >= unseen / 2)
         return expected, {metric.TEACH: teach, metric.TEACH_LITTLE: seen & ~teach, metric.UNSEEN: ~seen}
 
@@ -113,7 +113,7 @@ class PromptHistory:
 
     def save(self, checkpoint: Path) -> None:
         seen = np.flatnonzero(self._visits)
-        columns = (self._rows, self._visits, self._reward, self._variance)
+        columns = (self._rows, self._visits, self._reward, self._spread)
         rows = list(zip(*(column[seen].tolist() for column in columns), strict=True))
         (checkpoint / FILE).write_text(json.dumps({"draws": self._draws, "rows": rows}), encoding="utf-8")
 
@@ -121,9 +121,9 @@ class PromptHistory:
         try:
             state = json.loads((checkpoint / FILE).read_bytes())
             self._draws = int(state["draws"])
-            for row, visits, reward, variance in state["rows"]:
+            for row, visits, reward, spread in state["rows"]:
                 place = self._places[row]
-                self._visits[place], self._reward[place], self._variance[place] = visits, reward, variance
+                self._visits[place], self._reward[place], self._spread[place] = visits, reward, spread
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SpecError(
                 f"{checkpoint.name} can't be resumed: {FILE}, the history of its prompts, is not there or can't be "
