@@ -10,7 +10,8 @@ from django.test import Client
 from controlplane.hardware.models import Host
 from runs.host_api import ingest
 from runs.metrics import folding, waterfall
-from runs.models import Attempt, Run, StepSpans
+from runs.metrics.models import StepSpans
+from runs.models import Attempt, Run
 from runs.states import EndReason, RunStatus
 from runs.transitions import move
 from tests.runs.builders import SERVER, a_host, a_run, a_user, an_attempt, rewards_named
