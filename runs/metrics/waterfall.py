@@ -15,8 +15,9 @@ from typing import Any
 
 from runs.metrics import series, switches
 from runs.metrics.chart_spec import colour
+from runs.metrics.models import StepSpans
 from runs.metrics.switches import Switch
-from runs.models import Run, StepSpans
+from runs.models import Run
 from runs.spec import spec_of
 from workers.contract import ContractError, RunSpec, StepPart
 from workers.contract.waterfall import EXTRA, OPTIMIZER, REWARD, REWARDS, SERVER, TRAINER, Span, union

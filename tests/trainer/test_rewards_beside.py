@@ -11,6 +11,7 @@ import pytest
 from tests.benchmarks import beside as bench
 from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
+from tests.trainer import test_episodes as episodes
 from tests.trainer.conftest import Start
 from workers.contract import EventKind, FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, Strategy, WeightSync
 from workers.contract.waterfall import REWARD, Span, overlap, read
@@ -74,3 +75,57 @@ def test_two_ranks_are_given_the_scores_of_the_first(start: Start, tiny_model: P
     assert with_["samples"] == without["samples"]
     assert with_["logs"] == without["logs"]
     assert judged_beside(tmp_path / "on") > 0
+
+
+EPISODES_END = """
+import json
+from types import SimpleNamespace as Any_
+from workers.trainer.episodes.episode import Episode, Turn
+from workers.trainer.episodes.rollout import Rollouts
+from workers.trainer.groups import GroupsOf
+
+begun = []
+rollouts = object.__new__(Rollouts)
+said = [Turn(0, 1, {"content": "a"})]
+rollouts.episodes = [Episode({"row": row}, 0, ids=[row], turns=said) for row in (5, 5, 6, 6, 7)]
+model = Any_(training=True)
+ranks = Any_(process_index=1, num_processes=2, is_main_process=False)
+trainer = Any_(num_generations=2, model=model, accelerator=ranks)
+beside = Any_(begin=lambda made, rows: begun.append([row["row"] for row in rows]))
+groups = GroupsOf(trainer, beside, Any_(by_id={row: {"row": row} for row in (5, 6, 7)}), episodes=rollouts)
+groups.note([5, 5, 6, 6, 7])
+for ended in ([0], [2], [1, 3], [4], []):
+    for place in ended:
+        rollouts.episodes[place].end = "eos"
+    rollouts.after_turn()
+    begun.append(None)
+model.training = False
+groups.note([5, 5, 6, 6, 7])
+rollouts.after_turn()
+print(json.dumps(begun))
+"""
+"""The second of two ranks: its first completion is the last of a group that the first rank began with."""
+
+
+def test_a_group_of_episodes_begins_when_its_last_one_has_ended(start: Start) -> None:
+    process = start("-c", EPISODES_END)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    # Rank 1's five completions: 5 | 5 6 | 6 7 of groups of two, of which the first is another rank's, too.
+    assert json.loads(out.splitlines()[-1]) == [None, None, [5, 6], None, [6, 7], None, None]
+
+
+def test_episodes_are_scored_the_same_beside_their_generation(
+    start: Start, calling_model: Path, tmp_path: Path
+) -> None:
+    grpo = {"max_steps": 1, "temperature": 1.2, "max_completion_length": 90}
+    for name in ("off", "on"):
+        run = {"rewards_beside": name == "on"}
+        folder = episodes.attempt(tmp_path / name, calling_model, grpo=grpo, rewards=(CODE, *episodes.REWARDS), run=run)
+        episodes.played(start, folder)
+    logs = [builders.logs(tmp_path / name)[1] for name in ("on", "off")]
+    timed = {name for name in logs[0] if name.endswith("_s") or "/seconds/" in name}
+    assert {**logs[0], **dict.fromkeys(timed)} == {**logs[1], **dict.fromkeys(timed)}
+    kept = [[{**line, "t": 0} for line in builders.lines(tmp_path / name / FileName.SAMPLES)] for name in ("on", "off")]
+    told = [json.loads(json.dumps(one), object_hook=lambda made: {**made, "seconds": 0}) for one in kept]
+    assert told[0] == told[1]

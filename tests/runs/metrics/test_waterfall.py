@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.hardware.models import Host
+from controlplane.accounts.models import ApiScope
 from runs.host_api import ingest
 from runs.metrics import folding, waterfall
-from runs.models import Attempt, Run, StepSpans
+from runs.metrics.models import StepSpans
+from runs.models import Attempt, Run
 from runs.states import EndReason, RunStatus
 from runs.transitions import move
+from tests.runs.api.clients import Program
 from tests.runs.builders import SERVER, a_host, a_run, a_user, an_attempt, rewards_named
 from workers.contract import EventKind, OutboxLine
 
@@ -136,7 +138,15 @@ def test_the_page_the_comparison_and_the_api_show_it() -> None:
     assert "is not recorded" in client.get(f"/runs/{attempt.run_id}/waterfall/?step=9").content.decode()
     compared = client.get(f"/runs/compare/waterfalls/?runs={attempt.run_id}").content.decode()
     assert 'data-waterfall="10.0"' in compared
-    assert Host.objects.count() == 1
+    program = Program(ApiScope.READ)
+    told_of = program.get(f"runs/{attempt.run_id}/waterfall", step=3).json()
+    assert (told_of["step"], told_of["steps"], [lane["key"] for lane in told_of["lanes"]][:2]) == (
+        3,
+        [3, 2],
+        ["vllm", "trainer"],
+    )
+    missing = program.get(f"runs/{attempt.run_id}/waterfall", step=9)
+    assert (missing.status_code, "Step 9 is not recorded." in missing.content.decode()) == (404, True)
 
 
 @pytest.mark.parametrize(
