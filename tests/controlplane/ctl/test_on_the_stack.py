@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane import safe_yaml
+from tests.browser.tiny_folder import write_model
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 from tests.workers.supervisor.attempts import wait_until
 
@@ -72,10 +72,10 @@ class Terminal:
 
 
 @pytest.fixture(scope="module")
-def terminal(make_stack: Callable[..., Stack], trainer_python: Path, tiny_model: Path) -> Terminal:
+def terminal(make_stack: Callable[..., Stack], trainer_python: Path) -> Terminal:
     stack = make_stack(GRPO_TRAINER_COMMAND=command_of(FAKE_TRAINER), GRPO_TRAINER_PYTHON=str(trainer_python))
     model = stack.installation.models_dir / "tiny"
-    shutil.copytree(tiny_model, model)
+    write_model(model)
     wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready", 120)
     return Terminal(stack, stack.django(PREPARE), str(model))
 
