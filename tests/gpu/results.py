@@ -25,6 +25,12 @@ FIRST_STEPS = {
     "first_step_s_warm_server": "on a warm server",
 }
 """Figures of tests.gpu.starts -> what they say."""
+COMPARED = {
+    "ahead_speedup": "Steps per second one step ahead over in turns",
+    "fast_over_today": "Steps per second of the fast way over today's profile",
+    "fast_over_bare": "Steps per second of the fast way over bare TRL",
+}
+"""Figures of a plan that goes through several ways to train the same."""
 
 Entry = dict[str, Any]
 
@@ -229,6 +235,8 @@ def _section(entry: Entry) -> list[str]:
         lines += _adapters(entry["lora_settings"])
     if entry.get("step_median_s") is not None:
         lines.append(f"- Median step {entry['step_median_s']:.2f} s, {entry.get('batch', '')}")
+    lines += [_way(name, way) for name, way in (entry.get("ways") or {}).items()]
+    lines += [f"- {words}: **{entry[name]:g}**" for name, words in COMPARED.items() if entry.get(name)]
     lines += ["", f"{entry.get('date', '')}: `{entry.get('command', '')}`"]
     if entry.get("ratio_command"):
         lines += ["", f"Ratio: `{entry['ratio_command']}` on {entry.get('ratio_machine', 'the same machine')}"]
@@ -250,6 +258,13 @@ def _adapters(settings: dict[str, Any]) -> list[str]:
         for name, one in settings.items()
     ]
     return ["", _row(head), _row(["---"] * len(head)), *(_row(row) for row in rows)]
+
+
+def _way(name: str, way: Entry) -> str:
+    speeds = ", ".join(_text(speed, 0) for speed in way["tokens_per_s"])
+    parts = {"generation": "generation_s", "weights": "weight_sync_s", "update": "update_s", "vLLM ahead": "ahead_s"}
+    told = "".join(f", {words} {way[key]:.2f} s" for words, key in parts.items() if key in way)
+    return f"- {name}: {way['step_s']:.3f} s a step, {speeds} tokens/s in {len(way['step_s_runs'])} runs{told}"
 
 
 def _kill(kill: Entry) -> str:

@@ -64,6 +64,21 @@ def test_a_figure_of_its_own_has_a_section_and_no_row() -> None:
     assert "| [turns-colocate]" not in page
 
 
+def test_ways_are_told_with_what_they_gave() -> None:
+    way = {
+        "step_s": 1.5,
+        "step_s_runs": [1.4, 1.6],
+        "tokens_per_s": [9000.4, None],
+        "generation_s": 0.1,
+        "ahead_s": 1.2,
+    }
+    page = results.render([{"name": "ahead", "says": "x", "ways": {"one step ahead": way}, "ahead_speedup": 1.62}])
+    assert (
+        "- one step ahead: 1.500 s a step, 9,000, – tokens/s in 2 runs, generation 0.10 s, vLLM ahead 1.20 s\n"
+        "- Steps per second one step ahead over in turns: **1.62**"
+    ) in page
+
+
 def test_a_sitting_takes_nothing_back_that_another_has_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed.json")
     monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
