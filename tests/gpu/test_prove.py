@@ -31,7 +31,12 @@ from tests.gpu.setups import PLANS, Setup
 from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 
-SETUPS = [unit for plan in ("one-gpu", "two-gpus", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
+SETUPS = [
+    unit
+    for plan in ("one-gpu", "two-gpus", "four-gpus", "lora-roads")
+    for unit in PLANS[plan]
+    if isinstance(unit, Setup)
+]
 SETUPS += [
     Setup(name, mode.slug, "1.5b", mode.gpus, "", {**mode.profile, **BATCH}, {"use_lora": mode.lora})
     for name, mode in MODES.items()
