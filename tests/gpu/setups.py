@@ -255,6 +255,30 @@ START_FORKED = Starts(
     (("first_step_s_cold", _OWN), ("first_step_s_warm", _OWN)),
 )
 STARTS: tuple[Unit, ...] = (START_SERVER, START_COLOCATE)
+_ROADS = {
+    "server_max_model_len": 512,
+    "lora_r": 32,
+    "lora_alpha": 64,
+    **_batch(32, 8, 8, 256),
+}
+SWAPPED = Setup(
+    "lora-swapped-7b",
+    "dual-gpu-hot-swap",
+    "7b",
+    2,
+    "A LoRA (r 32) of a 7B shape, a vLLM server on one GPU, the trainer on another: the adapter is swapped over HTTP.",
+    profile=_ROADS,
+    steps=4,
+)
+MERGED = Setup(
+    "lora-merged-7b",
+    "dual-gpu-hot-swap",
+    "7b",
+    2,
+    "The same LoRA merged into the weights at each update, and all of them streamed by NCCL.",
+    profile={**_ROADS, "server_weight_sync": "nccl"},
+    steps=4,
+)
 TURNS = Turns(
     Setup(
         "turns-colocate",
@@ -322,6 +346,7 @@ PLANS: dict[str, tuple[Unit, ...]] = {
     "step-ratio-server": (TURNS_SERVER,),
     "cpu-step-ratio": (TURNS_CPU,),
     "batch-gain": (GAIN,),
+    "lora-roads": (SWAPPED, MERGED),
 }
 EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}
 

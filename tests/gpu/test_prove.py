@@ -33,7 +33,12 @@ from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 from workers.contract.ahead import MODE
 
-SETUPS = [unit for plan in ("one-gpu", "two-gpus", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
+SETUPS = [
+    unit
+    for plan in ("one-gpu", "two-gpus", "four-gpus", "lora-roads")
+    for unit in PLANS[plan]
+    if isinstance(unit, Setup)
+]
 SETUPS += [unit.setup for unit in PLANS["starts"] if isinstance(unit, Starts)]
 SETUPS += [
     Setup(name, mode.slug, "1.5b", mode.gpus, "", {**mode.profile, **BATCH}, {"use_lora": mode.lora})

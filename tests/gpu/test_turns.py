@@ -61,6 +61,17 @@ def test_what_was_measured_of_adapters_goes_into_the_products_table_and_keeps_wh
     assert (row["swap_s"], row["push_s"]) == (0.2, 0.9)
 
 
+def test_the_push_of_merged_weights_is_what_a_step_takes_more_without_its_quicker_generation() -> None:
+    known = Speed("H100", "0.22.1", 7_000_000_000, 32, 256, 25_000.0, 20_000.0, swap_s=0.2)
+    roads = [
+        {"name": name, "machine": "2 × H100; 32 CPU cores", "step_median_s": seconds}
+        for name, seconds in (("lora-swapped-7b", 10.0), ("lora-merged-7b", 10.5))
+    ]
+    [row] = lora.speeds(roads, [known])
+    assert row["push_s"] == pytest.approx(0.2 + 0.5 + 65_536 / 20_000 - 65_536 / 25_000, abs=0.001)
+    assert lora.speeds(roads[:1], [known])[0]["push_s"] is None
+
+
 class Timed:
     """A bench that has measured already."""
 
