@@ -64,7 +64,7 @@ def test_the_demo_shows_its_stages_and_becomes_the_run_whose_tour_is_shown_once(
 def test_a_word_explains_itself_by_mouse_keyboard_and_touch(site: Stack, signed_in: None, page: Page) -> None:
     page.goto(f"{site.url}/runs/new/")
     bubble = page.get_by_role("tooltip")
-    beta = page.get_by_label("About β, KL weight")
+    beta = page.get_by_role("button", name="About β, KL weight")
     beta.hover()
     expect(bubble).to_contain_text("Pulls the policy towards the initial model")
     page.mouse.move(0, 0)
