@@ -144,6 +144,6 @@ def test_an_update_divides_the_batches_of_built_in_profiles_that_nobody_changed(
     for one in (shipped, other):
         HardwareProfile.objects.filter(name=one.name).update(batch={**one.batch, **one.guide})
     HardwareProfile.objects.filter(name=other.name).update(batch={**other.batch, **other.guide, "num_generations": 2})
-    import_module("controlplane.hardware.migrations.0004_divided_batches").divide(apps, None)
+    import_module("controlplane.hardware.migrations.0005_divided_batches").divide(apps, None)
     assert HardwareProfile.objects.get(name=shipped.name).batch == shipped.batch
     assert HardwareProfile.objects.get(name=other.name).batch["gradient_accumulation_steps"] == 8

@@ -40,6 +40,6 @@ def describe(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("hardware", "0003_serve_address")]
+    dependencies = [("hardware", "0005_divided_batches")]
 
     operations = [migrations.RunPython(describe, migrations.RunPython.noop)]

@@ -13,7 +13,7 @@ def remove(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0009_list_indexes")]
+    dependencies = [("runs", "0010_step_spans")]
 
     operations = [
         migrations.AddIndex(
