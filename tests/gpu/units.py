@@ -80,7 +80,7 @@ class Compared:
     figures: dict[str, tuple[str, str]]
     """Name -> (way, way): the steps per second of the first over those of the second."""
     steps: int = 15
-    limit_s: float = 200.0
+    limit_s: float = 120.0
     """Longest that one of the runs may take."""
 
 
@@ -99,6 +99,7 @@ class Starts:
         return self.setup.name
 
 
+@dataclass(frozen=True)
 class Turns:
     """The same, with both loaded on the same GPUs and training in short turns (tests.gpu.turns)."""
 
