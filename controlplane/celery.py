@@ -16,6 +16,9 @@ from workers.contract import broker_url
 from workers.contract.tied import end_with
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+# Else Celery runs Django's checks, which import every page and the HTTP API: more than a second of each start, and
+# 35 MB, for results that it drops.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 _WORKER = os.getpid()
 """The worker process, which imports this; its beat is a fork."""

@@ -8,5 +8,6 @@ class RunsConfig(AppConfig):
         from controlplane.datasets.corpora import archiving
         from controlplane.environments import corpora as environments
         from runs import account_changes, corpora  # noqa: F401  # connects signal handlers; its models are only ready now
+        from runs.metrics import models  # noqa: F401  # so that they are known to Django
 
         archiving.USERS.extend([environments.users, corpora.users])

@@ -8,6 +8,7 @@ import time
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Lower
 
 from runs.recorded import ChunkOutline as ChunkOutline
 from runs.recorded import LogChunk as LogChunk
@@ -83,7 +84,9 @@ class Run(models.Model):
             models.Index(fields=["-created_at"], name="run_newest"),
             # Cover the list with its filters by status, and the set of all tags: neither reads the wide rows.
             models.Index(fields=["archived_at", "-created_at", "kind", "id"], name="run_listed"),
+            # Of whole lists of tags; on PostgreSQL run_tag, in a migration, has each tag for itself.
             models.Index(fields=["tags"], name="run_tags"),
+            models.Index(Lower("name"), models.F("created_at").desc(), "id", name="run_by_name"),
         ]
 
     def __str__(self) -> str:

@@ -73,6 +73,7 @@ urlpatterns = [
     path("runs/new/model", new_run_views.inspect_model, name="inspect_model"),
     path("runs/new/model/<int:inspection_id>", new_run_views.inspection, name="inspection"),
     path("runs/<slug:run_id>/clone/", new_run_views.clone, name="clone"),
+    path("runs/<slug:run_id>/fix/", new_run_views.fix, name="run_fix"),
     path("runs/<slug:run_id>/dry-run", new_run_views.run_dry_run, name="run_dry_run"),
     path("runs/<slug:run_id>/export", exchange_views.run_export, name="run_export"),
     path("runs/<slug:run_id>/learnability/", learnability_views.learnability, name="learnability"),

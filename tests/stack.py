@@ -26,6 +26,7 @@ from controlplane.serving import claims, valkey
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from controlplane.serving.embedded import Installation
 from controlplane.serving.processes import Fleet
+from tests import migrated
 
 FAKE_TRAINER = ROOT / "tests" / "fakes" / "fake_trainer.py"
 PREPARE = """
@@ -41,8 +42,8 @@ from controlplane.accounts.models import Role, User
 from controlplane.joining import embedded
 
 begun = connection.vendor == "sqlite" and os.path.exists(first)
-if begun:
-    shutil.copyfile(first, connection.settings_dict["NAME"])
+if connection.vendor == "sqlite" and (begun or migrated):
+    shutil.copyfile(first if begun else migrated, connection.settings_dict["NAME"])
 call_command("migrate", verbosity=0)
 if not begun:
     for role in Role.values:
@@ -183,7 +184,7 @@ class Stack:
     def _start_children(self, host_app: str) -> None:
         assert self.listener is not None
         (self.session_cookie, self.csrf_cookie), self.sessions = self.django(
-            PREPARE, first=str(_first("database") / "sqlite3")
+            PREPARE, first=str(_first("database") / "sqlite3"), migrated=str(migrated.file() or "")
         )
         here = self.installation
         if here.embedded_redis:

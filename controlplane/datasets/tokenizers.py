@@ -29,9 +29,11 @@ def choices() -> list[Tokenizer]:
     return [known for known in Tokenizer.objects.all() if known.folder.is_dir()]
 
 
-def of_model(model: str) -> Tokenizer | None:
+def of_model(model: str, revision: str = "") -> Tokenizer | None:
     """The tokenizer named by the newest answer about this model, if it was received."""
-    answered = ModelInspection.objects.filter(model=model).exclude(answer=None).order_by("-answered_at")
+    answered = (
+        ModelInspection.objects.filter(model=model, revision=revision).exclude(answer=None).order_by("-answered_at")
+    )
     for inspection in answered[:20]:
         if sha256 := named_in(inspection):
             return next((known for known in Tokenizer.objects.filter(pk=sha256) if known.folder.is_dir()), None)

@@ -31,9 +31,9 @@ class ToolTemplate:
         return not self.problem and not self.lacks and self.readable and (self.keeps_prefix or self.known)
 
 
-def of_model(model: str, model_type: str = "") -> ToolTemplate | None:
+def of_model(model: str, model_type: str = "", *, revision: str = "") -> ToolTemplate | None:
     """None: no host has brought the model's tokenizer, or it can't be read now."""
-    known = tokenizers.of_model(model)
+    known = tokenizers.of_model(model, revision)
     if known is None:
         return None
     try:

@@ -20,27 +20,27 @@ class HostAway(Exception):
     """The request can't be sent: the host is out of reach."""
 
 
-def ask_inspection(host: Host, model: str, *, again: bool = False) -> ModelInspection:
+def ask_inspection(host: Host, model: str, *, revision: str = "", again: bool = False) -> ModelInspection:
     """The open or recent inspection of this model, or a new one sent to the host.
 
     `again`: ignore an existing answer, because its cause has changed (accepted terms, freed disk space).
     """
-    existing = latest(host, model)
+    existing = latest(host, model, revision)
     if existing is not None and not (again and existing.answered_at):
         return existing
-    inspection = ModelInspection.objects.create(host=host, model=model)
+    inspection = ModelInspection.objects.create(host=host, model=model, revision=revision)
     try:
-        host_commands.send(host.name, Task.INSPECT_MODEL, [inspection.pk, model])
+        host_commands.send(host.name, Task.INSPECT_MODEL, [inspection.pk, model, revision])
     except host_commands.BrokerDown as error:
         inspection.delete()
         raise HostAway(str(error)) from error
     return inspection
 
 
-def latest(host: Host, model: str) -> ModelInspection | None:
+def latest(host: Host, model: str, revision: str = "") -> ModelInspection | None:
     """A recent answer, otherwise a request that may still be answered."""
     now = timezone.now()
-    rows = ModelInspection.objects.filter(host=host, model=model)
+    rows = ModelInspection.objects.filter(host=host, model=model, revision=revision)
     answered = rows.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()
     if answered is not None:
         return answered

@@ -75,6 +75,8 @@ class ModelInspection(models.Model):
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE)
     model = models.CharField(max_length=500)
+    revision = models.CharField(max_length=200, blank=True)
+    """Of a model of the hub; "": the newest."""
     asked_at = models.DateTimeField(auto_now_add=True)
     answered_at = models.DateTimeField(null=True)
     answer = models.JSONField(null=True)

@@ -228,12 +228,12 @@ HELP: dict[str, str] = {
     "server_enforce_eager": "No CUDA graphs: starts sooner, generates 5 to 10 times slower.",
     "server_all_graphs": "Also for batches larger than the run's: the server starts 3 to 15 s later and gains nothing.",
     "server_keep_warm_minutes": (
-        "How long the servers stay for your next run of the same model and server settings, which then waits for none. "
-        "They give way to runs that need their GPUs. For LoRA hot-swap. 15 is usual; 0: they end with their run."
+        "How long servers stay for your next run of the same model and settings. They give way to runs that need their "
+        "GPUs. LoRA hot-swap only; 15 is usual, 0: not at all."
     ),
     "server_kv_cache_gib": (
-        "On each GPU, in place of what vLLM measures within its share: it starts some seconds sooner. Too much ends in "
-        "out of memory; the run page shows what was measured. Leave empty to measure."
+        "On each GPU; vLLM then measures nothing and starts some seconds sooner. Too much runs out of memory. Leave "
+        "empty to measure within the share."
     ),
     "server_tuned_lora": "Kernel configs measured for the card, where there are some; else vLLM’s own.",
     "server_prefix_caching": "Reuses the shared beginning of prompts.",

@@ -1,6 +1,6 @@
 """The built-in hardware profiles, each with the numbers of the setup that it reproduces.
 
-Where today's versions (TRL 1.16, vLLM 0.22 to 0.31) reject the original, the profile is corrected and its description
+Where today's versions (TRL 1.16, vLLM 0.22 to 0.31) reject the original, the profile is corrected and a comment
 says how. Batches are divided into as few passes as the named cards have room for, which trains the same. A migration
 inserts them once.
 """
@@ -89,10 +89,11 @@ SHIPPED: tuple[Shipped, ...] = (
         name="Single GPU, colocated vLLM",
         setup="One GPU of 40 GB shared by vLLM and the training",
         card_gib=40,
+        # The original put a server beside the trainer and streamed weights to it, which NCCL refuses on one GPU. No
+        # expandable segments: vLLM can't sleep with them.
         description=(
-            "One GPU for both: vLLM runs inside the trainer with a share of 0.6 and sleeps while the weights are "
-            "updated. The original put a server beside the trainer and streamed weights to it, which NCCL refuses on "
-            "one GPU. Its expandable segments are left out: vLLM can't sleep with them."
+            "The simplest start on one GPU: vLLM runs inside the trainer and sleeps while the weights are updated. "
+            "Trains all weights; prompt and completion share 512 tokens."
         ),
         spec=HardwareSpec(
             "Single GPU, colocated vLLM",
@@ -110,9 +111,10 @@ SHIPPED: tuple[Shipped, ...] = (
         name="Single GPU, server beside the trainer",
         setup="One GPU of 40 GB shared by a vLLM server and the training",
         card_gib=40,
+        # The original streamed weights: NCCL refuses two ranks on one GPU.
         description=(
-            "A vLLM server with a share of 0.6 and the trainer on the same GPU. NCCL refuses two ranks on one GPU, so "
-            "a LoRA is trained and its adapter goes to the server over HTTP, under a new name for each version."
+            "A LoRA on one GPU, with a vLLM server that stays awake beside the trainer. The adapter goes to the "
+            "server over HTTP, under a new name for each version."
         ),
         spec=HardwareSpec(
             "Single GPU, server beside the trainer",
@@ -148,7 +150,10 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="The same two GPUs, with a LoRA",
         card_gib=24,
         measured=False,
-        description=("The same two GPUs; only the LoRA adapter travels to the server, under a new name each time."),
+        description=(
+            "A LoRA on two GPUs: a vLLM server on one, the training on the other. Only the adapter travels to the "
+            "server, so larger models fit than with all weights."
+        ),
         spec=HardwareSpec(
             "Dual GPU, LoRA hot-swap",
             Rollout.SERVER,
@@ -166,8 +171,8 @@ SHIPPED: tuple[Shipped, ...] = (
         card_gib=24,
         measured=False,
         description=(
-            "A vLLM server on one GPU, the training of all weights on two more. With DDP each of them holds a whole "
-            "copy and all gradients once more."
+            "All weights on three GPUs: a vLLM server on one, two that share the batch (DDP), each with a whole copy "
+            "and all gradients."
         ),
         spec=HardwareSpec(
             "Three GPUs, 1 server + 2 trainers",
@@ -186,10 +191,10 @@ SHIPPED: tuple[Shipped, ...] = (
         name="Four GPUs, TP=2 server + 2 trainers",
         setup="Four GPUs of 24 GB: two for one vLLM server, two for the training",
         card_gib=24,
+        # No expandable segments: they end a tensor-parallel server while it captures its CUDA graphs.
         description=(
-            "One vLLM server over two GPUs (tensor parallel), the training of all weights on two more (DDP). To use "
-            "more GPUs, raise the number of trainer GPUs and of processes. Expandable segments are left out: they end "
-            "a tensor-parallel server while it captures its CUDA graphs."
+            "For models that need two GPUs to generate: one vLLM server over two (tensor parallel), the training of "
+            "all weights on two more (DDP). To use more GPUs, raise the number of trainer GPUs and of processes."
         ),
         spec=HardwareSpec(
             "Four GPUs, TP=2 server + 2 trainers",
@@ -208,10 +213,11 @@ SHIPPED: tuple[Shipped, ...] = (
         name="Four GPUs, 2 load-balanced servers + 2 trainers",
         setup="Four GPUs of 24 GB: two vLLM servers of one each, two for the training",
         card_gib=24,
+        # TRL streams weights to one server only, hence the LoRA. The servers get free ports of the host instead of
+        # 8000 and 8001.
         description=(
-            "Two vLLM servers share out each step's prompts, two GPUs train (DDP). TRL streams weights to one server "
-            "only, so a LoRA is trained, and both servers get the same version of it over HTTP before either "
-            "generates. The servers get free ports of the host instead of 8000 and 8001."
+            "A LoRA where generating takes longest: two vLLM servers share out each step's prompts, two GPUs train "
+            "(DDP). Both servers get the same adapter before either generates."
         ),
         spec=HardwareSpec(
             "Four GPUs, 2 load-balanced servers + 2 trainers",
@@ -231,11 +237,10 @@ SHIPPED: tuple[Shipped, ...] = (
         name="8 GB consumer cards, ZeRO-2 + CPU offload",
         setup="Two RTX 3070 of 8 GB, with 32 GB of memory for the offloaded optimizer",
         card_gib=8,
+        # The original's fp16 is now auto, which is bf16. Its groups of 8 and 256 tokens were TRL's defaults then.
         description=(
-            "A LoRA of a 1.5B model on two cards of 8 GB: ZeRO-2 with the optimizer in the host's memory, completions "
-            "by the trainer itself. The original's fp16 is now auto, "
-            "which is bf16: set it back to fp16 on cards older than the RTX 30 series. Its groups of 8 and 256 tokens "
-            "were TRL's defaults then."
+            "A LoRA of a 1.5B model on two small cards: ZeRO-2 with the optimizer in the host's memory, completions "
+            "by the trainer itself. On cards older than the RTX 30 series, set the precision to fp16."
         ),
         spec=HardwareSpec(
             "8 GB consumer cards, ZeRO-2 + CPU offload",
@@ -253,12 +258,11 @@ SHIPPED: tuple[Shipped, ...] = (
         name="16 GB conservative, 4-bit",
         setup="One RTX 4080 Super of 16 GB, a 20B model, least memory",
         card_gib=16,
+        # bitsandbytes instead of the original's Unsloth, which can't be installed beside TRL 1.16. One generation per
+        # prompt became 2: GRPO compares.
         description=(
-            "QLoRA of a dense 20B model on one card of 16 GB (no mixture of experts), "
-            "sequences of 512 tokens. The original's Unsloth can't be "
-            "installed beside TRL 1.16: bitsandbytes packs the weights, and completions come from the trainer, as a "
-            "second copy in vLLM would not fit. One generation per prompt became 2: GRPO compares. Half of the "
-            "sequence is the completion's."
+            "A dense 20B model in the least memory: QLoRA of rank 4, sequences of 512 tokens, half of them the "
+            "completion's. Completions by the trainer itself, as a second copy in vLLM would not fit."
         ),
         spec=_one_card("16 GB conservative, 4-bit"),
         lora=LoraSpec(r=4, alpha=8),
@@ -269,10 +273,10 @@ SHIPPED: tuple[Shipped, ...] = (
         name="16 GB standard, 4-bit",
         setup="One RTX 4080 Super of 16 GB, a 20B model, balanced",
         card_gib=16,
+        # bitsandbytes instead of the original's Unsloth.
         description=(
-            "QLoRA of a dense 20B model on one card of 16 GB (no mixture of experts), "
-            "sequences of 1,024 tokens, half of them the completion's. "
-            "bitsandbytes instead of Unsloth, which can't be installed beside TRL 1.16, and no second copy in vLLM."
+            "A dense 20B model, balanced: QLoRA of rank 8, sequences of 1,024 tokens, half of them the completion's. "
+            "Completions by the trainer itself."
         ),
         spec=_one_card("16 GB standard, 4-bit"),
         lora=LoraSpec(r=8, alpha=16),
@@ -283,10 +287,10 @@ SHIPPED: tuple[Shipped, ...] = (
         name="16 GB aggressive, 4-bit",
         setup="One RTX 4080 Super of 16 GB, a 20B model, most quality",
         card_gib=16,
+        # bitsandbytes instead of the original's Unsloth.
         description=(
-            "QLoRA of a dense 20B model on one card of 16 GB (no mixture of experts), "
-            "sequences of 2,048 tokens, half of them the completion's. bitsandbytes instead of Unsloth, which can't be "
-            "installed beside TRL 1.16, and no second copy in vLLM."
+            "A dense 20B model with the most quality: QLoRA of rank 16, groups of 4, sequences of 2,048 tokens, half "
+            "of them the completion's. Completions by the trainer itself."
         ),
         spec=_one_card("16 GB aggressive, 4-bit"),
         lora=LoraSpec(r=16, alpha=32),
@@ -298,9 +302,10 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="One GPU of 80 GB, an 8B model, vLLM's share 0.5",
         card_gib=80,
         measured=False,
+        # The original kept one copy of the weights for both by CUDA IPC, which TRL can't.
         description=(
-            "A server and the trainer of a LoRA on one GPU of 80 GB. The original kept one copy of the weights for "
-            "both by CUDA IPC, which TRL can't; here each has its own, and the adapter is swapped over HTTP."
+            "A LoRA of an 8B model on one large GPU: a vLLM server and the trainer share it, each with its own copy "
+            "of the weights, and the adapter is swapped over HTTP."
         ),
         spec=_guide("Single node guide, 8B on 80 GB", 0.5, Optimizer.ADAMW),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
@@ -334,10 +339,11 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="Eight A100 of 40 GB: seven for the training, the last one for vLLM",
         card_gib=40,
         measured=False,
+        # The original ran vLLM inside the first rank and named its GPU by vllm_device, which TRL no longer has; nor
+        # has it max_prompt_length.
         description=(
-            "All weights of a 3B model over seven GPUs with ZeRO-3, vLLM on the eighth. The original ran vLLM inside "
-            "the first rank and named its GPU by vllm_device, which TRL no longer has: it is its own server now. "
-            "Prompt and completion share its 8,192 tokens, as max_prompt_length no longer exists."
+            "All weights of a 3B model on eight GPUs: seven train with ZeRO-3, vLLM generates on the eighth. Prompt "
+            "and completion share 8,192 tokens."
         ),
         spec=HardwareSpec(
             "7 + 1 GPUs, ZeRO-3",
@@ -355,9 +361,10 @@ SHIPPED: tuple[Shipped, ...] = (
         name="3 + 1 GPUs, ZeRO-3",
         setup="Four A10G of 24 GB: three for the training, the last one for vLLM",
         card_gib=24,
+        # As above: no vllm_device, no max_prompt_length.
         description=(
-            "Trains all weights over three GPUs with ZeRO-3, with vLLM on the fourth as its own server: TRL no "
-            "longer has vllm_device, which named its GPU, nor max_prompt_length."
+            "All weights on four GPUs: three train with ZeRO-3, vLLM generates on the fourth. Prompt and completion "
+            "share 8,192 tokens."
         ),
         spec=HardwareSpec(
             "3 + 1 GPUs, ZeRO-3",

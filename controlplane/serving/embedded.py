@@ -7,12 +7,13 @@ import socket
 import sys
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controlplane.datafolder import incoming
 from controlplane.serving.processes import BASE_DIR, Program
 from workers.contract.joining import celery_worker, host_worker
+from workers.contract.priority import niceness
 
 __all__ = ["BASE_DIR", "Installation"]
 
@@ -101,6 +102,7 @@ class Installation:
             log=self.data / "web.log",
             ready=self.page_answers,
             pass_fds=(listener.fileno(),),
+            niceness=niceness(),
         )
 
     def control_worker(self) -> Program:
@@ -110,7 +112,7 @@ class Installation:
         node = f"control@{self.host_name}"
         argv = celery_worker(sys.executable, "controlplane.celery", "control", node, concurrency=3)
         argv += ["--beat", "--schedule", str(self.data / "beat"), "--pidfile", ""]
-        return self._worker("control", argv)
+        return replace(self._worker("control", argv), niceness=niceness())
 
     def host_worker(self) -> Program:
         """This machine's worker, which launches, stops and reaps runs."""

@@ -37,6 +37,8 @@ class Program:
     ready: Callable[[], bool] | None = None
     pass_fds: tuple[int, ...] = ()
     grace_s: float = 8.0
+    niceness: int = 0
+    """Of what trains nothing: GPUs on this machine need the cores first."""
     needed_to_the_end: bool = False
     """Needed by other children until they have ended."""
 
@@ -171,7 +173,7 @@ def spawn(program: Program) -> subprocess.Popen[bytes]:
         program.log.replace(program.log.with_suffix(".log.1"))
     with program.log.open("ab") as log:
         # Its own session: Ctrl-C in the terminal reaches only `up`, which then stops the children.
-        return subprocess.Popen(
+        child = subprocess.Popen(
             program.argv,
             cwd=BASE_DIR,
             env=program.env,
@@ -182,6 +184,10 @@ def spawn(program: Program) -> subprocess.Popen[bytes]:
             start_new_session=True,
             preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
         )
+    if program.niceness:
+        with contextlib.suppress(OSError):  # ended already, or nicer
+            os.setpriority(os.PRIO_PROCESS, child.pid, program.niceness)
+    return child
 
 
 def tail(path: Path, lines: int = 12) -> str:

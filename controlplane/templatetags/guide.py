@@ -43,7 +43,8 @@ def tip_of(field: BoundField) -> str | SafeString:
     found = by_field().get(field.name)
     more = format_html(' data-more="{}"', _address(found)) if found else ""
     return format_html(
-        '<button class="why" type="button" data-why-from="{}_helptext"{} aria-label="About {}">?</button>',
+        '<button class="why" type="button" data-why-from="{}_helptext"{}><span aria-hidden="true">?</span>'
+        '<span class="visually-hidden">About {}</span></button>',
         field.auto_id,
         more,
         field.label,

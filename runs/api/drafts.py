@@ -20,7 +20,7 @@ from runs.api.access import Problem
 from runs.api.shapes import Asked, Value
 from runs.idempotency import key_of_api, launch_once
 from runs.models import Priority, Run
-from runs.new_run import importing, prefill
+from runs.new_run import importing, past_runs, prefill
 from runs.new_run.drafting import Checked, checked, findings_of, schema_of
 from runs.new_run.forms import LaunchForm
 from runs.new_run.training_fields import TRAINING
@@ -74,6 +74,20 @@ class Draft:
             "launchable": not blocked,
             "findings": [shapes.finding(each) for each in self.findings],
             "notes": [{"verdict": each.verdict.value, "key": each.key, "text": each.text} for each in self.notes],
+        }
+
+    def expected(self) -> dict[str, Any] | None:
+        time = past_runs.expected(self.checked.draft, self.checked.hosts)
+        if time is None:
+            return None
+        return {
+            "host": time.host.name,
+            "to_ask": time.host.to_ask,
+            "step_s": time.step_s,
+            "seconds": time.seconds,
+            "gpu_hours": time.gpu_hours,
+            "cost": str(time.cost) if time.cost else None,
+            "by_run": time.past.id if time.past else None,
         }
 
     def request(self, kind: str) -> LaunchRequest:

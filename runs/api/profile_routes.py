@@ -106,7 +106,16 @@ def memory_of(
     profile's own. `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
     held = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if held is None:
-        raise Problem(409, "There is no estimate: it can't be read, or it uses no GPU.", where="profile")
+        says = "There is no estimate: the profile uses no GPU, or can't be read."
+        nothing: dict[str, Any] = {
+            "models": [],
+            "model": "",
+            "card_gib": None,
+            "divided_for": "",
+            "use_the_memory": None,
+            "guide": {},
+        }
+        return {"item": {"says": says, **nothing}}
     gains = held.room and {"gain": round(held.room.gain, 3), "says": held.room.words, "values": held.room.values}
     item = {"says": held.sentence, "models": held.models, "model": held.model, "card_gib": held.card_gib}
     return {"item": {**item, "divided_for": held.divided_for, "use_the_memory": gains, "guide": held.guide}}

@@ -39,6 +39,9 @@ class Preflight(Schema):
     launchable: bool
     findings: list[dict[str, Any]]
     notes: list[dict[str, str]]
+    time: dict[str, Any] | None
+    """What the run is expected to take on `host`, or on a machine that is asked for (`to_ask`); its cost with the price
+    per GPU-hour that is known. None: unknown."""
 
 
 class Profiles(Schema):
@@ -112,7 +115,8 @@ def launch(
     "preflight", auth=OPERATE, response=Preflight, url_name="v1_preflight", summary="Check a run without launching it"
 )
 def preflight(request: HttpRequest, payload: RunDocument) -> Any:
-    return drafts.read(payload, person(request)).answer()
+    draft = drafts.read(payload, person(request))
+    return {**draft.answer(), "time": draft.expected()}
 
 
 @router.post(

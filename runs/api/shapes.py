@@ -76,6 +76,8 @@ class RunAnswer(Schema):
     tags: list[str]
     notes: str
     archived: bool
+    warm_server: str
+    """The run of the warm vLLM server that its last attempt uses or used, or ""."""
     page: str
     """The address of its page."""
 
@@ -98,8 +100,15 @@ def run(one: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
         "tags": one.tags,
         "notes": one.notes,
         "archived": one.archived_at is not None,
+        "warm_server": warm_server(one.latest()),
         "page": f"/runs/{one.pk}/",
     }
+
+
+def warm_server(attempt: Attempt) -> str:
+    """The run of the warm server that an attempt uses or used, or ""."""
+    place = (attempt.placement or {}).get("warm")
+    return str(place["attempt_id"]).rpartition("-")[0] if place else ""
 
 
 def finding(one: Finding) -> dict[str, Any]:
@@ -119,6 +128,7 @@ def receipt(attempt: Attempt) -> dict[str, Any]:
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
         "receipt": attempt.receipt,
+        "warm_server": warm_server(attempt),
     }
 
 

@@ -45,6 +45,7 @@ class Filter(Asked):
 
 class Inspect(Asked):
     model: str = Field(min_length=1, max_length=500, description="A folder on the host, or a hub id.")
+    revision: str = Field("", max_length=200, description="Of a model of the hub. Empty: the newest.")
     host: str = Field("", max_length=64, description="A host's name. Empty: one that is in reach.")
     again: bool = Field(False, description="Ignore an answer that is there already.")
 
@@ -220,7 +221,7 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
         which = f"The host {payload.host} isn't there" if payload.host else "No host is"
         raise Problem(409, f"{which}, or out of reach.", where="host", fix="GET /hosts lists them.")
     try:
-        row = inspections.ask_inspection(host, payload.model, again=payload.again)
+        row = inspections.ask_inspection(host, payload.model, revision=payload.revision, again=payload.again)
     except inspections.HostAway as error:
         raise Problem(409, str(error), where="host") from None
     return Status(202, {"item": _inspection(row)})
@@ -246,12 +247,13 @@ def _prompt(one: PromptProgress) -> dict[str, Any]:
 
 
 def _inspection(row: ModelInspection) -> dict[str, Any]:
-    stored = tokenizers.of_model(row.model)
+    stored = tokenizers.of_model(row.model, row.revision)
     return {
         "tokenizer": stored.pk if stored else "",
         "id": row.pk,
         "host": row.host.name,
         "model": row.model,
+        "revision": row.revision,
         "asked_at": row.asked_at,
         "answered_at": row.answered_at,
         "overdue": inspections.overdue(row),

@@ -20,7 +20,8 @@ from controlplane.joining.credentials import revoked_since_dispatch
 from runs import hints
 from runs.completions import progress
 from runs.metrics import folding, trend
-from runs.models import Attempt, MetricRow, Run, RunEvent, StepSpans
+from runs.metrics import models as phases
+from runs.models import Attempt, MetricRow, Run, RunEvent
 from runs.monitoring.measured import Duration, measuring
 from runs.scheduling import ending
 from runs.served import answering
@@ -37,6 +38,7 @@ _PLAIN = (
 """What storing plain lines reads of an attempt and its run."""
 _KINDS = frozenset(EventKind)
 _MAX_SEQ, _MAX_T = 2**62, 4e9
+_Rows = list[tuple[Any, ...]]
 
 
 class BadLine(ValueError):
@@ -234,31 +236,25 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
 
 def _store(batches: Sequence[_Batch]) -> None:
     """Rows and events by `executemany`: the ORM's bulk_create takes several times as long."""
-    rows: list[tuple[Any, ...]] = []
-    events: list[tuple[Any, ...]] = []
-    spans: list[tuple[Any, ...]] = []
+    rows: _Rows = []
+    events: _Rows = []
+    spans: _Rows = []
     for batch in batches:
         _collect(batch, rows, events, spans)
     _insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
     _insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
-    _insert(StepSpans, ("run_id", "attempt_id", "seq", "step", "began", "seconds", "spans"), spans)
+    _insert(phases.StepSpans, phases.COLUMNS, spans)
 
 
-def _collect(
-    batch: _Batch, rows: list[tuple[Any, ...]], events: list[tuple[Any, ...]], spans: list[tuple[Any, ...]]
-) -> None:
+def _collect(batch: _Batch, rows: _Rows, events: _Rows, spans: _Rows) -> None:
     attempt, run = batch.attempt, batch.attempt.run
     void_after = min(batch.resumed, default=None)
     late: list[folding.Row] = []
     newest: dict[str, float] = {}
     rewards: list[float] = []
     for line in batch.lines:
-        if line.kind == EventKind.ANSWER:
-            continue  # in rows of its own
-        if line.kind == EventKind.SPANS:
-            if line.step is not None and (void_after is None or line.step <= void_after):
-                of_step = (line.step, line.data["began"], line.data["seconds"], _encode(line.data["spans"]))
-                spans.append((run.pk, attempt.pk, line.seq, *of_step))
+        if line.kind in (EventKind.ANSWER, EventKind.SPANS):  # in rows of their own
+            spans += phases.row_of(attempt, line, void_after)
             continue
         if line.kind not in METRIC_KINDS:
             at = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))

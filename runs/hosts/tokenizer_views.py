@@ -53,7 +53,7 @@ def ask(host: Host, model: str) -> ModelInspection:
 
 
 def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
-    tokenizer_file = tokenizers.of_model(inspection.model) if inspection.answered_at else None
+    tokenizer_file = tokenizers.of_model(inspection.model, inspection.revision) if inspection.answered_at else None
     context |= {
         "model": inspection.model,
         "host": inspection.host,

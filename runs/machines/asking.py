@@ -125,10 +125,9 @@ def adopt_joined(now: datetime) -> None:
 
 def _note_price(request: MachineRequest) -> None:
     """Where it is known, as if an admin had entered it."""
-    kind = KINDS.get(request.source.kind)
-    if kind and (usd := kind.gpu_hour_usd(request.source.options)) is not None:
+    if (price := request.source.gpu_hour) is not None:
         unpriced = Host.every.filter(name=request.host_name, gpu_hour_price=None)
-        unpriced.update(gpu_hour_price=float(usd), currency="$")
+        unpriced.update(gpu_hour_price=price.amount, currency=price.currency)
 
 
 def look(request: MachineRequest, now: datetime) -> None:

@@ -33,7 +33,11 @@ class Instance:
     @property
     def sentence(self) -> str:
         gpus = f"{self.gpus} × {self.gpu_kind} {self.gpu_memory_gib} GiB"
-        return f"{gpus}, {self.cpus} vCPUs, {self.memory_gib:,} GiB, ${self.usd_per_hour:.2f} per hour ({self.as_of})"
+        return f"{gpus}, {self.cpus} vCPUs, {self.memory_gib:,} GiB, ${self.usd_per_hour:.2f} per hour ({self.dated})"
+
+    @property
+    def dated(self) -> str:
+        return f"listed on {self.as_of}" if "-" in self.as_of else f"listed in {self.as_of}, day not known"
 
 
 def _read() -> dict[str, Instance]:

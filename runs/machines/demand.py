@@ -72,10 +72,9 @@ def read(now: datetime) -> Demand:
     return demand
 
 
-def offered_for(need: Need) -> tuple[str, ...]:
-    """The names of the sources whose machines have room for it."""
-    sources = MachineSource.objects.filter(enabled=True)
-    return tuple(source.name for source in sources if _could_hold(source, need) is not None)
+def offered_for(need: Need) -> list[MachineSource]:
+    """The sources whose machines have room for it."""
+    return [source for source in MachineSource.objects.filter(enabled=True) if _could_hold(source, need) is not None]
 
 
 class _Market:

@@ -8,6 +8,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from controlplane.hardware.prices import Money
+from runs.machines.kinds import KINDS
 from runs.machines.provider import Shape
 
 
@@ -58,6 +60,12 @@ class MachineSource(models.Model):
             gpu_kind=self.gpu_kind,
             options=self.options,
         )
+
+    @property
+    def gpu_hour(self) -> Money | None:
+        """The price of a GPU-hour of its machines; None: it is not known."""
+        usd = KINDS[self.kind].gpu_hour_usd(self.options) if self.kind in KINDS else None
+        return None if usd is None else Money(float(usd), "$")
 
     def inventory(self) -> dict[str, Any]:
         """What a machine of it will announce, as far as it decides whether a run fits."""

@@ -8,10 +8,9 @@ from datetime import timedelta
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.hardware.prices import Money
 from runs.machines.kinds import KINDS
 from runs.machines.models import MachineRequest, MachineSource
-from runs.machines.provider import Kind
+from runs.machines.provider import Kind, price_of
 from runs.sentences import counted
 
 SHOWN_FOR = timedelta(hours=12)
@@ -87,6 +86,6 @@ def _machine(row: MachineSource) -> str:
     memory = f" with {row.gpu_memory_gib} GiB" if row.gpu_memory_gib else ""
     kind = f"{row.gpu_kind} " if row.gpu_kind else ""
     gpus = f"{row.gpus} {kind}GPU{'' if row.gpus == 1 else 's'}{memory}" if row.gpus else "no GPU"
-    usd = KINDS[row.kind].gpu_hour_usd(row.options) if row.kind in KINDS else None
-    price = f", {Money(float(usd * row.gpus), '$')} per hour (list price)" if usd is not None else ""
+    listed = "" if price_of(row.options) else " (list price)"
+    price = f", {row.gpu_hour * row.gpus} per hour{listed}" if row.gpu_hour else ""
     return f"{gpus}, {counted(row.cpus, 'core')}{price}"

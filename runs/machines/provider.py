@@ -115,6 +115,21 @@ class Option:
     """Texts that the form offers, each with a description. Others may be entered too."""
 
 
+PRICE = Option(
+    "gpu_hour_usd",
+    "USD per GPU-hour",
+    "What a GPU-hour of its machines costs you. New run then says what a run will cost, and their hosts begin with it.",
+    pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
+    words="an amount, such as 2.50",
+)
+
+
+def price_of(options: Mapping[str, str]) -> Decimal | None:
+    """What the source says; None: nothing."""
+    text = options.get(PRICE.name, "")
+    return Decimal(text) if re.fullmatch(PRICE.pattern, text) else None
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of engine."""
@@ -132,7 +147,7 @@ class Kind:
     """What the source's options settle of its shape, by the name of the field."""
     names_gpus: bool = False
     """A machine with GPUs can't be asked for without their kind."""
-    gpu_hour_usd: Callable[[Mapping[str, str]], Decimal | None] = lambda _options: None
+    gpu_hour_usd: Callable[[Mapping[str, str]], Decimal | None] = price_of
     """The price of a GPU-hour of its machines, where it is known."""
     shares_runs: bool = False
     """The machines of one source keep their runs in one folder, and so resume each other's."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from runs.machines.provider import EngineError, Kind, MachineState, Option, Phase, Shape
+from runs.machines.provider import PRICE, EngineError, Kind, MachineState, Option, Phase, Shape
 
 TIMEOUT_S = 15
 """Of one command. A controller that is busy answers late, and the next look asks again."""
@@ -294,6 +294,7 @@ KIND = Kind(
             "are PATH, TMPDIR or CONTROLPLANE_BOOTSTRAP",
             max_length=2000,
         ),
+        PRICE,
         Option(
             "ca_file",
             "Certificates",

@@ -13,8 +13,9 @@ from django.db import transaction
 from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
+from runs.metrics.models import StepSpans
 from runs.metrics.series import Points, join, outline
-from runs.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run, StepSpans
+from runs.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
 from runs.states import ACTIVE
 
 if TYPE_CHECKING:

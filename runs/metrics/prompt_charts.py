@@ -11,10 +11,10 @@ from workers.contract import RunSpec, prompts
 def of(spec: RunSpec) -> Iterator[Chart]:
     if spec.prompts.extra_rounds:
         yield from _replaced(spec)
-    hint = "Share of the training prompts: that teach more than one never seen is expected to, no more, and never seen"
+    hint = "Of the training prompts: known to teach, by their groups lately; known to teach little; never seen"
     yield _by_kind("prompts-known", "What the prompts teach", prompts.share_of_prompts, hint)
     if spec.prompts.by_difficulty:
-        hint = "Their share of the next draws, by weight: prompts not known to teach have half at most"
+        hint = "Their shares of the next draws, by weight"
         yield _by_kind("prompts-drawn", "What is drawn", prompts.share_of_draws, hint)
     reward = (ChartLine(prompts.MEAN_REWARD, "reward", "c8"),)
     hint = "Mean over the prompts seen, each once, of what they gave lately: replaced groups count too"

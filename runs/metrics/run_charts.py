@@ -131,5 +131,6 @@ def _clip_tile(spec: RunSpec) -> Tile:
     help_ = "Share of tokens whose ratio was clipped"
     if not lines:
         return Tile("", "Clipped", help=help_, note="this loss clips nothing")
-    once = "0: on-policy" if updates_per_batch(spec) <= 1 else ""
+    why = "0: one update a batch" if spec.ahead else "0: on-policy"
+    once = why if updates_per_batch(spec) <= 1 else ""
     return Tile(lines[0].metric, "Clipped", "percent", help=help_, note=once)

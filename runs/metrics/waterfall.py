@@ -6,6 +6,7 @@ batch is in the step that trains on this one.
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,9 @@ from typing import Any
 
 from runs.metrics import series, switches
 from runs.metrics.chart_spec import colour
+from runs.metrics.models import StepSpans
 from runs.metrics.switches import Switch
-from runs.models import Run, StepSpans
+from runs.models import Run
 from runs.spec import spec_of
 from workers.contract import ContractError, RunSpec, StepPart
 from workers.contract.waterfall import EXTRA, OPTIMIZER, REWARD, REWARDS, SERVER, TRAINER, Span, union
@@ -111,8 +113,9 @@ class StepView:
 
     @property
     def phases(self) -> list[tuple[str, str]]:
-        """(words, colour) of each that is drawn."""
-        return list(dict.fromkeys((bar.phase, bar.colour) for lane in self.lanes for bar in lane.bars))
+        """(words, colour) of each that is drawn; a component's name is that of its lane."""
+        lanes = [lane for lane in self.lanes if not lane.key.startswith(REWARD)]
+        return list(dict.fromkeys((bar.phase, bar.colour) for lane in lanes for bar in lane.bars))
 
     @property
     def rows(self) -> Iterator[tuple[Lane, Bar]]:
@@ -120,6 +123,10 @@ class StepView:
         for lane in self.lanes:
             for bar in lane.bars:
                 yield lane, bar
+
+    @property
+    def as_text(self) -> str:
+        return json.dumps(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
         """Of the drawing, and of the HTTP API."""
@@ -225,7 +232,7 @@ def _place(key: str) -> tuple[int, str]:
 def label_of(key: str) -> str:
     if key.startswith(SERVER):
         return key.replace("vllm", "vLLM").replace("-", " ")
-    words = {TRAINER: "Trainer", REWARDS: "Wait for rewards", EXTRA: "Dynamic sampling"}
+    words = {TRAINER: "Trainer", REWARDS: "Rewards", EXTRA: "Dynamic sampling"}
     return words.get(key) or key.removeprefix(REWARD)
 
 
@@ -239,7 +246,7 @@ def _bar(span: Span, of_reward: str) -> Bar:
 
 def _gpus(view: StepView) -> Iterator[GpuUse]:
     """The use of the trainer's GPUs and of the servers', as far as they were sampled within the step."""
-    sides = {"The trainer’s GPUs": view.placement.get("gpus"), "vLLM’s GPUs": view.placement.get("server_gpus")}
+    sides = {"the trainer’s GPUs": view.placement.get("gpus"), "vLLM’s GPUs": view.placement.get("server_gpus")}
     names = {gpu: f"gpu/{gpu}/util_percent" for gpus in sides.values() for gpu in gpus or ()}
     if not names:
         return
@@ -271,15 +278,16 @@ def _means(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def _words(view: StepView) -> Iterator[str]:
-    idle = [f"{_subject(lane)} was idle {lane.idle:.0%} of it" for lane in view.lanes if lane.idle is not None]
+    idle = [
+        f"{'the trainer' if lane.key == TRAINER else lane.label} {lane.idle:.0%}"
+        for lane in view.lanes
+        if lane.idle is not None
+    ]
     if idle:
-        yield f"{', '.join(idle)}."
-    for use in view.gpus:
-        yield f"{use.label} were {use.mean:.0f} % busy, by {len(use.t)} samples."
+        yield f"Idle in it: {', '.join(idle)}."
+    if view.gpus:
+        use = " and ".join(f"{use.label} {use.mean:.0f}%" for use in view.gpus)
+        yield f"Busy by samples: {use}."
     for switch in view.switches:
         if switch.advice:
             yield switch.advice
-
-
-def _subject(lane: Lane) -> str:
-    return "the trainer" if lane.key == TRAINER else lane.label

@@ -27,12 +27,13 @@ from controlplane.rewards.queries import offered_versions
 from runs import preflight, sentences
 from runs.hosts.cards import GpuView, HostView, host_views
 from runs.machines import demand
+from runs.machines.models import MachineSource
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LaunchForm, offered_datasets
 from runs.preflight import choosing
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts, OtherProfile
 from runs.preflight.finding import Finding, stop
-from runs.preflight.hosts import fitting_hosts
+from runs.preflight.hosts import machine_to_ask
 from runs.scheduling import kept_memory, leasing, limits, queueing
 from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
@@ -73,10 +74,11 @@ def draft_of(
     holds, rewards = leasing.held(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
-    model = request.model if isinstance(request.model, str) else request.model.path
+    wanted = ModelSpec(request.model) if isinstance(request.model, str) else request.model
+    model = wanted.path
     grpo, hardware = dict(request.grpo), _hardware(request)
     grpo = with_aggregation(request.reward_version, grpo) if request.reward_version else grpo
-    inspection = _inspected(hosts, model)
+    inspection = _inspected(hosts, wanted)
     draft = Draft(
         model=model,
         inspection=inspection,
@@ -103,11 +105,12 @@ def draft_of(
         owner=owner,
         episodes=request.episodes,
         corpus_problem=_corpus_problem(request),
-        tool_template=_tool_template(request, model, inspection),
+        tool_template=_tool_template(request, wanted, inspection),
     )
     if hardware is None or request.host is not None:
         return draft
-    return replace(draft, machines=demand.offered_for(leasing.need_of(hardware, draft.every_entry)))
+    sources = demand.offered_for(leasing.need_of(hardware, draft.every_entry))
+    return replace(draft, machines=tuple(_machine(source) for source in sources))
 
 
 def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[HostView]) -> Draft:
@@ -238,8 +241,8 @@ def known_models(views: list[HostView]) -> list[str]:
 
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     """Where the launch would start now, or what it would wait for, after everything ahead in the queue."""
-    if draft.machines and not fitting_hosts(draft):
-        return Forecast(False, f"Queue: asks for a machine of {draft.machines[0]}")
+    if machine := machine_to_ask(draft):
+        return Forecast(False, f"Queue: asks for a machine of {machine.name}")
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
     floor, ahead = queueing.capacity_behind(draft.priority)
@@ -293,10 +296,10 @@ def _resources(placement: Placement) -> str:
     return "CPU slot " + ",".join(str(i) for i in placement.cpu_slots)
 
 
-def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
-    if not model:
+def _inspected(hosts: list[HostView], model: ModelSpec) -> dict[str, Any] | None:
+    if not model.path:
         return None
-    rows = (inspections.latest(view.row, model) for view in hosts)
+    rows = (inspections.latest(view.row, model.path, model.revision or "") for view in hosts)
     answers = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
     # Any host may take the run, so one that has the model is enough.
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
@@ -310,11 +313,12 @@ def _corpus_problem(request: LaunchRequest) -> str:
     return ""
 
 
-def _tool_template(request: LaunchRequest, model: str, inspection: dict[str, Any] | None) -> ToolTemplate | None:
+def _tool_template(request: LaunchRequest, model: ModelSpec, inspection: dict[str, Any] | None) -> ToolTemplate | None:
     """Read only for a run whose episodes have tools."""
-    if request.episodes is None or request.episodes.gateway or not model:
+    if request.episodes is None or request.episodes.gateway or not model.path:
         return None
-    return tool_templates.of_model(model, str((inspection or {}).get("model_type") or ""))
+    model_type = str((inspection or {}).get("model_type") or "")
+    return tool_templates.of_model(model.path, model_type, revision=model.revision or "")
 
 
 def _kept_memory(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
@@ -362,6 +366,11 @@ def _host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, Ke
         gpu_hour=gpu_hour(view.row),
         inventory=announcement,
     )
+
+
+def _machine(source: MachineSource) -> HostFacts:
+    gpus = tuple(GpuFacts(index, source.gpu_memory_gib * 1024, free=True) for index in range(source.gpus))
+    return HostFacts(source.name, gpus=gpus, gpu_hour=source.gpu_hour, to_ask=True)
 
 
 def _age(view: HostView) -> str:

@@ -25,6 +25,7 @@ from runs.new_run.drafting import Checked, candidates, checked, forecast
 from runs.new_run.forms import LaunchForm
 from runs.scheduling import leasing
 from runs.spec import freeze, spec_of
+from runs.warm.idle import with_own_servers
 from workers.contract import AttemptSpec, ContractError, FileName, Placement, RunSpec, dry_run, from_dict, to_json
 from workers.contract.commands import Programs
 from workers.contract.dry_run import PlannedProcess
@@ -89,7 +90,7 @@ def of_run(run: Run) -> DryRun:
     """The dry run of a frozen run, with its last attempt's placement, from the first step."""
     spec, attempt = spec_of(run), run.latest()
     if attempt.placement:
-        placement = from_dict(Placement, attempt.placement)
+        placement = with_own_servers(from_dict(Placement, attempt.placement))
         host = Host.objects.filter(name=placement.host).first()
         place = ShownPlacement(
             placement, programs_of(host), f"As on {placement.host}, where attempt {attempt.number} ran."

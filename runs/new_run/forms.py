@@ -38,7 +38,7 @@ from runs.new_run.training_fields import (
 )
 from runs.scheduling import homes
 from runs.spec import LaunchRequest
-from workers.contract import LoraSpec, ModelSpec
+from workers.contract import LoraSpec, ModelSpec, hub_files
 from workers.contract.ahead import FIELD as AHEAD
 from workers.contract.beside import FIELD as BESIDE
 
@@ -94,7 +94,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         required=False,
         max_length=200,
         help_text="A branch, tag or commit of a model of the hub. Empty: the newest.",
-        validators=[RegexValidator(r"\A\w[\w./-]*\Z", "Use letters, digits and . / _ - only.")],
+        validators=[RegexValidator(rf"\A{hub_files.REVISION}\Z", "Use letters, digits and . / _ - only.")],
         widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false", "autocomplete": "off"}),
     )
     start_from = forms.CharField(

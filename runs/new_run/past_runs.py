@@ -12,8 +12,10 @@ from controlplane.hardware.inventory import number
 from controlplane.hardware.models import ModelInspection
 from runs.hosts.cards import HostView
 from runs.models import Attempt, MetricRow, Run
+from runs.preflight import estimating
 from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.duration import Duration, PastRun, Step, by_past, by_rule, nearest, pace, work_of
+from runs.preflight.hosts import machine_to_ask
 from workers.contract import ContractError, EventKind, HardwareSpec, from_dict
 
 NEWEST_RUNS = 200
@@ -26,8 +28,14 @@ STEPS_READ = 60
 INSPECTIONS = 100
 
 
+def expected(draft: Draft, hosts: Sequence[HostView]) -> Duration | None:
+    """On the machine that the launch asks for, or on one of the hosts."""
+    estimated = estimating.best(draft)
+    return duration(draft, hosts, machine_to_ask(draft) or (estimated.host if estimated else None))
+
+
 def duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
-    """`largest`: the host that the memory is estimated for."""
+    """`largest`: the host that the memory is estimated for, or the machine that is asked for."""
     try:
         return _duration(draft, hosts, largest)
     except (ArithmeticError, ValueError):  # of settings that make no sense, which other checks report
@@ -38,6 +46,8 @@ def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None
     work = work_of(draft)
     if work is None or draft.hardware is None or not draft.model:
         return None
+    if largest is not None and largest.to_ask:
+        return by_rule(draft, largest)
     for run in nearest(draft, _past_runs(draft, draft.hardware, hosts))[:MOST_READ]:
         measured = pace(steps_of(run.id, run.attempt), work.steps_per_generation)
         if measured and (answer := by_past(draft, run, measured)):
@@ -57,7 +67,8 @@ def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) 
         run__spec__hardware__rollout=hardware.rollout.value,
         run__spec__hardware__trainer_gpus=hardware.trainer_gpus,
     )
-    columns = ("pk", "run_id", "run__name", "host__name", "run__spec__hardware", "run__spec__grpo", "run__spec__lora")
+    of_spec = (f"run__spec__{name}" for name in ("hardware", "grpo", "lora", "ahead"))
+    columns = ("pk", "run_id", "run__name", "host__name", *of_spec)
     rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)[:MOST_COMPARED]
     by_run = {row[1]: row for row in reversed(rows)}
     return list(_readable(reversed(by_run.values())))
@@ -75,12 +86,13 @@ def _models(draft: Draft, hosts: Sequence[HostView]) -> list[str]:
 
 def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
     """Without runs of another contract."""
-    for attempt, run, name, host, hardware, grpo, lora in rows:
+    for attempt, run, name, host, hardware, grpo, lora, ahead in rows:
         try:
             spec = from_dict(HardwareSpec, hardware)
         except ContractError:
             continue
-        yield PastRun(run, name, attempt, host, spec, grpo if isinstance(grpo, dict) else {}, bool(lora))
+        settings = grpo if isinstance(grpo, dict) else {}
+        yield PastRun(run, name, attempt, host, spec, settings, bool(lora), bool(ahead))
 
 
 def steps_of(run_id: str, attempt_id: str) -> list[Step]:

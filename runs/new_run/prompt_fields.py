@@ -34,7 +34,7 @@ class PromptFields(forms.Form):
         label="Draw prompts by difficulty",
         required=False,
         help_text="Prompts that are solved now and then come more often than those that never or always are, by this "
-        "run's own history. Off: in epochs.",
+        "run's own history. Saves tokens where a run meets its prompts several times. Off: in epochs.",
     )
     least_weight = forms.FloatField(
         label="Least weight",
@@ -43,7 +43,7 @@ class PromptFields(forms.Form):
         max_value=1,
         initial=PromptsSpec().least_weight,
         help_text="How often a prompt that teaches nothing still comes, beside one that teaches most: 0.05 is 1 in 20, "
-        "or less where prompts that aren't known to teach would take more than half of the draws.",
+        "and less where there are so many of these that together they would come often.",
     )
 
     @property

@@ -39,6 +39,7 @@ from runs.new_run.drafting import (
 from runs.new_run.forms import LaunchForm
 from runs.new_run.several_fields import variations
 from runs.preflight import choosing, estimating
+from runs.preflight.hosts import machine_to_ask
 from runs.preflight.limits import LOGGED
 from runs.run_page import diagnosis
 from runs.scheduling.limits import QueueFull
@@ -76,12 +77,33 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
     checkpoint = checkpoints.find(run, request.GET.get("checkpoint", ""))
     if checkpoint is not None:
         initial |= {"start_from": checkpoint.folder, "host": checkpoint.event.attempt.host_id}
-    diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
-    fixed = fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
+    fixed = _fix(request, run, initial, schema)
     form = LaunchForm(initial=initial, schema=schema)
     if fixed is not None:
         fixing.mark(form, fixed)
     return page(request, form, clone_of=run, changed=prefill.changed_since(run), fixed=fixed)
+
+
+@require_safe
+@operator_required
+def fix(request: HttpRequest, run_id: str) -> HttpResponse:
+    """What a clone with a diagnosis's fix would change, for the failure card."""
+    run = queries.run_for(request, run_id)
+    schema = schema_of(run.host)
+    try:
+        fixed = _fix(request, run, prefill.from_run(run, schema), schema)
+    except ContractError:  # the card says that the spec can't be read
+        fixed = None
+    if fixed is None:
+        return HttpResponse(status=204)
+    changes = [{"what": one.label, "before": one.old, "after": one.new} for one in fixed.changes]
+    return render(request, "new_run/_fix.html", {"fixed": fixed, "changes": changes})
+
+
+def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.Fixed | None:
+    """Change the initial values as the asked-for diagnosis says; None if the run has no such diagnosis."""
+    diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
+    return fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
 
 
 def _first_findings(request: HttpRequest, form: LaunchForm) -> list[preflight.Finding]:
@@ -246,11 +268,12 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     """Ask a host about the model in the form."""
     form = bound_form(request)
     form.is_valid()
-    model, host = str(form.row("model") or ""), host_to_ask(form)
+    model, revision, host = str(form.row("model") or ""), str(form.row("revision") or ""), host_to_ask(form)
     context: dict[str, Any] = {"model": model, "host": host}
+    again = bool(request.POST.get("again"))
     if model and host:
         try:
-            context["inspection"] = inspections.ask_inspection(host, model, again=bool(request.POST.get("again")))
+            context["inspection"] = inspections.ask_inspection(host, model, revision=revision, again=again)
         except inspections.HostAway:
             context["away"] = True
     return render(request, "new_run/_inspection.html", context)
@@ -319,16 +342,19 @@ def page(
 
 
 def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.Finding]) -> dict[str, Any]:
-    estimated = estimating.best(draft_check.draft)
+    draft = draft_check.draft
+    estimated, machine = estimating.best(draft), machine_to_ask(draft)
+    host = machine or (estimated.host if estimated else None)
     return {
         "findings": findings,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
         "memory": _memory(estimated) if estimated else None,
-        "fits": drafting.ranked_profiles(form, draft_check.draft),
-        "time": past_runs.duration(draft_check.draft, draft_check.hosts, estimated.host if estimated else None),
-        "forecast": forecast(draft_check.draft, draft_check.hosts),
+        "fits": drafting.ranked_profiles(form, draft),
+        "time": past_runs.duration(draft, draft_check.hosts, host),
+        "machine": machine if draft.hardware and draft.hardware.trainer_gpus else None,
+        "forecast": forecast(draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
 

@@ -106,6 +106,8 @@ class HostFacts:
     """The price of one GPU for one hour."""
     inventory: dict[str, Any] = field(default_factory=dict)
     """All that it has announced about itself."""
+    to_ask: bool = False
+    """It isn't there yet: a source of this name would give such a machine."""
 
     @property
     def usable(self) -> bool:
@@ -154,8 +156,8 @@ class Draft:
     hosts: tuple[HostFacts, ...] = ()
     """The hosts that may take the run: the chosen one, or all."""
     host_chosen: bool = False
-    machines: tuple[str, ...] = ()
-    """Sources that could give a machine for the run."""
+    machines: tuple[HostFacts, ...] = ()
+    """The machines that sources could give for the run, each with the name of its source."""
     data: DataFacts | None = None
     rewards: tuple[RewardSpec, ...] | None = None
     secrets: dict[str, str] = field(default_factory=dict)

@@ -37,6 +37,8 @@ class PastRun:
     hardware: HardwareSpec
     grpo: Mapping[str, Any]
     lora: bool
+    ahead: bool = False
+    """It generated one step ahead."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,10 @@ def nearest(draft: Draft, past: Iterable[PastRun]) -> list[PastRun]:
     now, hardware = work_of(draft), draft.hardware
     if now is None or hardware is None:
         return []
-    kind = _kind(hardware, lora=draft.lora is not None)
+    kind = (*_kind(hardware, lora=draft.lora is not None), draft.ahead)
     ranked = []
     for run in past:
-        then = work_of(_as_it_was(draft, run)) if _kind(run.hardware, lora=run.lora) == kind else None
+        then = work_of(_as_it_was(draft, run)) if (*_kind(run.hardware, lora=run.lora), run.ahead) == kind else None
         if then is not None and then.steps_per_generation == now.steps_per_generation:
             other_profile = run.hardware.profile != hardware.profile
             ranked.append(((round(_distance(now, then), 3), other_profile), run))
@@ -189,7 +191,8 @@ def by_rule(draft: Draft, host: HostFacts) -> Duration | None:
     work, hardware, shape = work_of(draft), draft.hardware, shape_for(draft.inspection)
     if work is None or hardware is None or shape is None or hardware.trainer_gpus < 1 or not host.gpus:
         return None
-    seconds = step_s(work, hardware, shape.total, room=room(on_host(draft, hardware, shape, host)))
+    each = room(on_host(draft, hardware, shape, host))
+    seconds = step_s(work, hardware, shape.total, room=each, ahead=draft.ahead)
     gpus = hardware.trainer_gpus + hardware.server_gpus
     rounded = float(f"{seconds:.2g}")  # no digits that it can't know
     return Duration(host, rounded, work.tokens, total_steps(draft), gpus)

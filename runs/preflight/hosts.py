@@ -15,7 +15,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     if draft.machines and not draft.host_chosen and not fitting_hosts(draft):
         yield note(
             "host",
-            f"No host has what this profile takes; a machine of {_either(draft.machines)} has.",
+            f"No host has what this profile takes; a machine of {_either([one.name for one in draft.machines])} has.",
             "The run is queued, and the machine asked for.",
         )
         return
@@ -48,6 +48,11 @@ def fitting_hosts(draft: Draft) -> list[HostFacts]:
     """The hosts that have the profile's resources, free or not."""
     hardware = draft.hardware
     return [host for host in draft.hosts if not shortage(host, hardware)] if hardware else []
+
+
+def machine_to_ask(draft: Draft) -> HostFacts | None:
+    """The machine that the launch asks for, as no host has what the run takes; None: it needs none."""
+    return draft.machines[0] if draft.machines and not fitting_hosts(draft) else None
 
 
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:

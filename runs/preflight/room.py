@@ -102,7 +102,7 @@ def offer(draft: Draft) -> Offer | None:
         fits = all(is_roomy(each.estimate, longest=most, servers_too=moved) for each in answers)
         if work is None or not answers or not fits:
             return None
-        return max(step_s(work, then, parameters, room=room(each)) for each in answers)
+        return max(step_s(work, then, parameters, room=room(each), ahead=draft.ahead) for each in answers)
 
     then = quickest(now, seconds)
     now_s, then_s = seconds(now), seconds(then) if then else None

@@ -103,7 +103,8 @@ def _ratio(draft: Draft) -> Iterator[Finding]:
     if batch.micro_batch >= 1 and batch.gradient_accumulation_steps >= 1 and batch.on_policy:
         yield note(
             "num_iterations",
-            "Each batch is used once, by the policy that made it: the ratio stays 1 and nothing is clipped.",
+            f"Each batch is used once{'' if draft.ahead else ', by the policy that made it'}: the ratio stays 1 and "
+            "nothing is clipped.",
             "That is the usual setting. More iterations per batch make clipping matter.",
         )
 

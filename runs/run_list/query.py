@@ -75,6 +75,8 @@ class Sort:
     """The direction of the first click: `-` is descending."""
     flipped: bool = False
     """The displayed value grows as the stored one falls, like an age."""
+    has_nulls: bool = True
+    """Whether some runs lack it."""
 
 
 def _places(lookup: str, values: Iterable[str]) -> Case:
@@ -86,13 +88,13 @@ _SHARE = Case(When(max_steps__gt=0, then=Cast("step", FloatField()) / F("max_ste
 SORTS: dict[str, Sort] = {
     # The position is computed within the subquery; outside, each case would run it again.
     "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _WAY))[:1])),
-    "name": Sort("Name", Lower("name")),
+    "name": Sort("Name", Lower("name"), has_nulls=False),
     "model": Sort("Model", KeyTextTransform("path", KeyTransform("model", "spec"))),
     "progress": Sort("Progress", _SHARE, first="-"),
     "reward": Sort("Reward", Cast(KeyTextTransform("reward", "last_metrics"), FloatField()), first="-"),
     "health": Sort("Health", _places("health__verdict", HEALTH)),
     "where": Sort("Where", F("latest_host")),
-    "age": Sort("Age", F("created_at"), flipped=True),
+    "age": Sort("Age", F("created_at"), flipped=True, has_nulls=False),
     "by": Sort("By", F("owner__username")),
 }
 DEFAULT_SORT = "age"
@@ -200,7 +202,7 @@ class RunListQuery:
         if self.health:
             runs = runs.filter(health__verdict__in=HEALTH_ASKED[self.health][1])
         if self.host:
-            runs = runs.filter(latest_host=self.host)
+            runs = runs.filter(pk__in=_latest(Attempt.objects.filter(host__name=self.host)))
         if having := _setting_and_value(self.having):
             setting, value = having
             runs = runs.alias(having=columns.expression(columns.SETTING + setting))
@@ -211,18 +213,23 @@ class RunListQuery:
         """Runs without the figure come last in both directions; equal ones are sorted newest first."""
         key, down = self.sort.removeprefix("-"), self.sort.startswith("-")
         column = SORTS[key] if key in SORTS else Sort(key, columns.expression(key))
-        # Every run has a creation time, and its index serves the order only without a clause about nulls.
-        nulls_last = None if column.flipped else True
+        # An index serves the order only without a clause about nulls.
+        nulls_last = True if column.has_nulls else None
         by = OrderBy(column.by, descending=down != column.flipped, nulls_last=nulls_last)
         return runs.order_by(by, "-created_at", "pk")
 
 
 def _with_status(status: str) -> QuerySet[Attempt, Any]:
-    """The runs whose latest attempt has it, without a look at every run."""
-    found = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
-    if status != "active" and status not in ACTIVE:  # an active attempt is its run's latest
-        found = found.exclude(Exists(Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))))
-    return found.order_by().values("run_id")
+    if status == "active" or status in ACTIVE:  # an active attempt is its run's latest
+        found = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
+        return found.order_by().values("run_id")
+    return _latest(Attempt.objects.filter(status=status))
+
+
+def _latest(attempts: QuerySet[Attempt]) -> QuerySet[Attempt, Any]:
+    """The runs whose latest attempt is one of these, without a look at every run."""
+    later = Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))
+    return attempts.exclude(Exists(later)).order_by().values("run_id")
 
 
 def _setting_and_value(having: str) -> tuple[str, Any] | None:

@@ -22,6 +22,8 @@ class Shown:
     facts: list[str]
     may_be_cloned: bool
     """The New run form can be filled with the fix."""
+    of_reward: bool
+    """The fix is in the reward."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def _shown(row: Mapping[str, Any]) -> Shown | None:
         list(_lines(row.get("lines"))),
         [str(fact) for fact in _list(row.get("facts"))],
         any(change.how != "profile" for change in entry.changes),
+        entry.id.startswith("reward_"),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.accounts.models import User
@@ -37,7 +38,14 @@ _SUPERVISOR = {
     EndReason.DISK_FULL,
     EndReason.FOLDER_LOST,
 }
-_SAME_AGAIN = {EndReason.REWARD_FAILED, EndReason.SPEC_REFUSED, EndReason.NO_STEPS}
+_SAME_AGAIN = {
+    EndReason.REWARD_FAILED,
+    EndReason.SPEC_REFUSED,
+    EndReason.NO_STEPS,
+    EndReason.OOM,
+    EndReason.TRAINER_EXITED,
+    EndReason.DISK_FULL,
+}
 """Ends that a resumed attempt usually meets again."""
 
 
@@ -125,6 +133,8 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
         "resumes": recovery.planned(run, attempt),
         "same_again": attempt.reason in _SAME_AGAIN,
+        "reward_failed": attempt.reason == EndReason.REWARD_FAILED,
+        "reward_editor": _reward_editor(run) if user.may_operate else "",
         "resume_step": _resume_step(run) if final and user.may_operate and not problem else None,
     }
 
@@ -275,6 +285,14 @@ def _quarantined(attempt: Attempt) -> Quarantine | None:
     resources = [lease.resource for lease in leases]
     words = f"{resource_words(resources)} of {leases[0].host.name}"
     return Quarantine(words, len(leases) > 1, any(name.startswith("gpu:") for name in resources), leases[0].pk)
+
+
+def _reward_editor(run: Run) -> str:
+    """Of the run's reward config, ready to replay the run under the change; "" if it was archived or deleted."""
+    version = run.reward_version
+    if version is None or version.config.archived_at is not None:
+        return ""
+    return f"{reverse('reward_config', args=[version.config_id])}?replay={run.pk}"
 
 
 def _plural(count: int) -> str:

@@ -16,7 +16,7 @@ from runs.new_run import drafting
 from runs.preflight.draft import Draft
 from runs.preflight.estimating import settings_of, shape_for
 from runs.spec import spec_of
-from workers.contract import ContractError, Placement, RunSpec, from_dict
+from workers.contract import ContractError, ModelSpec, Placement, RunSpec, from_dict
 from workers.contract.memory import GpuEstimate, estimate
 
 POINTS = 200
@@ -56,7 +56,7 @@ def compared(run: Run) -> list[GpuMemory]:
         spec, placement = spec_of(run), from_dict(Placement, attempt.placement)
     except ContractError:
         return []
-    shape = shape_for(_inspected(spec.model.path))
+    shape = shape_for(_inspected(spec.model))
     if shape is None or not placement.gpus:
         return []
     sizes = _sizes(attempt)
@@ -71,10 +71,11 @@ def _row(index: int, gpu: GpuEstimate, measured: GpuPeak | None) -> GpuMemory:
     return GpuMemory(index, gpu.role, gpu.card_gib, gpu.total, segments(gpu.parts), measured)
 
 
-def _inspected(model: str) -> dict[str, Any] | None:
+def _inspected(model: ModelSpec) -> dict[str, Any] | None:
     """The newest answer of any host."""
-    rows = ModelInspection.objects.filter(model=model, answered_at__isnull=False).order_by("-answered_at")[:20]
-    return next((row.answer for row in rows if isinstance(row.answer, dict) and row.answer.get("ok")), None)
+    rows = ModelInspection.objects.filter(model=model.path, revision=model.revision or "", answered_at__isnull=False)
+    newest = rows.order_by("-answered_at")[:20]
+    return next((row.answer for row in newest if isinstance(row.answer, dict) and row.answer.get("ok")), None)
 
 
 def _draft(run: Run, spec: RunSpec) -> Draft:

@@ -123,13 +123,17 @@ class Capacity:
         own."""
         for server in servers:
             if server in self.idle:
-                found = self.find(leasing.beside_a_server(need, hardware), server.host_id)
+                found = self.find(leasing.beside_a_server(need, hardware), server.host_id, keep=server)
                 if not isinstance(found, Shortage):
                     return found[0], replace(found[1], warm=server.place)
+                if found.gives_way:
+                    return found
         return self.find(need, host_id)
 
-    def find(self, need: Need, host_id: int | None) -> tuple[Host, Placement] | Shortage:
-        """Where a run can start now, or what it waits for."""
+    def find(
+        self, need: Need, host_id: int | None, *, keep: IdleServer | None = None
+    ) -> tuple[Host, Placement] | Shortage:
+        """Where a run can start now, or what it waits for. `keep`: an idle server that doesn't give way to it."""
         shorts = []
         hosts = [host for host in self.hosts if host_id in (None, host.pk)]
         for host in hosts:
@@ -137,17 +141,17 @@ class Capacity:
             placed = Shortage(problem) if problem else leasing.place(need, host, self.taken[host.pk])
             if isinstance(placed, Placement):
                 return host, placed
-            placed = replace(placed, gives_way=() if problem else self._giving_way(need, host))
+            placed = replace(placed, gives_way=() if problem else self._giving_way(need, host, keep))
             if placed.hold and len(hosts) > 1:
                 placed = replace(placed, text=f"{placed.text} of {host.name}")
             shorts.append(placed)
         # The host that could run it soonest: one where the end of a run is enough.
         return min(shorts, key=_soonest, default=Shortage("no host is known yet"))
 
-    def _giving_way(self, need: Need, host: Host) -> tuple[str, ...]:
+    def _giving_way(self, need: Need, host: Host, keep: IdleServer | None) -> tuple[str, ...]:
         """The idle warm servers on a host that have to end for this: as few as are enough, the longest idle first."""
         taken, ends = dict(self.taken[host.pk]), []
-        for server in self.idle.on(host):
+        for server in [server for server in self.idle.on(host) if server != keep]:
             taken = {name: hold for name, hold in taken.items() if hold.run_id != server.run_id}
             ends.append(server.place.attempt_id)
             if isinstance(leasing.place(need, host, taken), Placement):

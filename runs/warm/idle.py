@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controlplane.hardware.models import Host
 from runs.states import RunStatus
@@ -60,6 +60,15 @@ class IdleServers:
 
     def take(self, place: WarmPlace) -> None:
         self._servers = [server for server in self._servers if server.place.attempt_id != place.attempt_id]
+
+
+def with_own_servers(placement: Placement) -> Placement:
+    """As if the run had started the warm servers that it uses: for who repeats it elsewhere."""
+    if placement.warm is None:
+        return placement
+    server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()
+    gpus = from_dict(Placement, server.attempt.placement).server_gpus if server else ()
+    return replace(placement, warm=None, server_gpus=gpus, ports=(*placement.warm.ports, *placement.ports))
 
 
 def version_on(host: Host) -> str:

@@ -40,6 +40,7 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
         owner_id=source.owner_id,
         host=host,
         dataset_version_id=source.dataset_version_id,
+        profile_id=source.profile_id,
         source=source,
     )
     server = Attempt.objects.create(id=server_id, run=run, number=1, host=host, priority=Priority.JOB)

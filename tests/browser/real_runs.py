@@ -16,6 +16,8 @@ from workers.contract import FileName
 from workers.trainer import demo
 
 MARKS = (pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600))
+JOB_MS = 240_000
+"""How long a page may wait for a job that imports torch, on a busy machine."""
 WARM_UP = 60
 """Steps: enough for some right answers among many wrong ones, so that prompts are solved, unsolved and in between."""
 STEPS = 60

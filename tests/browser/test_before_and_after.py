@@ -13,8 +13,6 @@ from tests.stack import Stack
 
 pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(7, of=8)]
 
-CHECK_S = 120_000
-
 
 def test_a_check_gives_a_verdict_and_the_dataset_is_filtered_by_it(
     training_site: Stack, context: BrowserContext, page: Page, complaints: Complaints
@@ -26,13 +24,13 @@ def test_a_check_gives_a_verdict_and_the_dataset_is_filtered_by_it(
         page.get_by_role("button", name="Check learnability first").click()
     check = opened.value
     expect(check.get_by_role("heading", name="Learnability of short-2")).to_be_visible()
-    expect(check.get_by_text("Groups with spread", exact=True)).to_be_visible(timeout=CHECK_S)
+    expect(check.get_by_text("Groups with spread", exact=True)).to_be_visible(timeout=real_runs.JOB_MS)
     expect(check.get_by_text("64 groups, 512 completions")).to_be_visible()
     expect(check.get_by_text("All resources are released.")).to_be_visible()
     expect(page.get_by_role("heading", name="Clone of short")).to_be_visible()  # its form stays as it was
     check.get_by_label("Keep prompts solved").fill("1")
     check.get_by_role("button", name="Make a dataset version").click()
-    expect(check.get_by_text("ready to train on")).to_be_visible(timeout=CHECK_S)
+    expect(check.get_by_text("ready to train on")).to_be_visible(timeout=real_runs.JOB_MS)
     expect(check.get_by_text("solved 1 to 80 % in run")).to_be_visible()
     assert complaints.heard == []
 
@@ -48,8 +46,8 @@ def test_a_checkpoint_is_compared_with_the_model_before_training(
     page.get_by_label("Completions of each").fill("8")
     page.get_by_role("button", name="Evaluate").click()
     row = page.get_by_role("row", name="Step 20")
-    expect(row).to_contain_text("8 × 8", timeout=CHECK_S)
-    expect(row.get_by_text(" to ")).to_be_visible(timeout=CHECK_S)  # the interval, once both have ended
+    expect(row).to_contain_text("8 × 8", timeout=real_runs.JOB_MS)
+    expect(row.get_by_text(" to ")).to_be_visible(timeout=real_runs.JOB_MS)  # the interval, once both have ended
     row.get_by_role("link", name="Step 20").click()
     expect(page.get_by_text("64 completions")).to_be_visible()
     page.go_back()

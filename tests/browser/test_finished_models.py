@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.benchmarks._finished_models import TRAIN
 from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
-from tests.browser.real_runs import GRPO, RealRun
+from tests.browser.real_runs import GRPO, JOB_MS, RealRun
 from tests.stack import Stack
 
 pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(5, of=8)]
@@ -55,7 +55,7 @@ def more(page: Page, act: str) -> None:
 def merge(page: Page) -> None:
     more(page, "Merge into its base")
     page.get_by_role("dialog").get_by_role("button", name="Merge", exact=True).click()
-    expect(page.get_by_text("20 of 20 prompts get the same greedy tokens")).to_be_visible()
+    expect(page.get_by_text("20 of 20 prompts get the same greedy tokens")).to_be_visible(timeout=JOB_MS)
     page.get_by_role("link", name="Open the merged model").click()
     expect(page.get_by_text("Merged model", exact=True)).to_be_visible()
 
@@ -64,7 +64,7 @@ def download(page: Page, folder: Path) -> bytes:
     """The weights in the archive, whose checksum is that on the page."""
     more(page, "Download")
     save = page.get_by_role("link", name="Save")
-    expect(save).to_be_visible()
+    expect(save).to_be_visible(timeout=JOB_MS)
     checksum = page.get_by_text("sha256", exact=False).locator("code").last.get_attribute("title")
     with page.expect_download() as saving:
         save.click()

@@ -148,7 +148,7 @@ def train(stack: Stack, page: Page, before: str) -> str:
     page.get_by_role("link", name="Clone").click()
     rewards = page.locator("[name=reward_version]")
     rewards.select_option(rewards.locator("option", has_text="double well").get_attribute("value"))
-    page.locator("[name=profile]").select_option(label="One slot")
+    page.locator("[name=profile]").select_option(label="One slot · fits testhost")
     page.locator("[name=name]").fill("with double well")
     page.get_by_role("button", name="Launch now").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("with double well")

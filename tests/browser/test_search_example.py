@@ -96,7 +96,7 @@ def example(stack: Stack, page: Page) -> None:
 
 def launch(page: Page, model: str, name: str) -> None:
     page.locator("[name=model]").fill(model)
-    page.locator("[name=profile]").select_option(label="CPU")
+    page.locator("[name=profile]").select_option(label="CPU · fits testhost")
     for field, value in {**SIZES, "name": name}.items():
         page.locator(f"[name={field}]").fill(value)
     page.get_by_role("button", name="Launch now").click()

@@ -69,7 +69,7 @@ def launch(page: Page, model: str) -> None:
     dataset = page.locator("[name=dataset_version] option", has_text="doubles").get_attribute("value")
     page.locator("[name=dataset_version]").select_option(dataset)
     page.locator("[name=reward_version]").select_option(label="right and in form v1")
-    page.locator("[name=profile]").select_option(label="CPU")
+    page.locator("[name=profile]").select_option(label="CPU · fits testhost")
     page.locator("[name=max_steps]").fill("5000")
     page.locator("[name=name]").fill("the whole way")
     page.get_by_role("button", name="Launch now").click()

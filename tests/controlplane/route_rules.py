@@ -58,6 +58,7 @@ RULES = {
     "runs_csv": READ,
     "run": READ,
     "run_head": READ,
+    "run_fix": OPERATE,
     "run_series": READ,
     "run_metrics": READ,
     "run_waterfall": READ,

@@ -1,4 +1,5 @@
-"""The Slurm job that is a host, on a real cluster of one node; a small program stands in for the host's."""
+"""The Slurm job that is a host, on a real cluster: two nodes on this machine, and a partition that preempts jobs of the
+other. A small program stands in for the host's."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from runs.machines import slurm
 from tests.docker.files import DOCKER
 from tests.workers.supervisor.attempts import wait_until
 from tests.workers.supervisor.servers import free_port
@@ -33,7 +35,6 @@ CONF = """
 ClusterName=test
 SlurmctldHost=localhost
 SlurmctldPort={controller}
-SlurmdPort={node}
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
@@ -43,15 +44,21 @@ TaskPlugin=task/none
 SelectType=select/linear
 GresTypes=gpu
 ReturnToService=2
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+SlurmctldParameters=preempt_send_user_signal
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
-NodeName=localhost CPUs=1 Gres=gpu:1 State=UNKNOWN
-PartitionName=all Nodes=localhost Default=YES MaxTime=INFINITE State=UP
+SlurmdLogFile={folder}/slurmd.%n.log
+NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={first} CPUs=1 Gres=gpu:1 State=UNKNOWN
+NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={second} CPUs=1 Gres=gpu:1 State=UNKNOWN
+PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=300
+PartitionName=urgent Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 """
+NODES = ("n1", "n2")
 
 
 @pytest.fixture
@@ -65,16 +72,21 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "state").mkdir(parents=True)
     (folder / "key").write_bytes(b"k" * 64)
     (folder / "key").chmod(0o600)
-    (folder / "gres.conf").write_text("NodeName=localhost Name=gpu File=/dev/null\n")
-    (folder / "slurm.conf").write_text(CONF.format(folder=folder, controller=free_port(), node=free_port()))
+    (folder / "gres.conf").write_text("NodeName=n[1-2] Name=gpu File=/dev/null\n")
+    ports = {name: free_port() for name in ("controller", "first", "second")}
+    (folder / "slurm.conf").write_text(CONF.format(folder=folder, **ports))
     monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
     munged = ["munged", "-F", "--force", f"--key-file={folder}/key", f"--socket={folder}/munge.socket"]
     munged += [f"--pid-file={folder}/munge.pid", f"--log-file={folder}/munge.log", f"--seed-file={folder}/seed"]
     with ExitStack() as stack:
-        for argv in (munged, ["slurmctld", "-D"], ["slurmd", "-D", "-N", "localhost"]):
+        for argv in (munged, ["slurmctld", "-D"], *(["slurmd", "-D", "-N", node] for node in NODES)):
             program = stack.enter_context(subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
             stack.callback(program.terminate)
-        wait_until(lambda: "idle" in said("sinfo", "--noheader", "--format=%T"), partial(logs, folder), 30)
+        wait_until(
+            lambda: said("sinfo", "--Node", "--noheader", "--partition=all", "--format=%T").split() == ["idle", "idle"],
+            partial(logs, folder),
+            30,
+        )
         yield tmp_path
 
 
@@ -107,3 +119,5 @@ def test_a_job_leaves_its_runs_the_time_to_save() -> None:
     (before,) = re.findall(r"^#SBATCH --signal=B:TERM@(\d+)$", JOB.read_text(), re.M)
     settings = HostSettings(runs_dir=Path("/srv/grpo/runs"), control_url="")
     assert int(before) > shutdown.longest_s(settings, save=True)
+    (notice,) = re.findall(r"GRPO_STOP_NOTICE_S:-(\d+)", JOB.read_text())
+    assert int(notice) == int(before) - slurm.NOTICE_SPARE_S

@@ -1,4 +1,4 @@
-"""Machines on demand from a real Slurm of one node: a job is a host, trains a run, and leaves; the next goes on."""
+"""Machines on demand from a real Slurm of two nodes: a job is a host, trains a run, and leaves; the next goes on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 
 from controlplane.serving.processes import Fleet
 from tests.controlplane.joining import shared_redis
+from tests.docker.test_slurm import NODES, said
 from tests.docker.test_slurm import cluster as cluster
-from tests.docker.test_slurm import said
+from tests.rotation import FULL
 from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.host.test_host_on_the_stack import LOOK, STOP, SUBMIT, a_model
 from tests.workers.supervisor.attempts import wait_until
@@ -27,7 +28,7 @@ from controlplane.hardware.models import Host
 from runs.machines.models import MachineSource
 # The host beside the control plane has room, but takes no runs.
 Host.objects.filter(name="testhost").update(draining=True)
-shape = {"gpus": 0, "cpus": 1}
+shape = {"gpus": 0, "cpus": 1, "minutes": minutes}
 MachineSource.objects.create(name="slurm", kind="slurm", control_url=url, options=options, patience_minutes=0, **shape)
 result = Host.objects.filter(name="testhost").count()
 """
@@ -67,7 +68,7 @@ def stack(cluster: Path) -> Iterator[Stack]:
 class OnDemand:
     """A source whose hosts train with a small program, and a run that fits nowhere else."""
 
-    def __init__(self, stack: Stack, shared: Path) -> None:
+    def __init__(self, stack: Stack, shared: Path, *, minutes: int = 24 * 60, **more: str) -> None:
         self.stack, self.shared = stack, shared
         trainer = json.dumps(
             json.loads(command_of(FAKE_TRAINER, FAKE_TRAINER="pause:0.05,whole")), separators=(",", ":")
@@ -79,9 +80,11 @@ class OnDemand:
             "GRPO_TRAINER_COMMAND": trainer,
             "GRPO_MODEL_ROOTS": str(shared / "models"),
             "GRPO_LEAVE_AFTER_S": "5",
+            **more,
         }
         options = {"folder": str(shared), "environment": " ".join(f"{k}={v}" for k, v in environment.items())}
-        wait_until(lambda: stack.django(SOURCE, url=stack.url, options=options) if self._has_host() else False)
+        made = {"url": stack.url, "options": options, "minutes": minutes}
+        wait_until(lambda: stack.django(SOURCE, **made) if self._has_host() else False)
         submit = SUBMIT.replace('Host.objects.get(name="testhost")', "None").replace(
             'grpo={"max_steps": steps}', 'grpo={"max_steps": steps}, recovery=RecoverySpec(0, 1)'
         )
@@ -103,9 +106,24 @@ class OnDemand:
         logs = [path.read_text()[-3000:] for path in self.shared.glob("*/job.log")]
         return "\n".join([str(self.machines), str(self.attempts), said("squeue", "--states=all"), *logs])
 
-    def until(self, number: int, status: str) -> dict[str, Any]:
-        wait_until(lambda: [each["status"] for each in self.attempts][number - 1 :] == [status], self.why, 120)
+    def until(self, number: int, status: str, seconds: float = 120) -> dict[str, Any]:
+        wait_until(lambda: [each["status"] for each in self.attempts][number - 1 :] == [status], self.why, seconds)
         return self.attempts[number - 1]
+
+    def node_of(self, machine: int) -> str:
+        return said("squeue", "--noheader", "--format=%N", f"--jobs={self.machines[machine]['job']}").strip()
+
+    def trains(self) -> None:
+        """The first attempt has got further."""
+        self.until(1, "running")
+        wait_until(lambda: self.stack.django(LOOK, run=self.run)["rows"] >= 2, self.why)
+
+    def goes_on(self, seconds: float = 120) -> None:
+        """Once the first attempt has saved for the cluster."""
+        second = self.until(2, "running", seconds)
+        assert self.attempts[0]["reason"] == "host_preempted", self.why()
+        assert "/1/checkpoints/checkpoint-" in second["from"], self.why()
+        self.stack.django(STOP, run=self.run, mode="now")
 
 
 def test_a_run_gets_machines_is_preempted_goes_on_and_the_machine_leaves(stack: Stack, cluster: Path) -> None:
@@ -124,3 +142,29 @@ def test_a_run_gets_machines_is_preempted_goes_on_and_the_machine_leaves(stack: 
     wait_until(lambda: made.machines[1]["state"] == "left", made.why, 120)
     wait_until(lambda: "COMPLETED" in said("scontrol", "show", "job", made.machines[1]["job"]), made.why)
     assert stack.django(HOSTS, name=made.machines[1]["name"]) == [False, True]
+
+
+def test_slurm_preempts_a_machine_for_another_job_and_the_run_goes_on_on_another_node(
+    stack: Stack, cluster: Path
+) -> None:
+    made = OnDemand(stack, cluster / "shared")
+    made.trains()
+    node = made.node_of(0)
+    urgent = ["--partition=urgent", f"--nodelist={node}", f"--output={cluster}/urgent.log", "--wrap=sleep 600"]
+    job = said("sbatch", "--parsable", *urgent).strip()
+    made.goes_on()
+    assert {node, made.node_of(1)} == set(NODES)
+    wait_until(lambda: said("squeue", "--noheader", "--format=%T", f"--jobs={job}").strip() == "RUNNING", made.why)
+    assert made.machines[0]["state"] == "left"
+
+
+@pytest.mark.skipif(not os.environ.get(FULL), reason="a time limit of Slurm's takes minutes; CI_FULL=1 runs it")
+@pytest.mark.timeout(600)
+def test_a_machine_whose_time_is_up_lets_its_run_save_and_the_run_goes_on_on_the_next(
+    stack: Stack, cluster: Path
+) -> None:
+    made = OnDemand(stack, cluster / "shared", minutes=2, GRPO_STOP_NOTICE_S="20")
+    made.trains()
+    assert "TimeLimit=00:02:00" in said("scontrol", "show", "job", made.machines[0]["job"])
+    made.goes_on(300)
+    assert "JobState=COMPLETED" in said("scontrol", "show", "job", made.machines[0]["job"])  # before it was killed

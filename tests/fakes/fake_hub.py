@@ -21,7 +21,7 @@ import hashlib
 import json
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +51,8 @@ class Repository:
     renamed_from: str = ""
     """Asked for by this name, the hub sends on to the other."""
     private: bool = False
+    revisions: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """The files at other branches and tags."""
 
     @property
     def address(self) -> str:
@@ -62,8 +64,12 @@ class Repository:
         parts = [name.encode() + content for name, content in sorted(self.files.items())]
         return hashlib.sha1(self.name.encode() + b"\0".join(parts)).hexdigest()
 
-    def has_revision(self, revision: str) -> bool:
-        return revision in ("main", self.commit)
+    def at(self, revision: str) -> Repository | None:
+        """The repository at a branch, a tag or a commit."""
+        if revision in ("main", self.commit):
+            return self
+        others = {name: replace(self, files=files, revisions={}) for name, files in self.revisions.items()}
+        return next((other for name, other in others.items() if revision in (name, other.commit)), None)
 
     def blob(self, name: str) -> dict[str, Any]:
         """What the hub tells of one file; weights are in its large file storage."""
@@ -184,13 +190,13 @@ class _Handler(PushHandler, BaseHTTPRequestHandler):
                 self._send(307, {"Location": self.path.replace(moved.renamed_from, moved.name, 1)})
             elif repository is None:
                 self._error(404, "RepoNotFound", "Repository not found")
-            elif not repository.has_revision(unquote(found.get("revision") or "main")):
+            elif (at := repository.at(unquote(found.get("revision") or "main"))) is None:
                 self._error(404, "RevisionNotFound", f"Invalid rev id: {found['revision']}")
             elif repository.failures:
                 repository.failures -= 1
                 self._error(500, None, "Internal Error")
             else:
-                answer(repository, found, parse_qs(split.query))
+                answer(at, found, parse_qs(split.query))
             return
         self._error(404, None, "Not found")
 

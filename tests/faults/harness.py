@@ -74,7 +74,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardVersion
 from runs.scheduling import launching
-from workers.contract import RecoverySpec
+from workers.contract import LoraSpec, RecoverySpec
 if just_heard:
     with transaction.atomic():  # its writer waits in line; a single statement may starve among busy ones
         Host.objects.filter(name="testhost").update(announced_at=timezone.now())
@@ -82,7 +82,8 @@ profile, _ = HardwareProfile.objects.get_or_create(
     name=hashlib.sha256(json.dumps(hardware).encode()).hexdigest(), defaults={"spec": hardware})
 run = launching.submit(launching.LaunchRequest(name=name, host=Host.objects.get(name="testhost"),
     dataset_version=DatasetVersion.objects.get(), reward_version=RewardVersion.objects.get(), profile=profile,
-    model=model, grpo={"max_steps": steps}, recovery=RecoverySpec(resumes, 0)), user=User.objects.get(username=user))
+    model=model, grpo={"max_steps": steps}, lora=LoraSpec() if "server" in hardware else None,
+    recovery=RecoverySpec(resumes, 0)), user=User.objects.get(username=user))
 result = run.pk
 """
 LOOK = """

@@ -35,7 +35,7 @@ from tests.benchmarks._lookup import DIGITS, LETTERS, PROMPT
 from tests.gpu.figures import Row, used_peaks
 from tests.gpu.installation import Site, busy, read_gpus, tail
 from tests.gpu.sampling import FINAL, prove, wait
-from tests.gpu.setups import Setup
+from tests.gpu.units import Setup
 from workers.contract import gateway
 
 STEPS, REHEARSED = 80, 6

@@ -13,7 +13,7 @@ import httpx
 
 from tests.gpu.figures import Row, step_seconds, steps_of
 from tests.gpu.installation import Site, State, busy
-from tests.gpu.setups import Setup
+from tests.gpu.units import Setup
 
 INTO_STEP = 0.3
 """How far into a step's time a trainer that generates itself is killed: a step begins with its generation, which long

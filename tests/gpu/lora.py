@@ -24,13 +24,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tests.gpu import models, results
 from tests.gpu.results import Entry
+from tests.gpu.setups import MERGED, SWAPPED
 from workers.contract import LoraSpec, adapters, to_dict
 from workers.contract.adapters import Speed
 from workers.contract.commands import adapted_modules
@@ -41,6 +42,8 @@ REQUESTS, TOKENS, PROMPT = 256, 256, 32
 ROUNDS = 3
 BASE, ADAPTER = "base", "adapter"
 TARGETS = LoraSpec().target_modules
+ROADS_RANK = 32
+"""Of the set-ups that train with either way of the weights."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def entry(found: dict[str, dict[str, Any]], card: str, vllm: str, *, rehearsal: 
     }
 
 
-def speeds(entries: Iterable[Entry], known: Iterable[Speed] = ()) -> list[dict[str, Any]]:
+def speeds(entries: Sequence[Entry], known: Iterable[Speed] = ()) -> list[dict[str, Any]]:
     """What workers/contract/adapters/speed.json holds of these entries; what else is known stays."""
     table = {(one.card, one.vllm, one.parameters, one.rank, one.requests): one for one in known}
     for one in entries:
@@ -136,11 +139,29 @@ def speeds(entries: Iterable[Entry], known: Iterable[Speed] = ()) -> list[dict[s
             if base and plain.get(ADAPTER):
                 push = before.push_s if before else None
                 table[key] = Speed(*key, base, plain[ADAPTER], tuned.get(ADAPTER), plain.get("swap_s"), push)
-    return [to_dict(one) for one in table.values()]
+    return [to_dict(_with_push(one, entries)) for one in table.values()]
 
 
-def write_speeds(entries: Iterable[Entry]) -> None:
+def _with_push(speed: Speed, entries: Iterable[Entry]) -> Speed:
+    """With the push of merged weights, by what a whole step takes with it and with the swap (plan lora-roads). What the
+    merged model saves in its generation is no part of the push."""
+    steps = {one["name"]: one["step_median_s"] for one in entries if one.get("step_median_s") and _is_on(one, speed)}
+    swapped, merged = steps.get(SWAPPED.name), steps.get(MERGED.name)
+    adapter = speed.adapter_tokens_per_s(tuned=adapters.kernels(speed.card, speed.vllm) is not None)
+    if speed.rank != ROADS_RANK or None in (swapped, merged, adapter, speed.base_tokens_per_s, speed.swap_s):
+        return speed
+    saved = REQUESTS * TOKENS * (1 / adapter - 1 / speed.base_tokens_per_s)  # type: ignore[operator]
+    return replace(speed, push_s=round(max(speed.swap_s + merged - swapped + saved, 0.0), 3))
+
+
+def _is_on(entry: Entry, speed: Speed) -> bool:
+    return speed.card in str(entry.get("machine"))
+
+
+def write_speeds(entries: Sequence[Entry]) -> None:
     """Into the product's own table."""
+    if not any(one["name"] in (NAME, SWAPPED.name, MERGED.name) for one in entries):
+        return
     found = speeds(entries, adapters.speeds())
     adapters.SPEED.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     adapters.speeds.cache_clear()

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from runs.states import FINAL
-from tests.gpu import ratio, starts, ways
+from tests.gpu import gain, ratio, starts, turns, ways
 from tests.gpu.figures import parts, peaks_of, preallocated, reserved, step_seconds, tokens_per_s, used_peaks
 from tests.gpu.installation import Site, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.results import FROM_DISPATCH, FROM_PAGE, Entry
-from tests.gpu.setups import Compared, Ratio, Setup, Starts, Unit
+from tests.gpu.units import Compared, Gain, Ratio, Setup, Starts, Turns, Unit
 from workers.contract import AttemptSpec, FileName, Rollout, from_dict, servers_of
 
 CLEAN_UP_S = 25.0
@@ -29,6 +29,8 @@ ENDING_S = 12.0
 LAST_LINES = 150
 """Of each log: a cause is often said well above the last traceback."""
 PAUSE_S = 0.1
+FIGURES = ("step_ratio", "step_ratio_interval", "beside_ratio", "beside_ratio_interval", "batch_gain")
+"""Of which a unit of its own is made."""
 
 
 @dataclass
@@ -65,6 +67,8 @@ class Sitting:
                 self._compare(unit)
             elif isinstance(unit, Starts):
                 self._starts(unit)
+            elif isinstance(unit, Turns | Gain):
+                self._figure(unit)
 
     def say(self, words: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {words}", flush=True)
@@ -185,6 +189,22 @@ class Sitting:
             starts.measure(unit, self.site, profile_of, self.deadline - CLEAN_UP_S, save)
         except (RuntimeError, KeyError, OSError, TimeoutError) as error:
             self._failed(unit.setup, f"start: {error}", [])
+
+    def _figure(self, unit: Turns | Gain) -> None:
+        """A unit that is one figure, and no set-up of its own."""
+        self.say(f"{unit.name}: begins")
+        about = {"name": unit.name, "says": unit.setup.says, "batch": unit.setup.batch, "gpus": unit.setup.gpus}
+        try:
+            profile = self._made_or_new(unit.setup)
+            if isinstance(unit, Gain):
+                found = gain.measure(unit, self.site, profile)
+            else:
+                found = turns.measure(unit, self.site, profile, self.deadline - CLEAN_UP_S)
+        except (RuntimeError, KeyError, OSError, TimeoutError) as error:
+            self._failed(unit.setup, f"{unit.name}: {error}", [])
+            return
+        self.say(f"{unit.name}: { {name: found[name] for name in FIGURES if name in found} }")
+        self.save({**about, **found, **self._circumstances(unit.name)})
 
     def _made_or_new(self, setup: Setup) -> str:
         with contextlib.suppress(RuntimeError):

@@ -27,7 +27,8 @@ from tests.gpu import lora, results
 from tests.gpu.installation import Site, busy, read_gpus
 from tests.gpu.proof import Sitting
 from tests.gpu.results import Entry
-from tests.gpu.setups import PLANS, REHEARSAL, START_CPU, Setup, Unit, chosen
+from tests.gpu.setups import PLANS, REHEARSAL, START_CPU, TURNS_CPU, chosen
+from tests.gpu.units import Setup, Unit
 from workers.supervisor import gpus
 
 WORK = Path(tempfile.gettempdir()) / "gpu-prove"
@@ -58,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
 def render(file: Path | None) -> int:
     entries = results.read(results.COMMITTED)
     if file is not None:
-        rehearsed = {unit.name for unit in (*REHEARSAL, START_CPU)} | {f"cpu-{lora.NAME}"}
+        rehearsed = {unit.name for unit in (*REHEARSAL, START_CPU, TURNS_CPU)} | {f"cpu-{lora.NAME}"}
         entries = results.merged(entries, [one for one in results.read(file) if one["name"] not in rehearsed])
     if not entries:
         print("there are no results to write of", file=sys.stderr)

@@ -25,7 +25,7 @@ from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.figures import Row, settled_seconds, step_ratio, step_seconds, steps_of
 from tests.gpu.installation import Site, busy, tail
 from tests.gpu.launches import Launch, Stage
-from tests.gpu.setups import Ratio, Setup
+from tests.gpu.units import Ratio, Setup
 from workers.contract import AttemptSpec, FileName, Rollout, from_dict, to_json
 from workers.contract.commands import own_servers
 from workers.supervisor import commands
@@ -146,12 +146,7 @@ def bare_steps(unit: Ratio, site: Site, spec: AttemptSpec, run: Path) -> list[Ro
     """With the arguments and the environment of the product's run."""
     gpus = spec.placement.every_gpu
     _wait_until_free(site, gpus)
-    folder = Path(tempfile.mkdtemp(prefix="bare-"))
-    (folder / FileName.SPEC).write_text(to_json(spec))
-    words = ["-m", "tests.gpu.bare_trl", str(folder), str(folder / FileName.SPEC), str(run / FileName.DATASET)]
-    argv = [site.trainer_python, *words, "--steps", str(unit.steps)]
-    environment = commands.trainer_environment(spec, site.settings, os.environ, {})
-    with _server(spec, site, folder), _running(argv, environment, folder / "bare.log") as process:
+    with bare_script(site, spec, run, unit.steps) as (process, folder):
         deadline = time.monotonic() + unit.limit_s
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -161,6 +156,18 @@ def bare_steps(unit: Ratio, site: Site, spec: AttemptSpec, run: Path) -> list[Ro
     _wait_until_free(site, gpus)
     numbers = [{k: v for k, v in one["values"].items() if isinstance(v, int | float)} for one in found]
     return steps_of(Row(one["t"], one["step"], values) for one, values in zip(found, numbers, strict=True))
+
+
+@contextlib.contextmanager
+def bare_script(site: Site, spec: AttemptSpec, run: Path, steps: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """The script, with its own server where it needs one, and the folder of its logs."""
+    folder = Path(tempfile.mkdtemp(prefix="bare-"))
+    (folder / FileName.SPEC).write_text(to_json(spec))
+    words = ["-m", "tests.gpu.bare_trl", str(folder), str(folder / FileName.SPEC), str(run / FileName.DATASET)]
+    argv = [site.trainer_python, *words, "--steps", str(steps)]
+    environment = commands.trainer_environment(spec, site.settings, os.environ, {})
+    with _server(spec, site, folder), _running(argv, environment, folder / "bare.log") as process:
+        yield process, folder
 
 
 @contextlib.contextmanager

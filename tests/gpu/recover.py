@@ -23,7 +23,8 @@ from tests.gpu.installation import Site
 from tests.gpu.launches import Launch
 from tests.gpu.pages import form_with, send, text_of
 from tests.gpu.prove import machine, make_models, read_gpus, trainer_python, versions, wait_for_models
-from tests.gpu.setups import COLOCATE, CPU, Setup
+from tests.gpu.setups import COLOCATE, CPU
+from tests.gpu.units import Setup
 
 STEPS = 3
 LIMIT_S = 270.0

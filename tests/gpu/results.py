@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+ALONE = ("turns-colocate", "turns-server", "batch-gain", "lora-over-base")
+"""Entries that are one figure each, of no set-up's steps, starts and kills."""
 COMMITTED = HERE / "results.json"
 EPISODES = HERE / "episodes.json"
 """What tests.gpu.episodes has found, mode by mode."""
@@ -16,6 +18,19 @@ PAGE = HERE / "RESULTS.md"
 GOAL_S, TARGET_S, RATIO = 3.0, 15.0, 1.01
 FROM_PAGE, FROM_DISPATCH = "the page", "the dispatch"
 """What `first_step_s` counts from."""
+
+FIRST_STEPS = {
+    "first_step_s_cold": "with nothing compiled before",
+    "first_step_s_warm": "with caches",
+    "first_step_s_warm_server": "on a warm server",
+}
+"""Figures of tests.gpu.starts -> what they say."""
+COMPARED = {
+    "ahead_speedup": "Steps per second one step ahead over in turns",
+    "fast_over_today": "Steps per second of the fast way over today's profile",
+    "fast_over_bare": "Steps per second of the fast way over bare TRL",
+}
+"""Figures of a plan that goes through several ways to train the same."""
 
 Entry = dict[str, Any]
 
@@ -72,7 +87,8 @@ def write(path: Path, entries: list[Entry]) -> None:
 
 def render(entries: list[Entry]) -> str:
     """The page that is committed beside the figures."""
-    lines = ["# Set-ups proved on real GPUs", "", *_machines(entries), "", *_MEANING, "", *_table(entries), ""]
+    setups = [entry for entry in entries if entry["name"] not in ALONE]
+    lines = ["# Set-ups proved on real GPUs", "", *_machines(entries), "", *_MEANING, "", *_table(setups), ""]
     for entry in entries:
         lines += _section(entry)
     lines += _episodes(json.loads(EPISODES.read_text(encoding="utf-8")))
@@ -188,6 +204,13 @@ def _section(entry: Entry) -> list[str]:
         lines.append(f"- Estimated before the launch, without vLLM: {_text(entry['estimate_gib'], 1)} GiB")
     if entry.get("nvml_peak_gib"):
         lines.append(f"- In use at most, by NVML: {_text(entry['nvml_peak_gib'], 1)} GiB")
+    for figure, words in FIRST_STEPS.items():
+        if entry.get(figure) is not None:
+            lines.append(f"- First step {entry[figure]:.1f} s after {FROM_PAGE}, {words}")
+    for end in entry.get("warm_server_ends") or ():
+        lines.append(
+            f"- The warm server was ended: receipt {'free' if end['free'] else 'NOT FREE'}, {end['seconds']:.1f} s"
+        )
     if entry.get("first_step_s") is not None:
         lines.append(f"- First step {entry['first_step_s']:.1f} s after {entry.get('first_step_from', FROM_PAGE)}")
     for kill in entry.get("kills") or ():
@@ -197,13 +220,51 @@ def _section(entry: Entry) -> list[str]:
             f"- Step: product {entry['step_s_product']:.4f} s, bare {entry['step_s_bare']:.4f} s, "
             f"{entry['step_ratio_how']}"
         )
+    for name, words in (("step_ratio", "The product over the bare script"), ("beside_ratio", "The bare script's own")):
+        if entry.get(f"{name}_interval"):
+            low, high = entry[f"{name}_interval"]
+            pairs = _text(entry[f"{name}_pairs"], 3)
+            lines.append(f"- {words}: {entry[name]:.4f}, between {low:.4f} and {high:.4f}; by pair {pairs}")
+    if entry.get("batch_gain") is not None:
+        before, after = entry["batch_gain_step_s"]
+        values = ", ".join(f"{name} {value}" for name, value in entry["batch_gain_values"].items())
+        lines.append(
+            f"- {entry['batch_gain']:.2f} times the steps per second: {after:.2f} s instead of {before:.2f} ({values})"
+        )
+    if entry.get("lora_settings"):
+        lines += _adapters(entry["lora_settings"])
     if entry.get("step_median_s") is not None:
         lines.append(f"- Median step {entry['step_median_s']:.2f} s, {entry.get('batch', '')}")
+    lines += [_way(name, way) for name, way in (entry.get("ways") or {}).items()]
+    lines += [f"- {words}: **{entry[name]:g}**" for name, words in COMPARED.items() if entry.get(name)]
     lines += ["", f"{entry.get('date', '')}: `{entry.get('command', '')}`"]
     if entry.get("ratio_command"):
         lines += ["", f"Ratio: `{entry['ratio_command']}` on {entry.get('ratio_machine', 'the same machine')}"]
     lines.append("")
     return lines
+
+
+def _adapters(settings: dict[str, Any]) -> list[str]:
+    head = ["engine", "base tokens/s", "adapter tokens/s", "adapter over base", "swap, s", "start, s"]
+    rows = [
+        [
+            name,
+            _text(one.get("base"), 0),
+            _text(one.get("adapter"), 0),
+            _text(one.get("over_base"), 3),
+            _text(one.get("swap_s"), 2),
+            _text(one.get("start_s"), 0),
+        ]
+        for name, one in settings.items()
+    ]
+    return ["", _row(head), _row(["---"] * len(head)), *(_row(row) for row in rows)]
+
+
+def _way(name: str, way: Entry) -> str:
+    speeds = ", ".join(_text(speed, 0) for speed in way["tokens_per_s"])
+    parts = {"generation": "generation_s", "weights": "weight_sync_s", "update": "update_s", "vLLM ahead": "ahead_s"}
+    told = "".join(f", {words} {way[key]:.2f} s" for words, key in parts.items() if key in way)
+    return f"- {name}: {way['step_s']:.3f} s a step, {speeds} tokens/s in {len(way['step_s_runs'])} runs{told}"
 
 
 def _kill(kill: Entry) -> str:

@@ -26,7 +26,8 @@ from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.installation import Site, read_gpus, tail
 from tests.gpu.pages import form_with, send, text_of
 from tests.gpu.prove import machine, make_models, trainer_python, versions, wait_for_models
-from tests.gpu.setups import COLOCATE, CPU, Setup
+from tests.gpu.setups import COLOCATE, CPU
+from tests.gpu.units import Setup
 
 ROWS, GENERATIONS, PAIRS = 256, 4, 3
 TOKENS = 512

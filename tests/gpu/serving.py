@@ -19,7 +19,7 @@ import httpx
 from tests.benchmarks.sampling import chat_client, first_token
 from tests.gpu.installation import Site, busy, tail
 from tests.gpu.sampling import end, prove, wait
-from tests.gpu.setups import Setup
+from tests.gpu.units import Setup
 
 MESSAGES = 5
 LIMIT_S = 200.0

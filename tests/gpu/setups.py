@@ -2,103 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-CONTEXT_GIB = 0.6
-"""A CUDA context on an H200, with cuBLAS and NCCL: what of a card's memory torch can't have."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    name: str
-    slug: str
-    """The shipped profile that its own is made from."""
-    shape: str
-    """Of tests.gpu.models; `tiny` is the model of the tests."""
-    gpus: int
-    says: str
-    profile: dict[str, Any] = field(default_factory=dict)
-    """Fields of the profile form that differ from the shipped profile's."""
-    launch: dict[str, Any] = field(default_factory=dict)
-    """Fields of the New run form that differ from the profile's values."""
-    steps: int = 5
-    kills: int = 1
-    limit_s: float = 240.0
-    """Longest that one launch may take from its dispatch until it is killed."""
-
-    @property
-    def batch(self) -> str:
-        from controlplane.hardware.shipped import by_slug  # Django's models: only once a sitting has set it up
-
-        at = {**by_slug(self.slug).batch, **self.profile, **self.launch}
-        names = {
-            "per_device_train_batch_size": "completions a pass",
-            "gradient_accumulation_steps": "passes",
-            "num_generations": "a prompt",
-            "max_completion_length": "tokens each",
-        }
-        return ", ".join(f"{at[name]} {words}" for name, words in names.items() if name in at)
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Steps through the product against steps of a bare TRL script, for a set-up's `step_ratio`."""
-
-    setup: Setup
-    pairs: int = 2
-    steps: int = 60
-    limit_s: float = 200.0
-    """Longest that one of the runs may take."""
-
-    @property
-    def name(self) -> str:
-        return f"ratio-{self.setup.name}"
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to train a set-up's model."""
-
-    name: str
-    launch: dict[str, Any] = field(default_factory=dict)
-    """Fields of the New run form that differ from the profile's values."""
-    bare: bool = False
-    """By a bare TRL script with the arguments of the run before."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Several ways to train the same, one after the other on the same GPUs."""
-
-    name: str
-    says: str
-    setup: Setup
-    runs: tuple[Way, ...]
-    """In their order; a way that is there twice alternates with the others."""
-    figures: dict[str, tuple[str, str]]
-    """Name -> (way, way): the steps per second of the first over those of the second."""
-    steps: int = 15
-    limit_s: float = 200.0
-    """Longest that one of the runs may take."""
-
-
-@dataclass(frozen=True)
-class Starts:
-    """Runs of a set-up, one after the other, for the time from the click to the first step."""
-
-    setup: Setup
-    runs: tuple[tuple[str, dict[str, Any]], ...]
-    """(the figure's name, fields of the profile form that differ from the set-up's)"""
-    least_s: float = 70.0
-    """Without so much time left the next run is not begun."""
-
-    @property
-    def name(self) -> str:
-        return self.setup.name
-
-
-Unit = Setup | Ratio | Compared | Starts
+from tests.gpu.units import CONTEXT_GIB, Compared, Gain, Ratio, Setup, Starts, Turns, Unit, Way
 
 
 def _batch(per_device: int, accumulation: int, generations: int, tokens: int) -> dict[str, int]:
@@ -339,7 +245,80 @@ START_CPU = Starts(
     _OF_A_SERVER,
 )
 
+START_FORKED = Starts(
+    replace(
+        START_SERVER.setup,
+        name="start-forked",
+        says="As start-1-plus-1, with vLLM's engine forked from its front, which then imports everything once.",
+        profile={**START_SERVER.setup.profile, "environment": "VLLM_WORKER_MULTIPROC_METHOD=fork"},
+    ),
+    (("first_step_s_cold", _OWN), ("first_step_s_warm", _OWN)),
+)
 STARTS: tuple[Unit, ...] = (START_SERVER, START_COLOCATE)
+_ROADS = {
+    "server_max_model_len": 512,
+    "lora_r": 32,
+    "lora_alpha": 64,
+    **_batch(32, 8, 8, 256),
+}
+SWAPPED = Setup(
+    "lora-swapped-7b",
+    "dual-gpu-hot-swap",
+    "7b",
+    2,
+    "A LoRA (r 32) of a 7B shape, a vLLM server on one GPU, the trainer on another: the adapter is swapped over HTTP.",
+    profile=_ROADS,
+    steps=4,
+)
+MERGED = Setup(
+    "lora-merged-7b",
+    "dual-gpu-hot-swap",
+    "7b",
+    2,
+    "The same LoRA merged into the weights at each update, and all of them streamed by NCCL.",
+    profile={**_ROADS, "server_weight_sync": "nccl"},
+    steps=4,
+)
+TURNS = Turns(
+    Setup(
+        "turns-colocate",
+        "one-gpu-colocate",
+        "0.5b",
+        1,
+        "The product and a bare TRL script in turns on one GPU: vLLM inside the trainer, all weights of a 0.5B shape.",
+        profile={"colocate_memory_utilization": 0.15, "colocate_max_model_len": 512, **_batch(16, 1, 8, 128)},
+    )
+)
+TURNS_SERVER = Turns(
+    Setup(
+        "turns-server",
+        "dual-gpu",
+        "0.5b",
+        2,
+        "The product and a bare TRL script in turns on two GPUs: a vLLM server, the trainer, all weights of a 0.5B "
+        "shape by NCCL.",
+        profile={"server_gpu_memory_utilization": 0.35, "server_max_model_len": 512, **_batch(16, 1, 8, 128)},
+    )
+)
+TURNS_CPU = Turns(
+    Setup("cpu-turns", "cpu", "tiny", 0, "A rehearsal without a GPU.", profile=_TINY), rounds=2, turn_s=12, limit_s=240
+)
+GAIN = Gain(
+    Setup(
+        "batch-gain",
+        "one-gpu-colocate",
+        "1.5b",
+        1,
+        "The guide's batch beside what “Use the memory” makes of it: vLLM inside the trainer, a LoRA of a 1.5B shape.",
+        profile={
+            "use_lora": True,
+            "colocate_memory_utilization": 0.3,
+            "colocate_max_model_len": 1024,
+            **_batch(4, 8, 8, 256),
+        },
+    )
+)
+
 ONE_GPU: tuple[Unit, ...] = (COLOCATE, SHARED, FOUR_BIT, FOUR_BIT_COLOCATE, Ratio(COLOCATE))
 FOUR_GPUS: tuple[Unit, ...] = (
     SERVER,
@@ -361,7 +340,13 @@ PLANS: dict[str, tuple[Unit, ...]] = {
     "three-ways": (THREE_WAYS,),
     "cpu-rehearsal": REHEARSAL,
     "starts": STARTS,
+    "start-forked": (START_FORKED,),
     "cpu-starts": (START_CPU,),
+    "step-ratio": (TURNS,),
+    "step-ratio-server": (TURNS_SERVER,),
+    "cpu-step-ratio": (TURNS_CPU,),
+    "batch-gain": (GAIN,),
+    "lora-roads": (SWAPPED, MERGED),
 }
 EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}
 

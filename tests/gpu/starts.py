@@ -13,7 +13,7 @@ from typing import Any
 from tests.gpu.installation import Site
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.results import Entry
-from tests.gpu.setups import Starts
+from tests.gpu.units import Starts
 
 LOOK_S = 0.2
 ENDS_S = 60.0

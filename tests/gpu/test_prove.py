@@ -27,12 +27,19 @@ from tests.gpu import figures, models, proof, prove, ratio, ways
 from tests.gpu.episodes import BATCH, MODES
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
-from tests.gpu.setups import AHEAD, FAST, ONE_AHEAD, PLANS, THREE_WAYS, Setup
+from tests.gpu.setups import AHEAD, FAST, ONE_AHEAD, PLANS, THREE_WAYS
+from tests.gpu.units import Setup, Starts
 from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 from workers.contract.ahead import MODE
 
-SETUPS = [unit for plan in ("one-gpu", "two-gpus", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
+SETUPS = [
+    unit
+    for plan in ("one-gpu", "two-gpus", "four-gpus", "lora-roads")
+    for unit in PLANS[plan]
+    if isinstance(unit, Setup)
+]
+SETUPS += [unit.setup for unit in PLANS["starts"] if isinstance(unit, Starts)]
 SETUPS += [
     Setup(name, mode.slug, "1.5b", mode.gpus, "", {**mode.profile, **BATCH}, {"use_lora": mode.lora})
     for name, mode in MODES.items()

@@ -12,10 +12,13 @@ import pytest
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.gpu import prove, results
-from tests.gpu.setups import PLANS, Setup
+from tests.gpu.setups import PLANS
+from tests.gpu.units import Setup
 
 COMMITTED = json.loads(results.COMMITTED.read_text())
 PROVED = [one for one in COMMITTED if one["steps"]]
+FIGURE = {"turns-colocate": "step_ratio", "turns-server": "step_ratio", "batch-gain": "batch_gain"}
+FIGURE |= {"lora-over-base": "lora_over_base_256"}
 PLANNED = {
     unit.name for plan, units in PLANS.items() if plan != "cpu-rehearsal" for unit in units if isinstance(unit, Setup)
 }
@@ -41,6 +44,39 @@ def test_the_page_has_a_row_and_a_section_for_each_set_up() -> None:
     assert "receipt free" in page
     assert "**The last try failed:** out of memory" in page
     assert "2 × H200; torch 2" in page
+
+
+def test_a_figure_of_its_own_has_a_section_and_no_row() -> None:
+    ratio = {"step_ratio": 1.004, "step_ratio_interval": [0.998, 1.011], "step_ratio_pairs": [1.0, 1.008]}
+    turns = {
+        "name": "turns-colocate",
+        "step_s_product": 0.7,
+        "step_s_bare": 0.697,
+        "step_ratio_how": "2 pairs",
+        **ratio,
+    }
+    gain = {"name": "batch-gain", "batch_gain": 2.1, "batch_gain_step_s": [4.7, 2.24], "batch_gain_values": {"a": "32"}}
+    plain = {"base": 25_000.0, "adapter": 23_000.0, "over_base": 0.92, "swap_s": 0.2, "start_s": 31.0}
+    page = results.render([turns, gain, {"name": "lora-over-base", "lora_settings": {"r32": plain}}])
+    assert "1.0040, between 0.9980 and 1.0110; by pair 1.000, 1.008" in page
+    assert "2.10 times the steps per second: 2.24 s instead of 4.70 (a 32)" in page
+    assert "| r32 | 25,000 | 23,000 | 0.920 | 0.20 | 31 |" in page
+    assert "| [turns-colocate]" not in page
+
+
+def test_ways_are_told_with_what_they_gave() -> None:
+    way = {
+        "step_s": 1.5,
+        "step_s_runs": [1.4, 1.6],
+        "tokens_per_s": [9000.4, None],
+        "generation_s": 0.1,
+        "ahead_s": 1.2,
+    }
+    page = results.render([{"name": "ahead", "says": "x", "ways": {"one step ahead": way}, "ahead_speedup": 1.62}])
+    assert (
+        "- one step ahead: 1.500 s a step, 9,000, – tokens/s in 2 runs, generation 0.10 s, vLLM ahead 1.20 s\n"
+        "- Steps per second one step ahead over in turns: **1.62**"
+    ) in page
 
 
 def test_a_sitting_takes_nothing_back_that_another_has_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +115,10 @@ def test_a_rehearsal_without_a_gpu_gets_onto_no_page(tmp_path: Path, monkeypatch
 
 
 def test_every_object_has_every_promised_key_and_steps_or_why_it_failed() -> None:
-    assert {one["name"] for one in COMMITTED} <= PLANNED
+    assert {one["name"] for one in COMMITTED} <= {*PLANNED, *results.ALONE}
+    assert set(FIGURE) == set(results.ALONE)
     assert all(set(results.PROMISED) <= set(one) for one in COMMITTED)
-    assert all(one["steps"] or one["failed"] for one in COMMITTED)
+    assert all(one["steps"] or one.get(FIGURE.get(one["name"], "")) or one["failed"] for one in COMMITTED)
 
 
 @pytest.mark.parametrize("entry", PROVED, ids=lambda entry: entry["name"])

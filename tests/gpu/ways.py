@@ -12,7 +12,7 @@ from tests.gpu import ratio
 from tests.gpu.figures import Row, settled_seconds, tokens_per_s
 from tests.gpu.installation import Site
 from tests.gpu.launches import Launch
-from tests.gpu.setups import Compared, Ratio, Way
+from tests.gpu.units import Compared, Ratio, Way
 from workers.contract import AttemptSpec
 from workers.contract.ahead import SECONDS, STALENESS, TRUNCATED
 

@@ -9,14 +9,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-import anyio
-import mcp
-from mcp import StdioServerParameters
+from typing import TYPE_CHECKING, Any
 
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import wait_until
+
+if TYPE_CHECKING:
+    import mcp
 
 NAME = "again #trainer=gate"
 WATCHED_S = 90.0
@@ -67,8 +66,11 @@ async def by_grpoctl(person: Person, spec_of: str) -> str:
 
 
 async def by_mcp(person: Person, spec_of: str) -> str:
+    import anyio
+    import mcp  # whoever collects the tests would wait for it
+
     command, *args = [*person.at, sys.executable, "-m", "controlplane.ctl", "mcp"]
-    server = StdioServerParameters(command=command, args=args, env=person.environment, cwd=str(ROOT))
+    server = mcp.StdioServerParameters(command=command, args=args, env=person.environment, cwd=str(ROOT))
     async with mcp.Client(server) as client:
         spec = await _asked(client, "get_spec", run_id=spec_of)
         launched = await _asked(client, "launch_run", document=json.dumps({**spec, "name": NAME}))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,20 +78,23 @@ def team(trainer_python: Path, tiny_model: Path) -> Iterator[Team]:
         pytest.skip(reason)
     with ExitStack() as stack:
         net = stack.enter_context(network.of(*HOSTS))
-        settings = {"GRPO_TRAINER_PYTHON": str(trainer_python)}
-        control = stack.enter_context(machines.machine("control", [], **settings))
+        at_once = stack.enter_context(ThreadPoolExecutor())
+
+        def start(name: str) -> Machine:
+            network = net.at(name) if name in HOSTS else []
+            return stack.enter_context(machines.machine(name, network, GRPO_TRAINER_PYTHON=str(trainer_python)))
+
+        control, *gpu = at_once.map(start, ("control", *HOSTS))
         *commands, link = blocks("The control plane's machine")
         control.run("\n".join([_know_each_other(), *commands]))
+        address = control.run(link).strip()  # while the web starts
         root = control.run("cat /srv/grpo/app/docker/tls/root.pem")
         admin = stack.enter_context(_browser(root))
         wait_until(lambda: admin.get("/readyz").status_code == 200, control.logs)
-        _first_admin(admin, control.run(link).strip())
-        token = _token(admin)
-        hosts = {}
-        for name in HOSTS:
-            hosts[name] = stack.enter_context(machines.machine(name, net.at(name), **settings))
-            _join(hosts[name], root, _code(admin, name), tiny_model)
-        yield Team(control, hosts, admin, token)
+        _first_admin(admin, address)
+        token, codes = _token(admin), [_code(admin, name) for name in HOSTS]
+        list(at_once.map(lambda host, code: _join(host, root, code, tiny_model), gpu, codes))
+        yield Team(control, dict(zip(HOSTS, gpu, strict=True)), admin, token)
 
 
 def _know_each_other() -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.serving.processes import Fleet
+from tests.browser.tiny_folder import write_model
 from tests.controlplane.joining import shared_redis
 from tests.fakes.fake_gpus import Gpus
 from tests.faults import invariants
@@ -209,10 +210,11 @@ def test_runs_outlive_a_restart_of_each_part(site: Site) -> None:
 
 
 @pytest.fixture(scope="module")
-def checked(site: Site, trainer_python: Path, tiny_model: Path) -> None:
+def checked(site: Site, trainer_python: Path) -> None:
     """Preflight finds a trainer and a model on host one: those who launch by the API don't get around it."""
     machine = site.machines["one"]
-    machine.model = Path(shutil.copytree(tiny_model, machine.folder / "models" / "tiny"))
+    machine.model = machine.folder / "models" / "tiny"
+    write_model(machine.model)
     machine.trainer_python = str(trainer_python)
     site.restart("one")
     ready = partial(site.product.stack.django, TRAINER, host="one")

@@ -48,8 +48,8 @@ def starting(preloaded: Preloaded) -> Iterator[Start]:
     """What `start` gives; its processes end with the block."""
     started: list[Process] = []
 
-    def run(*arguments: object) -> Process:
-        process = preloaded.start(*arguments, env={"OMP_NUM_THREADS": "1"})
+    def run(*arguments: object, **env: str) -> Process:
+        process = preloaded.start(*arguments, env={"OMP_NUM_THREADS": "1", **env})
         started.append(process)
         return process
 

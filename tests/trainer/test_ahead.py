@@ -55,7 +55,6 @@ def canned_server() -> Iterator[RunningVllm]:
 class TestOfATraining:
     pytestmark = processes
 
-    @pytest.mark.every_run
     def test_each_batch_is_sampled_one_push_before_it_is_trained_on_and_no_push_meets_a_request(
         self, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, train: Train
     ) -> None:

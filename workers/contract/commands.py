@@ -69,9 +69,16 @@ ENVIRONMENT: dict[str, Variable] = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": Variable("How torch ends when a collective fails.", r"[0123]"),
     "CUDA_LAUNCH_BLOCKING": Variable("1 waits for each kernel: slow, and errors name the right line.", r"[01]"),
     "CUDA_DEVICE_MAX_CONNECTIONS": Variable("Hardware queues of each GPU.", r"[1-9][0-9]?"),
-    "VLLM_WORKER_MULTIPROC_METHOD": Variable("How vLLM starts its workers.", r"spawn|fork|forkserver"),
+    "VLLM_WORKER_MULTIPROC_METHOD": Variable(
+        "How vLLM starts its engine and workers. spawn, a server's default, imports everything again; fork doesn't.",
+        r"spawn|fork|forkserver",
+    ),
     "VLLM_ATTENTION_BACKEND": Variable("vLLM's attention implementation.", r"[A-Z0-9_]{1,40}"),
     "VLLM_LOGGING_LEVEL": Variable("How much vLLM writes to its log.", r"DEBUG|INFO|WARNING|ERROR"),
+    "VLLM_ENABLE_STARTUP_PLAN": Variable(
+        "1 lets a vLLM that knows it keep what it measured of memory for its next start with the same settings.",
+        r"[01]",
+    ),
     "TOKENIZERS_PARALLELISM": Variable("Whether tokenizers use threads of their own.", r"true|false"),
     "OMP_NUM_THREADS": Variable("CPU threads of each process.", r"[1-9][0-9]{0,3}"),
     "DS_SKIP_CUDA_CHECK": Variable("1 lets DeepSpeed build its kernels with another CUDA than torch's.", r"[01]"),

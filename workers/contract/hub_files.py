@@ -14,6 +14,10 @@ UNWANTED = ("*/*.safetensors", "consolidated*.safetensors", "original/*", "onnx/
 """Duplicates of the weights in another format or precision."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+NEWEST = "main"
+"""The revision of a model that names none."""
+REVISION = r"(?!.*\.\.)\w[\w./-]{0,199}"
+"""A branch, a tag or a commit; Git allows no two dots in a row."""
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
@@ -38,6 +42,10 @@ def refusal(names: Iterable[str]) -> str:
     if any(name.endswith(".gguf") for name in listed):
         return "The repository has only GGUF files, which are made for inference: choose the model they were made from."
     return "The repository has no weights (model.safetensors)."
+
+
+def no_revision(model: str, revision: str, hub: str) -> str:
+    return f"{model} has no revision {revision} on {hub}."
 
 
 def missing(model: str, hub: str) -> str:

@@ -88,7 +88,7 @@ class WarmNews:
     """FileName.WARM, from the control plane by way of the supervisor."""
 
     user: str = ""
-    """The attempt that uses the server; adapters of all others leave it."""
+    """The attempt that uses the server; when it is another one's, or nobody's, its adapters leave."""
     leave: str = ""
     """Why it is to end, in words; "": it stays."""
 

@@ -168,7 +168,7 @@ class Task(StrEnum):
     REAP_RUN = "workers.reap_run"  # (run_id, attempt_number, token, placement: dict)
     DELETE_MODEL = "workers.delete_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)
     STORE_MODEL = "workers.store_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)
-    INSPECT_MODEL = "workers.inspect_model"  # (inspection_id: int, model: str)
+    INSPECT_MODEL = "workers.inspect_model"  # (inspection_id: int, model: str, revision: str, "" is the newest)
 
 
 def broker_url(redis_url: str) -> str:

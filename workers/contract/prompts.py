@@ -3,7 +3,8 @@
 Dynamic sampling is DAPO's (Yu et al. 2025, arXiv:2503.14476, section 3.2): a group whose completions all score the same
 has advantage 0 everywhere, so another prompt takes its place. Weights by difficulty follow Foster et al. 2025
 (arXiv:2502.12272): a prompt that is solved with probability p teaches in proportion to p(1 - p), the variance of its
-reward. Both are off by default, and a run without them trains exactly as TRL does.
+reward; and to its root where the advantages of a group are divided by their standard deviation, as GRPO's are. Both are
+off by default, and a run without them trains exactly as TRL does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EXTRA_TOKENS, EXTRA_ROUNDS, EFFECTIVE = "prompts/extra_tokens", "prompts/extra_r
 MEAN_REWARD = "prompts/mean_reward"
 """Metrics; each is of one generation."""
 TEACH, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
-"""Kinds of prompts: of which more is expected than of one never seen, no more, and those never seen."""
+"""Kinds of prompts: known to teach, known to teach little, and never seen."""
 REPLACED = "replaced"
 """The mode of the groups in samples.jsonl that were generated and scored but not trained on, beside train and eval."""
 
@@ -50,7 +51,7 @@ class PromptsSpec:
     """Prompts are drawn by what they have taught so far, rather than in epochs."""
     least_weight: float = 0.05
     """Of a prompt that has taught nothing, beside 1 for the one that teaches most: it is tried again now and then. Less
-    where such prompts and those never seen would take more than half of the draws."""
+    where such prompts together would come often."""
 
     @property
     def on(self) -> bool:

@@ -58,9 +58,11 @@ class Work:
         return self.completions * self.length
 
 
-def step_s(work: Work, hardware: HardwareSpec, parameters: int, *, room: float = inf) -> float:
-    """`room`: the sequences that the KV cache of one vLLM engine holds."""
-    return generation_s(work, hardware, parameters, room=room) + training_s(work, hardware, parameters)
+def step_s(work: Work, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False) -> float:
+    """`room`: the sequences that the KV cache of one vLLM engine holds. `ahead`: the next batch is generated while this
+    one is trained on."""
+    parts = generation_s(work, hardware, parameters, room=room), training_s(work, hardware, parameters)
+    return max(parts) if ahead else sum(parts)
 
 
 def generation_s(work: Work, hardware: HardwareSpec, parameters: int, *, room: float = inf) -> float:

@@ -49,13 +49,13 @@ def store_model(folder: str, token: str) -> bool:
 
 
 @app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]
-def inspect_model(inspection_id: int, model: str) -> None:
+def inspect_model(inspection_id: int, model: str, revision: str = "") -> None:
     settings = HostSettings.from_env()
     hub = Hub.of(settings.hf_token_file)
-    answer = inspection.inspect(model, settings.model_folders, hub)
+    answer = inspection.inspect(model, settings.model_folders, hub, revision=revision)
     tokenizer = tokenizer_files.TokenizerFiles({})
     if answer["ok"] and not answer.get("unreachable"):
-        tokenizer = tokenizer_files.collect(model, settings.model_folders, hub)
+        tokenizer = tokenizer_files.collect(model, settings.model_folders, hub, revision=revision)
         answer["tokenizer_files"] = tokenizer.summary()
     control = Control.of(settings, settings.host_token())
     try:

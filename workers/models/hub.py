@@ -74,21 +74,22 @@ class Hub:
             offline=offline.upper() in _YES,
         )
 
-    def files(self, model: str) -> HubFiles:
+    def files(self, model: str, revision: str = "") -> HubFiles:
         """The model's repository. Raises Away, Gated, InspectionError."""
-        return HubFiles(self, model, time.monotonic() + WITHIN_S)
+        return HubFiles(self, model, revision or hub_files.NEWEST, time.monotonic() + WITHIN_S)
 
 
 class HubFiles:
-    """The files of one repository's main branch."""
+    """The files of one repository at a revision: a branch, a tag or a commit."""
 
     what = "repository"
 
-    def __init__(self, hub: Hub, model: str, deadline: float) -> None:
-        self._hub, self._model, self._deadline = hub, model, deadline
-        self.info = json_object(self._get(f"/api/models/{model}/revision/main?blobs=true"), "The hub's answer")
+    def __init__(self, hub: Hub, model: str, revision: str, deadline: float) -> None:
+        self._hub, self._model, self._revision, self._deadline = hub, model, revision, deadline
+        info = self._get(f"/api/models/{model}/revision/{quote(revision, safe='')}?blobs=true")
+        self.info = json_object(info, "The hub's answer")
         self.sizes = _sizes(self.info)
-        self.commit = str(self.info.get("sha") or "main")
+        self.commit = str(self.info.get("sha") or revision)
         if problem := hub_files.refusal(self.sizes):
             raise InspectionError(problem)
 
@@ -138,7 +139,7 @@ class HubFiles:
         return tensors_of(start[8 : 8 + length], name)[0]
 
     def _address(self, name: str) -> str:
-        return f"/{self._model}/resolve/{self.commit}/{quote(name)}"
+        return f"/{self._model}/resolve/{quote(self.commit, safe='')}/{quote(name)}"
 
     def _get(self, path: str, *, limit: int | None = None, whole: bool = True) -> bytes:
         """The answer's content; with `whole` false at most its first `limit` bytes."""
@@ -179,6 +180,8 @@ class HubFiles:
             raise Gated(hub_files.gated(self._model, self._hub.endpoint, has_token=bool(self._hub.token)))
         if status == 401 and self._hub.token:
             raise InspectionError(hub_files.bad_token(self._hub.endpoint))
+        if code == "RevisionNotFound":
+            raise InspectionError(hub_files.no_revision(self._model, self._revision, self._hub.endpoint))
         if status in (401, 404) and code in (None, "RepoNotFound"):
             raise InspectionError(hub_files.missing(self._model, self._hub.endpoint))
         if status < 500 and status not in (408, 429):
@@ -188,12 +191,12 @@ class HubFiles:
         raise Away(f"{self._hub.endpoint} answered with status {status}")
 
 
-def ask(model: str, hub: Hub) -> dict[str, Any]:
+def ask(model: str, hub: Hub, revision: str = "") -> dict[str, Any]:
     """The facts of a model that this host has no copy of, as the hub tells them. Raises InspectionError."""
     if hub.offline:
         raise InspectionError(f"This host has no complete copy of {model}, and HF_HUB_OFFLINE keeps it off the hub.")
     try:
-        files = hub.files(model)
+        files = hub.files(model, revision)
         return {**facts(files), "gated": files.gated}
     except Away as error:
         return {"unreachable": True, "why": str(error), "chat_template": None}

@@ -21,21 +21,22 @@ from workers.models.hub import Gated, Hub, ask
 
 __all__ = ["InspectionError", "inside", "inspect"]
 
+_REVISION = re.compile(hub_files.REVISION)
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 
-def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None) -> dict[str, Any]:
-    """Answer an inspection: `ok` and the facts, or `ok: false` and an `error`.
+def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revision: str = "") -> dict[str, Any]:
+    """Answer an inspection: `ok` and the facts, or `ok: false` and an `error`. `revision`: of a hub's model; "": main.
 
     Facts from the hub include `hub: true`, `bytes` to download and `free_bytes` at the destination; `unreachable: true`
     if the hub could not be reached. Without a `hub` it isn't contacted.
     """
     try:
-        folder, source = find(model, roots)
+        folder, source = find(model, roots, revision=revision)
         if folder is not None:
             files = LocalFiles(folder, (*roots, cache_folder()))
             return {"ok": True, "hub": False, "source": source, "path": str(folder), **facts(files)}
-        hub_facts = ask(model, hub) if hub else {"chat_template": None}
+        hub_facts = ask(model, hub, revision) if hub else {"chat_template": None}
         return {"ok": True, "hub": True, "source": "hub", "free_bytes": _free(cache_folder()), **hub_facts}
     except InspectionError as error:
         return {"ok": False, "error": str(error), **({"gated": True} if isinstance(error, Gated) else {})}
@@ -43,13 +44,15 @@ def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None) -> dict[s
         return {"ok": False, "error": f"{model} cannot be read: {error.strerror or error}."}
 
 
-def find(model: str, roots: Sequence[Path]) -> tuple[Path | None, str]:
+def find(model: str, roots: Sequence[Path], *, revision: str = "") -> tuple[Path | None, str]:
     """The model's folder and its origin; None for a hub id of which no cache has a complete copy."""
+    if revision and (is_local(model) or not _REVISION.fullmatch(revision)):
+        raise InspectionError(f"{model} has no revision {revision!r}: only models of the hub have any.")
     if is_local(model):
         return inside(Path(model), roots), "path"
     if not _HUB_ID.fullmatch(model) or len(model) > 200:
         raise InspectionError(f"{model!r} is neither an absolute path nor a hub id such as Qwen/Qwen3-0.6B.")
-    return cached(model), "cache"
+    return cached(model, revision), "cache"
 
 
 def inside(path: Path, roots: Sequence[Path]) -> Path:
@@ -72,15 +75,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
-def cached(model: str) -> Path | None:
+def cached(model: str, revision: str = "") -> Path | None:
     """The copy that the download would use unchanged; incomplete ones are downloaded again, so the hub is asked."""
     folder = cache_folder() / f"models--{model.replace('/', '--')}"
     try:
-        revision = (folder / "refs" / "main").read_text().strip()
-    except FileNotFoundError:
-        return None
-    snapshot = folder / "snapshots" / revision
-    return snapshot if revision and "/" not in revision and hub_files.is_complete(snapshot) else None
+        commit = (folder / "refs" / (revision or hub_files.NEWEST)).read_text().strip()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        commit = revision  # which may be one itself
+    snapshot = folder / "snapshots" / commit
+    return snapshot if commit and "/" not in commit and hub_files.is_complete(snapshot) else None
 
 
 def _free(folder: Path) -> int:

@@ -56,13 +56,13 @@ class TokenizerFiles:
         return {"sha256": self.sha256, "bytes": size, "names": sorted(self.files), "note": self.note}
 
 
-def collect(model: str, roots: Sequence[Path], hub: Hub | None = None) -> TokenizerFiles:
+def collect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revision: str = "") -> TokenizerFiles:
     """The files of an inspected model. A failure becomes a note: the model can be used without them."""
     try:
-        folder, _ = find(model, roots)
+        folder, _ = find(model, roots, revision=revision)
         if folder is not None:
             return _local(LocalFiles(folder, (*roots, cache_folder())))
-        return _from_hub(model, hub) if hub else TokenizerFiles({}, "No hub was asked for the tokenizer.")
+        return _from_hub(model, hub, revision) if hub else TokenizerFiles({}, "No hub was asked for the tokenizer.")
     except Away as error:
         return TokenizerFiles({}, f"The tokenizer could not be fetched: {error}.")
     except InspectionError as error:
@@ -82,10 +82,10 @@ def _local(files: LocalFiles) -> TokenizerFiles:
     return TokenizerFiles(contents, _note(contents, any(files.exists(name) for name in SENTENCEPIECE)))
 
 
-def _from_hub(model: str, hub: Hub) -> TokenizerFiles:
+def _from_hub(model: str, hub: Hub, revision: str) -> TokenizerFiles:
     if hub.offline:
         raise InspectionError("HF_HUB_OFFLINE keeps this host off the hub.")
-    files = hub.files(model)
+    files = hub.files(model, revision)
     names = [name for name in TOKENIZER_FILES if files.exists(name)]
     _refuse_too_much(sum(files.sizes[name] for name in names))
     contents: dict[str, bytes] = {}

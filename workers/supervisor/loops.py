@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
+
+from workers.contract.priority import niceness
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -16,7 +20,8 @@ T = TypeVar("T")
 class Loop(threading.Thread):
     """Calls `tick(now)` forever; each call returns the seconds until the next one.
 
-    Threads are daemons: one that hangs (NVML with a broken driver) must not keep the supervisor alive.
+    Threads are daemons: one that hangs (NVML with a broken driver) must not keep the supervisor alive. They give way to
+    the trainer and its servers. The main thread doesn't: what it starts would have its niceness, for ever.
     """
 
     def __init__(self, name: str, tick: Callable[[float], float], *, error_wait_s: float = 5.0) -> None:
@@ -27,6 +32,7 @@ class Loop(threading.Thread):
         self._stopped = False
 
     def run(self) -> None:
+        give_way()
         while not self._stopped:
             try:
                 wait = self._tick(time.monotonic())
@@ -42,6 +48,13 @@ class Loop(threading.Thread):
     def stop(self) -> None:
         self._stopped = True
         self._wake.set()
+
+
+def give_way() -> None:
+    """Lower the calling thread's priority; Linux has one for each thread."""
+    thread = threading.get_native_id()
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, max(niceness(), os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 class BackgroundCall(Generic[T]):

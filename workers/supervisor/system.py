@@ -1,4 +1,7 @@
-"""Samples of the machine, taken in a thread: CPU, memory, each leased GPU."""
+"""Samples of the machine, taken in a thread: CPU, memory, each leased GPU.
+
+GPUs are read more often than samples are sent: a sample has the most memory in use since the one before.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ import psutil
 from workers.supervisor.gpus import GpuError, GpuReading
 
 log = logging.getLogger(__name__)
+
+READ_S = 1.0
+"""Between two looks at the GPUs, at most."""
 
 
 class SystemSampler:
@@ -26,17 +32,27 @@ class SystemSampler:
         self._interval_s = interval_s
         self._on_sample = on_sample
         self._gpu_trouble = False
+        self._most: dict[str, float] = {}
+        """Memory in use at most since the last sample."""
+        self._due = float("-inf")
         psutil.cpu_percent(None)  # the first call has nothing to compare with
 
     def tick(self, now: float) -> float:
-        sample = {
-            "host/cpu_percent": psutil.cpu_percent(None),
-            "host/memory_mib": float(psutil.virtual_memory().used >> 20),
-        }
+        figures: dict[str, float] = {}
         for gpu in self._leased():
-            sample |= _figures(gpu)
-        self._on_sample(sample)
-        return self._interval_s
+            figures |= _figures(gpu)
+        for name, value in figures.items():
+            if name.endswith("/memory_mib"):
+                self._most[name] = max(value, self._most.get(name, 0.0))
+        if now >= self._due:
+            host = {
+                "host/cpu_percent": psutil.cpu_percent(None),
+                "host/memory_mib": float(psutil.virtual_memory().used >> 20),
+            }
+            self._on_sample({**host, **figures, **self._most})
+            self._most = {}
+            self._due = now + self._interval_s
+        return min(READ_S, max(self._due - now, 0.0))
 
     def _leased(self) -> list[GpuReading]:
         if not self._gpus:

@@ -19,17 +19,18 @@ KEPT = 0.25
 that has just been solved by a whole group isn't drawn for long on what it taught before."""
 ASSUMED = 0.15
 """The share that is left at each visit of the assumption that a prompt teaches as much as the others do."""
-EXPLORED = 1 / 2
-"""The share of draws, at most, of prompts that aren't known to teach, while there are enough that are."""
+EXPLORED, RETRIED = 1.0, 0.15
+"""What the prompts never seen, and those that have taught little, weigh together at most, beside 1 for all those known
+to teach: looking for prompts that teach must not cost more than training on them saves."""
 
 
 class PromptHistory:
     """The training prompts by their places in the training set.
 
-    A prompt teaches in proportion to the variance of its group's rewards; where these are 0 or 1, that is p(1 - p) of
-    its solve rate p. Its weight is that variance, beside the largest of any prompt. A prompt that was never seen is
-    assumed to teach as much as those seen do on average, and that assumption fades with each visit: where most prompts
-    teach nothing, those known to teach come before those unknown.
+    A prompt teaches in proportion to the spread of its groups' rewards, their standard deviation; where these are 0 or
+    1, that is the root of p(1 - p) of its solve rate p. Its weight is that spread, beside the largest of any prompt. A
+    prompt that was never seen is assumed to teach as much as those seen do on average, and that assumption fades with
+    each visit. A prompt is known to teach if at least half of that is expected of it.
     """
 
     def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
@@ -41,7 +42,7 @@ class PromptHistory:
         self._draws = 0
         self._visits = np.zeros(len(self._rows), dtype=np.int64)
         self._reward = np.zeros(len(self._rows))
-        self._variance = np.zeros(len(self._rows))
+        self._spread = np.zeros(len(self._rows))
 
     def draw(self, count: int, *, without: Collection[int] = (), weighted: bool) -> list[int]:
         """Up to `count` different places, none of the rows `without`; fewer if there are no more.
@@ -66,35 +67,36 @@ class PromptHistory:
         place = self._places[row]
         self._visits[place] += 1
         self._reward[place] += (1 - KEPT) * (float(np.mean(rewards)) - self._reward[place])
-        self._variance[place] += (1 - KEPT) * (float(np.var(rewards)) - self._variance[place])
+        self._spread[place] += (1 - KEPT) * (float(np.std(rewards)) - self._spread[place])
 
     def weights(self) -> NDArray[np.float64]:
-        """Of each prompt, up to 1: what is expected of it, but at least the least weight. Those that aren't known to
-        teach have EXPLORED of all weight at most."""
-        expected, teach = self._expected()
+        """Of each prompt, up to 1: what is expected of it, but at least the least weight, within the bounds of those
+        that aren't known to teach."""
+        expected, kinds = self._expected()
         weights: NDArray[np.float64] = self._least + (1 - self._least) * expected / expected.max()
-        most = weights[teach].sum() * EXPLORED / (1 - EXPLORED)
-        others = weights[~teach].sum()
-        if 0 < most < others:
-            weights[~teach] *= most / others
+        teach = weights[kinds[metric.TEACH]].sum()
+        for kind, bound in ((metric.UNSEEN, EXPLORED), (metric.TEACH_LITTLE, RETRIED)):
+            most, together = bound * teach, weights[kinds[kind]].sum()
+            if 0 < most < together:
+                weights[kinds[kind]] *= most / together
         return weights
 
-    def _expected(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The variance expected of each prompt's next group, and whether it is known to teach: to give more than one
-        never seen. That is expected to give the mean of those seen and of an imaginary one that teaches most, so that
-        a beginning without any spread isn't taken for the whole."""
+    def _expected(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.bool_]]]:
+        """The spread expected of each prompt's next group, and which are of each kind. One never seen is expected to
+        give the mean of those seen and of an imaginary one that teaches most, so that a beginning without any spread
+        isn't taken for the whole."""
+        seen = self._visits > 0
         assumed = ASSUMED**self._visits
         known = 1 - KEPT**self._visits
-        variance = np.divide(self._variance, known, out=np.zeros_like(known), where=known > 0)
-        largest = variance.max(initial=0.0) or 1.0
-        unseen = float((largest + variance.sum()) / (1 + np.count_nonzero(self._visits)))
-        expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * variance
-        return expected, expected > unseen
+        spread = np.divide(self._spread, known, out=np.zeros_like(known), where=seen)
+        unseen = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (seen.sum() + 1)
+        expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * spread
+        teach = seen & (expected >= unseen / 2)
+        return expected, {metric.TEACH: teach, metric.TEACH_LITTLE: seen & ~teach, metric.UNSEEN: ~seen}
 
     def metrics(self, *, weighted: bool) -> dict[str, float]:
         seen = self._visits > 0
-        _, teach = self._expected()
-        kinds = {metric.TEACH: teach, metric.TEACH_LITTLE: seen & ~teach, metric.UNSEEN: ~seen}
+        _, kinds = self._expected()
         found = {metric.share_of_prompts(kind): float(which.mean()) for kind, which in kinds.items()}
         if seen.any():
             rewards = self._reward[seen] / (1 - KEPT ** self._visits[seen])
@@ -111,7 +113,7 @@ class PromptHistory:
 
     def save(self, checkpoint: Path) -> None:
         seen = np.flatnonzero(self._visits)
-        columns = (self._rows, self._visits, self._reward, self._variance)
+        columns = (self._rows, self._visits, self._reward, self._spread)
         rows = list(zip(*(column[seen].tolist() for column in columns), strict=True))
         (checkpoint / FILE).write_text(json.dumps({"draws": self._draws, "rows": rows}), encoding="utf-8")
 
@@ -119,9 +121,9 @@ class PromptHistory:
         try:
             state = json.loads((checkpoint / FILE).read_bytes())
             self._draws = int(state["draws"])
-            for row, visits, reward, variance in state["rows"]:
+            for row, visits, reward, spread in state["rows"]:
                 place = self._places[row]
-                self._visits[place], self._reward[place], self._variance[place] = visits, reward, variance
+                self._visits[place], self._reward[place], self._spread[place] = visits, reward, spread
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SpecError(
                 f"{checkpoint.name} can't be resumed: {FILE}, the history of its prompts, is not there or can't be "

@@ -46,7 +46,7 @@ def sentence(error: BaseException, model: str, revision: str | None) -> str:
     if isinstance(error, GatedRepoError):
         return hub_files.gated(model, hub, has_token=bool(get_token()))
     if isinstance(error, RevisionNotFoundError):
-        return f"{model} has no revision {revision or 'main'} on {hub}."
+        return hub_files.no_revision(model, revision or hub_files.NEWEST, hub)
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
         return hub_files.bad_token(hub)
     if isinstance(error, RepositoryNotFoundError):

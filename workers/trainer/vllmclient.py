@@ -32,9 +32,8 @@ _ADAPTERS_SHUT = (
 
 
 def adapter_prefix(attempt_id: str) -> str:
-    """How the names of an attempt's adapters begin on servers that it shares with others; the attempt's none, without
-    an id."""
-    return f"{attempt_id}-v" if attempt_id else ""
+    """How the names of an attempt's adapters begin on servers that it shares with others."""
+    return f"{attempt_id}-v"
 
 
 class ServerError(TrainerError):
@@ -99,11 +98,11 @@ class AdapterClient:
             if name.startswith(self._adapters) and name != self._served_name:
                 self._take_away(name)
 
-    def unload_others(self, prefix: str) -> None:
-        """All adapters whose names don't begin so; with "", all."""
+    def unload_all(self, prefix: str) -> None:
+        """All adapters whose names begin so."""
         models = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S).get("data", [])
         for name in [str(model.get("id")) for model in models if model.get("parent") is not None]:
-            if not (prefix and name.startswith(prefix)):
+            if name.startswith(prefix):
                 self._take_away(name)
 
     def get_server_info(self) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
 from controlplane.accounts import vault
 from runs.machines import aws
-from runs.machines.provider import EngineError, Kind, MachineState, Option, Phase, Shape
+from runs.machines.provider import PRICE, EngineError, Kind, MachineState, Option, Phase, Shape, price_of
 from runs.machines.skypilot import task
 from runs.machines.skypilot.server import NotYet, Request, RequestFailed, Server
 
@@ -195,7 +196,9 @@ def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
 
 
 def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
-    """The list price, where it is what AWS charges: on demand, in its region."""
+    """What the source says, else the list price, where it is what AWS charges: on demand, in its region."""
+    if (own := price_of(options)) is not None:
+        return own
     instance = aws.INSTANCES.get(options.get("instance_type", ""))
     in_region = f"{options.get('infra', '')}/".lower().startswith(f"aws/{aws.REGION}/")
     return instance.usd_per_hour / instance.gpus if instance and in_region and options.get("spot") != "yes" else None
@@ -259,6 +262,7 @@ OPTIONS = (
         pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
         words="an amount, such as 12.50",
     ),
+    replace(PRICE, help=f"{PRICE.help} Empty: the list price of a listed instance type, on demand in {aws.REGION}."),
 )
 
 KIND = Kind(

@@ -157,7 +157,7 @@ def test_a_host_is_asked_again_only_for_a_tokenizer_that_is_not_here(monkeypatch
     monkeypatch.setattr(host_commands, "send", lambda host, task, arguments: sent.append(arguments))
     known = answered(body_of(FILES))
     asked = tokenizer_views.ask(known.host, "Org/Model")
-    assert sent == [[asked.pk, "Org/Model"]]
+    assert sent == [[asked.pk, "Org/Model", ""]]
     send(known, body_of(FILES))
     assert tokenizer_views.ask(known.host, "Org/Model") == known
     assert len(sent) == 1

@@ -13,7 +13,8 @@ from controlplane.hardware.profile_memory import card_of, division, held, senten
 from controlplane.hardware.shipped import SHIPPED, Shipped, by_slug
 from tests.controlplane.people import operator
 from tests.gpu.estimates import shape_named
-from tests.gpu.setups import EVERYTHING, Setup
+from tests.gpu.setups import EVERYTHING
+from tests.gpu.units import Setup
 from tests.runs.builders import a_host
 from workers.contract.memory.known import LADDER, known_shape
 
@@ -143,6 +144,6 @@ def test_an_update_divides_the_batches_of_built_in_profiles_that_nobody_changed(
     for one in (shipped, other):
         HardwareProfile.objects.filter(name=one.name).update(batch={**one.batch, **one.guide})
     HardwareProfile.objects.filter(name=other.name).update(batch={**other.batch, **other.guide, "num_generations": 2})
-    import_module("controlplane.hardware.migrations.0004_divided_batches").divide(apps, None)
+    import_module("controlplane.hardware.migrations.0005_divided_batches").divide(apps, None)
     assert HardwareProfile.objects.get(name=shipped.name).batch == shipped.batch
     assert HardwareProfile.objects.get(name=other.name).batch["gradient_accumulation_steps"] == 8

@@ -6,6 +6,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from controlplane.accounts.models import ApiScope, Role
 from controlplane.datasets import worker
 from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile
 from tests.controlplane.people import make_user
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, rewards_named
@@ -134,6 +135,19 @@ def test_a_profile_is_made_from_yaml_and_fields_changed_and_deleted():
     assert program.patch(path, {"values": {"lora_r": -1}}).json()["error"]["where"] == "values.lora_r"
     assert program.post("profiles", {"values": {"name": "Mine"}}).json()["error"]["where"] == "values.name"
     assert program.delete(path).status_code == 204
+
+
+def test_a_profile_uses_the_memory_by_what_the_api_says_of_it():
+    program = Program()
+    row = HardwareProfile.objects.get(name="Dual GPU, LoRA hot-swap")
+    path = f"profiles/{row.pk}"
+    guide = program.get(f"{path}/memory").json()["item"]["guide"]
+    assert guide == {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8}
+    assert program.patch(path, {"values": guide}).status_code == 200
+    gain = program.get(f"{path}/memory?model=Qwen2.5 3B&card=80").json()["item"]["use_the_memory"]
+    assert gain["gain"] > 1
+    assert program.patch(path, {"values": gain["values"]}).json()["item"]["batch"] == row.batch
+    assert program.get(f"profiles/{cpu_profile().pk}/memory").json()["item"]["use_the_memory"] is None
 
 
 def test_a_preset_is_cloned_changed_and_deleted():

@@ -49,7 +49,7 @@ def test_a_run_gets_a_preset_of_health_checks() -> None:
 
 
 def test_a_model_is_asked_about_on_a_host_in_reach_only() -> None:
-    refused = Program().post("inspections", {"model": "org/tiny", "host": "nowhere"})
+    refused = Program().post("inspections", {"model": "org/tiny", "revision": "v1", "host": "nowhere"})
     assert (refused.status_code, refused.json()["error"]["where"]) == (409, "host")
 
 

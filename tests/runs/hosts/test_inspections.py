@@ -27,7 +27,15 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Task, list[Any
 
 def test_a_question_goes_to_the_host(questions):
     asked = inspections.ask_inspection(a_host(), "/models/tiny")
-    assert questions == [("box", Task.INSPECT_MODEL, [asked.pk, "/models/tiny"])]
+    assert questions == [("box", Task.INSPECT_MODEL, [asked.pk, "/models/tiny", ""])]
+
+
+def test_an_answer_about_one_revision_says_nothing_of_another(questions):
+    host = a_host()
+    ModelInspection.objects.create(host=host, model="org/m", answered_at=timezone.now(), answer={"ok": True})
+    asked = inspections.ask_inspection(host, "org/m", revision="v1")
+    assert questions == [("box", Task.INSPECT_MODEL, [asked.pk, "org/m", "v1"])]
+    assert inspections.latest(host, "org/m").answer == {"ok": True}
 
 
 def test_an_open_question_is_not_asked_twice(questions):

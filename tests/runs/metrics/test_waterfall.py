@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.hardware.models import Host
+from controlplane.accounts.models import ApiScope
 from runs.host_api import ingest
 from runs.metrics import folding, waterfall
-from runs.models import Attempt, Run, StepSpans
+from runs.metrics.models import StepSpans
+from runs.models import Attempt, Run
 from runs.states import EndReason, RunStatus
 from runs.transitions import move
+from tests.runs.api.clients import Program
 from tests.runs.builders import SERVER, a_host, a_run, a_user, an_attempt, rewards_named
 from workers.contract import EventKind, OutboxLine
 
@@ -56,13 +58,13 @@ def test_lanes_their_idle_shares_and_what_one_step_ahead_would_give() -> None:
     attempt = an_attempt_of()
     ingest.accept(attempt, [told(1, 2)])
     view = view_of(attempt)
-    assert [lane.label for lane in view.lanes] == ["vLLM", "Trainer", "Wait for rewards", "judged"]
+    assert [lane.label for lane in view.lanes] == ["vLLM", "Trainer", "Rewards", "judged"]
     idle = {lane.key: round(lane.idle, 3) for lane in view.lanes if lane.idle is not None}
     assert idle == {"vllm": 0.5, "trainer": 0.6}
     assert [lane.gaps for lane in view.lanes if lane.key == "trainer"] == [((1.0, 6.0),)]
     assert len([bar for lane in view.lanes for bar in lane.bars if bar.phase == "forward and backward"]) == 2
     words = " ".join(view.words)
-    assert "vLLM was idle 50% of it, the trainer was idle 60% of it." in words
+    assert "Idle in it: vLLM 50%, the trainer 60%." in words
     assert "One step ahead would overlap generation with training: about 1.4 times the steps." in words
     assert "Rewards are waited for 2 s" in words
     assert [(switch.name, switch.on, switch.other_s) for switch in view.switches] == [
@@ -120,7 +122,7 @@ def test_the_use_of_both_sides_gpus_is_told_where_it_was_sampled() -> None:
     Attempt.objects.filter(pk=attempt.pk).update(placement={"host": "h1", "gpus": [0], "server_gpus": [1]})
     uses = view_of(attempt).gpus
     assert [(use.label, use.mean, use.t) for use in uses] == [
-        ("The trainer’s GPUs", 70.0, (1.0, 2.0, 3.0)),
+        ("the trainer’s GPUs", 70.0, (1.0, 2.0, 3.0)),
         ("vLLM’s GPUs", 30.0, (1.0, 2.0, 3.0)),
     ]
 
@@ -136,7 +138,15 @@ def test_the_page_the_comparison_and_the_api_show_it() -> None:
     assert "is not recorded" in client.get(f"/runs/{attempt.run_id}/waterfall/?step=9").content.decode()
     compared = client.get(f"/runs/compare/waterfalls/?runs={attempt.run_id}").content.decode()
     assert 'data-waterfall="10.0"' in compared
-    assert Host.objects.count() == 1
+    program = Program(ApiScope.READ)
+    told_of = program.get(f"runs/{attempt.run_id}/waterfall", step=3).json()
+    assert (told_of["step"], told_of["steps"], [lane["key"] for lane in told_of["lanes"]][:2]) == (
+        3,
+        [3, 2],
+        ["vllm", "trainer"],
+    )
+    missing = program.get(f"runs/{attempt.run_id}/waterfall", step=9)
+    assert (missing.status_code, "Step 9 is not recorded." in missing.content.decode()) == (404, True)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ from django.utils import timezone
 
 from controlplane.hardware.models import HardwareProfile, Host, ModelInspection
 from runs.host_api import ingest
+from runs.machines.models import MachineSource
 from runs.models import Attempt, Run
 from tests.controlplane.people import operator
+from tests.runs.api.clients import Program
 from tests.runs.builders import CPU, a_run, an_attempt, rewards_named, train
 from tests.runs.new_run.launching_page import a_ready_host, a_version, cpu_profile, sent
 
@@ -59,6 +61,12 @@ def test_the_time_comes_from_what_the_host_did_before() -> None:
     assert "GPU-hours" not in text
 
 
+def test_programs_are_told_the_same_time() -> None:
+    run = ran("earlier", a_ready_host())
+    time = Program().post("preflight", {"spec": run.spec}).json()["time"]
+    assert (time["by_run"], time["host"], time["step_s"], time["cost"]) == (run.pk, "box", 2.0, None)
+
+
 def test_twice_the_completions_take_twice_the_time_and_the_page_says_so() -> None:
     ran("earlier", a_ready_host())
     text = panel(gradient_accumulation_steps=2)
@@ -72,7 +80,7 @@ def test_gpu_hours_and_money_where_the_host_has_a_price() -> None:
     text = panel(profile=a_gpu_profile().pk, gradient_accumulation_steps=1)
     assert "about 0.556: $2.00" in text
     Host.objects.update(gpu_hour_price=None)
-    assert "about 0.556</dd>" in panel(profile=HardwareProfile.objects.get(name="colocated").pk)
+    assert "about 0.556, cost unknown</dd>" in panel(profile=HardwareProfile.objects.get(name="colocated").pk)
 
 
 def test_a_model_with_as_many_parameters_counts_as_the_same() -> None:
@@ -101,6 +109,26 @@ def test_without_such_a_run_a_rule_of_thumb_is_marked_as_one() -> None:
     assert "rule of thumb, not measured" in text
     assert "No recent run on box is like this one." in text
     assert "on the CPU" not in text
+
+
+def test_a_machine_that_has_still_to_be_asked_for_has_its_sources_price_or_says_that_it_is_unknown() -> None:
+    host, profile = a_ready_host(), a_gpu_profile().pk
+    inspected(host)
+    source = MachineSource.objects.create(name="Cluster A", kind="slurm", gpus=2, options={"gpu_hour_usd": "3.60"})
+    text = panel(profile=profile)
+    found = re.search(r"<dt>GPU-hours</dt><dd>about ([\d.]+): \$([\d.]+)</dd>", text)
+    assert found is not None
+    assert float(found[2]) == pytest.approx(3.6 * float(found[1]), rel=0.01)
+    assert "A GPU-hour there costs $3.60; a machine of 2 GPUs is paid for as a whole" in text
+    source.options = {}
+    source.save()
+    text = panel(profile=profile)
+    assert "cost unknown</dd>" in text
+    assert "No price per GPU-hour is known for machines of Cluster A" in text
+    ModelInspection.objects.all().delete()
+    text = panel(profile=profile)
+    assert "<dt>The run</dt><dd>unknown</dd>" in text
+    assert "<dt>Cost</dt><dd>unknown</dd>" in text
 
 
 def test_nothing_is_shown_where_nothing_can_be_known() -> None:

@@ -286,7 +286,7 @@ def test_the_live_check_offers_fixes_and_stores_nothing(client):
 
 def test_what_is_still_to_choose_is_no_error_yet(client):
     panel = client.get("/runs/new/").content.decode()
-    assert "Still to choose: model, dataset, reward config, hardware profile" in panel
+    assert "Still to choose: dataset, reward config" in panel
     assert "put right first" not in panel
 
 

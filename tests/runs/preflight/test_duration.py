@@ -58,6 +58,17 @@ def test_the_rule_counts_gpus_steps_and_money() -> None:
     assert answer.cost == Money(pytest.approx(3 * (answer.gpu_hours or 0)), "$")
 
 
+def test_one_step_ahead_a_step_takes_as_long_as_the_longer_part_and_is_compared_with_its_like() -> None:
+    draft = a_draft(SERVER)
+    ahead = replace(draft, ahead=True)
+    turns, beside = by_rule(draft, draft.hosts[0]), by_rule(ahead, ahead.hosts[0])
+    assert turns
+    assert beside
+    assert turns.step_s / 2 <= beside.step_s < turns.step_s
+    runs = [past("turns", SERVER), replace(past("ahead", SERVER), ahead=True)]
+    assert [[run.name for run in nearest(one, runs)] for one in (draft, ahead)] == [["turns"], ["ahead"]]
+
+
 def test_reused_completions_cost_no_second_generation() -> None:
     once, twice = (by_rule(draft, draft.hosts[0]) for draft in (a_draft(), a_draft(num_iterations=2)))
     assert once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -13,8 +14,9 @@ from controlplane.accounts.models import Role
 from controlplane.hardware.models import ModelInspection
 from runs.host_api import ingest
 from runs.models import Run
-from runs.run_page import diagnosis
-from runs.states import RunStatus
+from runs.run_page import diagnosis, header
+from runs.scheduling import recovery
+from runs.states import EndReason, RunStatus
 from tests.controlplane.people import signed_in
 from tests.gpu.models import SHAPES
 from tests.runs.builders import FREE, a_run, an_attempt, ended, event
@@ -104,6 +106,26 @@ def test_a_clone_with_fix_marks_what_it_changed(client: Client) -> None:
     assert "was 16" in page
     assert "half the activations at once" in page
     assert "Launch" in page
+
+
+def test_the_card_shows_what_the_clone_would_change(client: Client) -> None:
+    a_ready_host()
+    run = failed(BACKWARD, grpo={"max_steps": 20, "per_device_train_batch_size": 16})
+    assert f'hx-get="/runs/{run.pk}/fix/?fix=gpu_memory_backward"' in page_of(client, run)
+    shown = client.get(f"/runs/{run.pk}/fix/?fix=gpu_memory_backward").content.decode()
+    assert re.search(r"Batch per process</dt>.*?16.*?→.*?8", shown, re.DOTALL)
+    assert client.get(f"/runs/{run.pk}/fix/?fix=disk_full").status_code == 204
+
+
+def test_a_failed_reward_leads_to_its_editor_and_a_resume_that_would_fail_again_stands_back(client: Client) -> None:
+    a_ready_host()
+    run = failed({**BACKWARD, "id": "reward_failed", "values": {"reward": "format", "message": "x"}})
+    page = page_of(client, run)
+    assert re.search(
+        rf'class="button small primary" href="/rewards/{run.reward_version.config_id}/\?replay={run.pk}"', page
+    )
+    assert {EndReason.REWARD_FAILED, EndReason.OOM} <= header._SAME_AGAIN
+    assert not header._SAME_AGAIN & recovery.REASONS
 
 
 def test_what_can_not_be_halved_any_more_stays(client: Client) -> None:

@@ -11,7 +11,7 @@ from django.test import Client
 from controlplane.accounts.models import ApiScope
 from controlplane.hardware.models import HardwareProfile
 from controlplane.http.tokens import attempt_token
-from runs.new_run import drafting
+from runs.new_run import drafting, dry_run
 from runs.preflight import servers
 from runs.scheduling import limits
 from runs.spec import LaunchRequest
@@ -60,10 +60,17 @@ def test_the_pages_of_both_runs_name_each_other() -> None:
     assert "nobody for" in words(client.get(f"/runs/{server.pk}/"))
 
 
+def test_who_repeats_the_run_elsewhere_starts_its_server_too() -> None:
+    dry = dry_run.of_run(launched().run)
+    assert [process.role for process in dry.processes] == ["vllm", "trainer"]
+    assert (dry.place.placement.warm, dry.place.placement.server_gpus) == (None, (1,))
+
+
 def test_programs_list_and_end_them() -> None:
     attempt, program = launched(), Program()
     (item,) = program.get("warm-servers").json()["items"]
     assert (item["state"], item["used_by"], item["gpus"], item["holder"]) == ("starting", attempt.run_id, [1], "olga")
+    assert program.get(f"runs/{attempt.run_id}").json()["warm_server"] == item["run"]
     ended = program.post(f"warm-servers/{item['run']}/end").json()["item"]
     assert (ended["ends_after_its_run"], ended["ends_at"]) == (True, None)
     assert program.post(f"warm-servers/{item['run']}/end").status_code == 409

@@ -16,6 +16,7 @@ from runs.models import Attempt, Lease, Run
 from runs.scheduling import ending, launching, leasing, limits
 from runs.spec import spec_of
 from runs.states import EndReason, RunStatus
+from runs.transitions import move
 from runs.warm import using
 from runs.warm.models import WarmServer
 from tests.runs.builders import FREE, a_host, a_run, a_user
@@ -124,6 +125,29 @@ def test_a_run_that_needs_the_gpus_ends_only_as_many_idle_servers_as_it_takes() 
     oldest.refresh_from_db()
     newest.refresh_from_db()
     assert (run.latest().status, oldest.leaving, newest.leaving) == (RunStatus.QUEUED, using.WANTED, "")
+
+
+def test_for_a_run_that_fits_one_idle_server_another_one_gives_way(host: Host) -> None:
+    end(launched())
+    mine = the_server()
+    other = idle_server_of(a_run("other", hardware=HARDWARE, lora=LoraSpec(r=64)), host)
+    third = launched("third")
+    mine.refresh_from_db()
+    other.refresh_from_db()
+    assert (third.status, mine.leaving, other.leaving) == (RunStatus.QUEUED, "", using.WANTED)
+    end(other.attempt)
+    third.refresh_from_db()
+    assert third.placement["warm"]["attempt_id"] == mine.pk
+
+
+def idle_server_of(run: Run, host: Host) -> WarmServer:
+    """One that this run, which has left the queue, had on GPU 0."""
+    attempt = run.latest()
+    attempt.placement = {"warm": {"attempt_id": "rother-1", "ports": [21001]}}
+    using.begin(attempt, host, spec_of(run), Placement(host.name, server_gpus=(0,), ports=(21001,)))
+    move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor="test")
+    using.let_go(attempt, proved=True)
+    return WarmServer.objects.get(pk="rother-1")
 
 
 def test_a_server_in_use_gives_way_to_nobody() -> None:

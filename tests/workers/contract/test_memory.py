@@ -118,6 +118,18 @@ def test_a_server_has_gpus_of_its_own_and_says_how_many_sequences_it_runs_at_onc
     assert 20 < answer.serving.sequences(1000) < 120
 
 
+def test_a_cache_of_a_given_size_comes_on_top_of_weights_and_activations() -> None:
+    for shared in (False, True):
+        server = ServerSpec(gpus=1, kv_cache_gib=10, shared=shared, gpu_memory_utilization=0.4)
+        hardware = replace(ONE, rollout=Rollout.SERVER, server=server)
+        answer = estimate(SEVEN, hardware, replace(PLAIN, lora=LORA), cards=[140], servers=[] if shared else [140])
+        vllm = answer.serving
+        assert vllm is not None
+        assert vllm.cache == 10
+        assert vllm.share == pytest.approx(vllm.weights + vllm.activations + 10)
+        assert answer.gpus[-1].parts[Part.VLLM] == vllm.share
+
+
 def test_a_share_below_the_weights_leaves_no_cache() -> None:
     spec = replace(ONE, rollout=Rollout.SERVER, server=ServerSpec(gpu_memory_utilization=0.5))
     answer = estimate(SEVEN, spec, PLAIN, cards=[140.0], servers=[24.0])

@@ -190,6 +190,14 @@ def test_a_profile_may_ask_for_graphs_of_all_sizes():
     assert commands.largest_graph(replace(run, hardware=hardware)) == 0
 
 
+def test_a_profile_may_give_the_kv_cache_its_size():
+    spec = attempt("dual-gpu", a_host(2))
+    hardware = replace(spec.run.hardware, server=replace(spec.run.hardware.server, kv_cache_gib=1.5))
+    spec = replace(spec, run=replace(spec.run, hardware=hardware))
+    [argv] = [commands.server_argv(spec, server, PROGRAMS) for server in commands.own_servers(spec)]
+    assert argv[argv.index("--kv-cache-memory-bytes") + 1] == str(3 * 2**29)
+
+
 @pytest.mark.parametrize(("slug", "expected"), ROWS)
 def test_its_servers_get_exactly_these_variables(slug, expected):
     spec = attempt(slug, a_host(expected.host_gpus))

@@ -15,6 +15,7 @@ from tests.workers.models.test_inspection import PLAIN, TENSORS, a_model, safete
 from workers.models import hub as asking
 from workers.models.hub import Hub
 from workers.models.inspection import inspect
+from workers.models.tokenizer_files import collect
 from workers.outbound import Answer
 
 
@@ -57,6 +58,18 @@ def test_the_hub_tells_the_same_facts_as_a_copy_would(fake: FakeHub, files: dict
     assert told["free_bytes"] > 0
     apart = {"hub", "source", "path", "bytes"}
     assert {name: told[name] for name in local.keys() - apart} == {name: local[name] for name in local.keys() - apart}
+
+
+def test_the_revision_that_is_asked_for_is_inspected(fake: FakeHub, files: dict[str, bytes], tmp_path: Path) -> None:
+    older = files_of(a_model(tmp_path / "older", **PLAIN | {"max_position_embeddings": 77}))
+    fake.add("Org/Model", files, revisions={"refs/pr/1": older})
+    hub = Hub(fake.url)
+    assert inspect("Org/Model", (), hub, revision="refs/pr/1")["context_length"] == 77
+    assert inspect("Org/Model", (), hub)["context_length"] != 77
+    assert "no revision v9 on" in inspect("Org/Model", (), hub, revision="v9")["error"]
+    assert "has no revision" in inspect("Org/Model", (), hub, revision="../../main")["error"]
+    assert "has no revision" in inspect(str(tmp_path / "older"), (tmp_path,), hub, revision="main")["error"]
+    assert collect("Org/Model", (), hub, revision="v9").note.endswith(f"no revision v9 on {fake.url}.")
 
 
 def test_of_a_sharded_model_the_first_header_and_the_index_are_read(fake: FakeHub, tmp_path: Path) -> None:

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.workers.supervisor.attempts import Attempt, attempt, build_spec, wait_until
+from tests.workers.supervisor.attempts import Attempt, attempt, build_spec, of_process, wait_until
 from tests.workers.supervisor.servers import free_port, server_hardware, vllm_command
 from workers.contract import LoraSpec, Placement, StopMode, WarmPlace
 from workers.contract.warm import spec_of
-from workers.host import reaper
 from workers.host.launcher import Launch
 from workers.supervisor.listening import port_is_free
 
@@ -68,13 +67,24 @@ def ready(lease: Attempt) -> None:
     wait_until(lambda: lease.control.of_kind("training"), lease.why)
 
 
+def nobody_can_change_the_base(lease: Attempt) -> None:
+    roles = {line["data"]["role"]: line["data"]["pid"] for line in lease.control.of_kind("process_started")}
+    command, environment = (of_process(roles["vllm"], what) for what in ("cmdline", "environ"))
+    assert b"--enable-lora" in command
+    assert b"--weight-transfer-config" not in command
+    assert b"VLLM_SERVER_DEV_MODE" not in environment
+    assert b"secret" not in environment
+
+
 def test_it_outlives_a_killed_run_forgets_its_adapters_and_ends_when_it_is_told(tmp_path: Path) -> None:
     with warm_server(tmp_path) as (lease, port):
         lease.control.warm = {"user": "rtestrun22-1", "leave": ""}
+        lease.control.secrets = {"HF_TOKEN": "hf-secret", "GRPO_SECRET_JUDGE": "judge-secret"}
         lease.launch()
         with using(tmp_path, port, trainer=f"forever,connect:{port}") as run:
             run.launch()  # at once: it waits for a server that is still starting
             run.wait_for_step(2)
+            nobody_can_change_the_base(lease)
             adapter = tmp_path / "rtestrun22-1-v1"
             adapter.mkdir()
             (adapter / "adapter_config.json").write_text('{"r": 8}')
@@ -92,37 +102,6 @@ def test_it_outlives_a_killed_run_forgets_its_adapters_and_ends_when_it_is_told(
         ended = lease.wait_for_end()
         assert (ended["reason"], ended["receipt"]["port_free"], ended["receipt"]["free"]) == ("completed", True, True)
         assert lease.control.of_kind("result")[-1]["data"]["text"] == "Ended after 15 minutes without a run."
-
-
-def test_its_command_and_environment_let_nobody_change_the_base_weights(tmp_path: Path) -> None:
-    with warm_server(tmp_path) as (lease, _):
-        lease.control.secrets = {"HF_TOKEN": "hf-secret", "GRPO_SECRET_JUDGE": "judge-secret"}
-        lease.launch()
-        ready(lease)
-        pid = next(line["data"]["pid"] for line in lease.control.of_kind("process_started"))
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-        assert b"--enable-lora" in command
-        assert b"--weight-transfer-config" not in command
-        assert b"VLLM_SERVER_DEV_MODE" not in environment
-        assert b"secret" not in environment
-        lease.ask_to_stop(StopMode.NOW)
-        assert lease.wait_for_end()["receipt"]["survivors"] == []
-
-
-def test_a_run_ends_at_once_when_its_warm_server_is_killed_and_the_rest_is_reaped(tmp_path: Path) -> None:
-    with warm_server(tmp_path) as (lease, port):
-        lease.launch()
-        ready(lease)
-        with using(tmp_path, port, trainer="forever,ignore_term", attached_watch_s=0.1) as run:
-            run.launch()
-            run.wait_for_step(2)
-            lease.kill_supervisor()
-            assert reaper.reap(SERVER, 1, "t0ken-that-must-not-leak", lease.settings)
-            assert lease.control.reaped[0]["receipt"]["free"] is True
-            ended = run.wait_for_end()
-            assert (ended["reason"], ended["receipt"]["survivors"]) == ("vllm_exited", [])
-            assert f"The warm server {SERVER}-1, which the run used, has ended." in ended["detail"]
 
 
 def test_another_models_files_end_the_run_before_it_trains_and_then_the_server(tmp_path: Path) -> None:

@@ -103,8 +103,9 @@ def estimate(
     if cap := hardware.memory_cap_gib:  # of torch alone
         cards = [min(card, cap + CONTEXT_GIB) for card in cards]
     vllm = _serving(shape, hardware, settings, [*servers, *cards])
-    gpus = [_trainer(shape, hardware, settings, card, rank) for rank, card in enumerate(cards)]
-    gpus += [_server(hardware, card) for card in servers]
+    given = vllm.share if vllm and _cache_gib(hardware) else None
+    gpus = [_trainer(shape, hardware, settings, card, rank, given) for rank, card in enumerate(cards)]
+    gpus += [_server(hardware, card, given) for card in servers]
     trained = adapter(shape, settings.lora) if settings.lora else shape.total
     return Estimate(
         tuple(gpus),
@@ -116,12 +117,15 @@ def estimate(
     )
 
 
-def _trainer(shape: Shape, hardware: HardwareSpec, settings: Settings, card: float, rank: int) -> GpuEstimate:
+def _trainer(
+    shape: Shape, hardware: HardwareSpec, settings: Settings, card: float, rank: int, given: float | None
+) -> GpuEstimate:
+    """`given`: what vLLM takes if its KV cache has a given size, in place of a share of the card."""
     training = peak(shape, hardware, settings, main=rank == 0)
     share = _share_beside(hardware)
     if not share:
         return GpuEstimate("trainer", card, training.phase, training.parts)
-    taken = share * card
+    taken = share * card if given is None else given
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_sleep:
         held = steady(shape, hardware, settings)
         if sum(held.values()) + taken > training.total + ASLEEP_GIB:
@@ -136,10 +140,16 @@ def _share_beside(hardware: HardwareSpec) -> float:
     return 0.0 if server and not server.shared else hardware.vllm_share or 0.0
 
 
-def _server(hardware: HardwareSpec, card: float) -> GpuEstimate:
+def _cache_gib(hardware: HardwareSpec) -> float | None:
+    """The size that a profile gives the KV cache of its own servers."""
+    server = hardware.vllm_server
+    return server.kv_cache_gib if server and not server.attached else None
+
+
+def _server(hardware: HardwareSpec, card: float, given: float | None) -> GpuEstimate:
     server = hardware.vllm_server
     share = server.gpu_memory_utilization if server else 0.0
-    parts: Parts = {Part.VLLM: share * card}
+    parts: Parts = {Part.VLLM: share * card if given is None else given}
     if sends_weights(hardware):
         parts[Part.COMMUNICATION] = 2 * SYNC_BUFFER_GIB
     return GpuEstimate("server", card, "", parts)
@@ -167,6 +177,7 @@ def _serving(shape: Shape, hardware: HardwareSpec, settings: Settings, cards: Se
         tensor_parallel=parallel,
         weight_bytes=each,
         adapter_weights=trained,
+        cache_gib=_cache_gib(hardware),
     )
 
 

@@ -20,7 +20,7 @@ class Serving:
     """GiB on each of a server's GPUs."""
 
     share: float
-    """What vLLM takes at its start, whatever it needs."""
+    """What vLLM takes at its start, whatever it needs; with a KV cache of a given size, what it needs."""
     weights: float
     activations: float
     cache: float
@@ -41,8 +41,10 @@ def serving(
     tensor_parallel: int = 1,
     weight_bytes: float = 2,
     adapter_weights: int = 0,
+    cache_gib: float | None = None,
 ) -> Serving:
-    """`adapter_weights`: of a LoRA that the server holds in three versions."""
+    """`adapter_weights`: of a LoRA that the server holds in three versions. `cache_gib`: the KV cache's size, in place
+    of what the share leaves."""
     large, parallel = card_gib >= LARGE_CARD_GIB, max(tensor_parallel, 1)
     batched, sequences = (8192, 1024) if large else (2048, 256)
     weights = (weight_bytes * shape.total / parallel + 3 * 2 * adapter_weights) / GIB
@@ -51,6 +53,7 @@ def serving(
     # Logits of one token per sequence, in fp32, once more when they are sampled from.
     logits = 2 * 4 * sequences * shape.vocab
     activations = (layer + logits) / GIB + OUTSIDE_GIB
-    cache = share_gib - weights - activations
+    cache = share_gib - weights - activations if cache_gib is None else cache_gib
+    share_gib = share_gib if cache_gib is None else weights + activations + cache_gib
     each = shape.kv_bytes() / (parallel if shape.key >= parallel else 1)
     return Serving(share_gib, weights, activations, cache, int(max(cache, 0) * GIB / each))

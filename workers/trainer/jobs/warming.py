@@ -31,18 +31,19 @@ def run(job: Job) -> None:
         for place in servers_of(spec)
     ]
     job.begin(1)
-    job.result(_until(job, clients))
+    if why := _until(job, clients):
+        job.result(why)
 
 
 def _until(job: Job, clients: list[AdapterClient]) -> str:
-    """Why it ends."""
+    """Why it ends; "" if it was stopped."""
     model, stop = job.spec.run.model, job.folder / FileName.STOP
     files, looked, user = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), ""
     while not stop.exists():
         news = _news(job.folder)
         if news.leave:
             return news.leave
-        if news.user != user and _take_away(clients, news.user):
+        if news.user != user and (not user or _took_away(clients, user)):
             user = news.user
         if not user and time.monotonic() - looked >= FILES_S:
             looked = time.monotonic()
@@ -59,11 +60,12 @@ def _news(folder: Path) -> WarmNews:
         return WarmNews()
 
 
-def _take_away(clients: list[AdapterClient], user: str) -> bool:
-    """All adapters but those of this attempt. False: to be tried again."""
+def _took_away(clients: list[AdapterClient], user: str) -> bool:
+    """The adapters of an attempt that has ended; those of the next one may be there already. False: to be tried
+    again."""
     try:
         for client in clients:
-            client.unload_others(adapter_prefix(user))
+            client.unload_all(adapter_prefix(user))
     except ServerError:
         return False
     return True

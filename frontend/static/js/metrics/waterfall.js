@@ -39,7 +39,7 @@ export function drawing(step, tokens, { width, longest }) {
     hoverlabel: { bgcolor: tokens["surface-1"], bordercolor: tokens["line-strong"], font: { size: 11, color: tokens["ink-1"] } },
     xaxis: { ...axis, range: [0, longest || step.seconds], ticksuffix: " s", nticks: width < NARROW_PX ? 5 : 9, anchor: gpus ? "y2" : "y" },
     yaxis: { ...axis, type: "category", categoryorder: "array", categoryarray: rows, autorange: "reversed", tickvals: rows, ticktext: labels, showgrid: false, domain: [split, 1] },
-    ...(gpus ? { yaxis2: { ...axis, range: [0, 105], tickvals: [0, 100], ticksuffix: "%", domain: [0, Math.max(0, split - 0.04)] } } : {}),
+    ...(gpus ? { yaxis2: { ...axis, range: [0, 105], tickvals: [0, 100], ticktext: ["0 %", "100 %"], domain: [0, Math.max(0, split - 0.04)] } } : {}),
   };
   return { traces, layout };
 }
@@ -75,7 +75,7 @@ function phases(step, tokens) {
   }));
 }
 
-/** @param {Use} use @param {number} i @param {Record<string, string>} tokens */
+/** As their keys have it. @param {Use} use @param {number} i @param {Record<string, string>} tokens */
 function load(use, i, tokens) {
   return {
     type: "scatter", mode: "lines+markers", name: use.label, yaxis: "y2", x: use.t, y: use.percent,
@@ -127,11 +127,10 @@ export class Waterfall {
 
   async draw() {
     const plot = /** @type {HTMLElement | null} */ (this.element.querySelector("[data-plot]"));
-    const data = this.element.querySelector('script[type="application/json"]');
     const width = plot?.clientWidth ?? 0;
-    if (!plot || !data || !width) return;
+    if (!plot?.dataset.drawn || !width) return;
     const plotly = await this.plotly;
-    const { traces, layout } = drawing(JSON.parse(data.textContent ?? "{}"), readTokens(), { width, longest: this.longest });
+    const { traces, layout } = drawing(JSON.parse(plot.dataset.drawn), readTokens(), { width, longest: this.longest });
     plot.style.height = `${layout.height}px`;
     plotly.react(plot, traces, layout, CONFIG);
   }

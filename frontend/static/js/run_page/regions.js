@@ -118,10 +118,13 @@ function folds(region) {
   return new Map(all.map((fold, i) => [`${region.id} ${i}`, fold]));
 }
 
-/** Ages change by themselves and don't count as a difference. @param {Element} old @param {Element} region */
+/** Ages change by themselves and don't count as a difference, nor do a fix's changes, which come by themselves. @param {Element} old @param {Element} region */
 function same(old, region) {
   const bare = (/** @type {string} */ html) =>
-    html.replace(/ data-age="\d+">[^<]*/g, ">").replace(/name="csrfmiddlewaretoken" value="\w+"/g, "");
+    html
+      .replace(/ data-age="\d+">[^<]*/g, ">")
+      .replace(/name="csrfmiddlewaretoken" value="\w+"/g, "")
+      .replace(/<div class="fix-changes[\s\S]*?<\/div>/g, "");
   return bare(old.innerHTML) === bare(region.innerHTML);
 }
 

@@ -3,8 +3,10 @@
 const GAP = 10;
 const EDGE = 8;
 const NARROW = 700;
+const RING = 4;
 
 const card = document.getElementById("tour");
+const ring = document.getElementById("tour-ring");
 const stops = /** @type {HTMLElement[]} */ ([...(card?.querySelectorAll("[data-at]") ?? [])]);
 const next = /** @type {HTMLButtonElement | null} */ (card?.querySelector("[data-next]") ?? null);
 let at = 0;
@@ -19,35 +21,54 @@ function place(stop) {
 }
 
 function show() {
-  const target = place(stops[at]);
   if (!card || !next) return;
-  document.querySelector(".toured")?.classList.remove("toured");
   stops.forEach((stop, number) => (stop.hidden = number !== at));
   const count = card.querySelector("[data-count]");
   if (count) count.textContent = `${at + 1} of ${stops.length}`;
   next.textContent = at + 1 < stops.length ? "Next" : "Done";
+  place(stops[at])?.scrollIntoView({ block: "nearest" });
+  const shown = !card.hidden;
   card.hidden = false;
-  target?.classList.add("toured");
-  target?.scrollIntoView({ block: "nearest" });
-  stand(target);
+  if (!shown) follow();
 }
 
-/** Below the stop, or above it where there is no room; a narrow window has it at its foot. @param {Element | null} target */
+/** The page is live: what the stop is about moves, and is exchanged. */
+function follow() {
+  if (!card || card.hidden) return;
+  stand(place(stops[at]));
+  requestAnimationFrame(follow);
+}
+
+/** The ring around the stop, and the card below it, or above it where there is no room; in a narrow window at its
+ * foot. @param {Element | null} target */
 function stand(target) {
-  if (!card) return;
-  card.style.top = card.style.left = "";
-  if (!target || innerWidth <= NARROW) return;
+  if (!card || !ring) return;
+  ring.hidden = !target;
+  if (!target) return;
   const around = target.getBoundingClientRect();
+  put(ring, around.top - RING, around.left - RING);
+  ring.style.width = `${around.width + 2 * RING}px`;
+  ring.style.height = `${around.height + 2 * RING}px`;
+  if (innerWidth <= NARROW) {
+    card.style.top = card.style.left = "";
+    return;
+  }
   const { width, height } = card.getBoundingClientRect();
   const below = around.bottom + GAP;
-  card.style.top = `${below + height < innerHeight - EDGE ? below : Math.max(EDGE, around.top - GAP - height)}px`;
-  card.style.left = `${Math.max(EDGE, Math.min(around.left, innerWidth - width - EDGE))}px`;
+  const top = below + height < innerHeight - EDGE ? below : Math.max(EDGE, around.top - GAP - height);
+  put(card, top, Math.max(EDGE, Math.min(around.left, innerWidth - width - EDGE)));
+}
+
+/** @param {HTMLElement} element @param {number} top @param {number} left */
+function put(element, top, left) {
+  element.style.top = `${top}px`;
+  element.style.left = `${left}px`;
 }
 
 function end() {
   if (!card || card.hidden) return;
   card.hidden = true;
-  document.querySelector(".toured")?.classList.remove("toured");
+  if (ring) ring.hidden = true;
   const headers = JSON.parse(document.body.getAttribute("hx-headers") ?? "{}");
   // Should the network be away, the next run's page begins it once more.
   fetch(card.dataset.seen ?? "", { method: "POST", headers, keepalive: true }).catch(() => {});
@@ -66,7 +87,5 @@ next?.addEventListener("click", () => {
 });
 card?.querySelector("[data-skip]")?.addEventListener("click", end);
 card?.addEventListener("keydown", (event) => event.key === "Escape" && end());
-addEventListener("resize", () => card && !card.hidden && stand(place(stops[at])));
-addEventListener("scroll", () => card && !card.hidden && stand(place(stops[at])), { passive: true });
 document.querySelector("[data-tour]")?.addEventListener("click", begin);
 if (card?.hasAttribute("data-tour-begins")) begin();

@@ -25,6 +25,6 @@ def divide(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("hardware", "0003_serve_address")]
+    dependencies = [("hardware", "0004_inspected_revision")]
 
     operations = [migrations.RunPython(divide, migrations.RunPython.noop)]

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0010_step_spans'),
+        ('runs', '0011_list_by_name_and_tag'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

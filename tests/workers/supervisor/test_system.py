@@ -1,0 +1,58 @@
+"""What the supervisor gathers beside a training: peaks between samples, in threads that give way to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workers.contract import priority
+from workers.supervisor.gpus import GpuReading
+from workers.supervisor.loops import Loop
+from workers.supervisor.system import READ_S, SystemSampler
+
+GPU = GpuReading(0, "u", "H100", 81_559, 0, 50, 300.0, 60, "580")
+
+
+def test_a_sample_has_the_peak_between_it_and_the_one_before() -> None:
+    used = iter([1000, 70_000, 2000, 3000, 2500])
+    samples: list[dict[str, float]] = []
+    sampler = SystemSampler(
+        (0,), read_gpus=lambda: [replace(GPU, used_mib=next(used))], interval_s=2.0, on_sample=samples.append
+    )
+    now = 100.0
+    for _ in range(5):
+        wait = sampler.tick(now)
+        assert 0 < wait <= READ_S
+        now += wait
+    assert [sample["gpu/0/memory_mib"] for sample in samples] == [1000, 70_000, 3000]
+
+
+def test_a_loops_thread_gives_way_and_what_the_main_thread_starts_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(priority, "GPU_DEVICE", tmp_path)
+    ours, found, ticked = os.getpriority(os.PRIO_PROCESS, 0), [], threading.Event()
+
+    def tick(now: float) -> float:
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        ticked.set()
+        return 60.0
+
+    loop = Loop("test", tick)
+    loop.start()
+    assert ticked.wait(10)
+    loop.stop()
+    assert found == [max(ours, priority.NICENESS)]
+    child = subprocess.run([sys.executable, "-c", "import os; print(os.nice(0))"], capture_output=True, check=True)
+    assert int(child.stdout) == ours
+
+
+def test_nothing_gives_way_where_no_gpu_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priority, "GPU_DEVICE", tmp_path / "none")
+    assert priority.niceness() == 0
