@@ -18,7 +18,6 @@ from runs.recorded import PromptProgress as PromptProgress
 from runs.recorded import RunEvent as RunEvent
 from runs.recorded import SampleRow as SampleRow
 from runs.recorded import SampleStore as SampleStore
-from runs.recorded import StepSpans as StepSpans
 from runs.states import EndReason, RunStatus
 from runs.states import Waits as Waits
 from workers.contract import StopMode

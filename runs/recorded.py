@@ -73,24 +73,6 @@ class ChunkOutline(models.Model):
     """Packed little-endian rows: seq int64, step int32 (-1: none), t float64, value float64."""
 
 
-class StepSpans(models.Model):
-    """When each phase of a step began and how long it took. The newest of a run are kept (`folding.KEEP_STEPS`)."""
-
-    run = models.ForeignKey("runs.Run", on_delete=models.CASCADE)
-    attempt = models.ForeignKey("runs.Attempt", on_delete=models.CASCADE)
-    seq = models.BigIntegerField()
-    step = models.IntegerField()
-    began = models.FloatField()
-    """Unix seconds, by the host's clock."""
-    seconds = models.FloatField()
-    """From its begin to the next step's."""
-    spans = models.JSONField()
-    """As in workers.contract.waterfall: [lane, phase, start, seconds] each."""
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="spans_seq")]
-
-
 class PromptProgress(models.Model):
     """A row of the dataset over a run: visits and solved completions; stays when its groups are deleted."""
 

@@ -19,8 +19,8 @@ from runs.api import shapes
 from runs.api.access import Problem
 from runs.api.shapes import Asked, Value
 from runs.idempotency import key_of_api, launch_once
-from runs.models import Priority, Run
-from runs.new_run import importing, past_runs, prefill
+from runs.models import Priority, Run, RunGroup
+from runs.new_run import importing, past_runs, prefill, several
 from runs.new_run.drafting import Checked, checked, findings_of, schema_of
 from runs.new_run.forms import LaunchForm
 from runs.new_run.training_fields import TRAINING
@@ -161,6 +161,29 @@ def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, 
     except QueueFull as error:
         raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
     return run, fresh, draft
+
+
+def launch_several(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[RunGroup, bool]:
+    """The runs that `seeds` and `grid` make of it, all or none; False: an earlier call launched them. Raises
+    Problem."""
+    draft = read(wanted, user)
+    key = key_of_api(user, idempotency_key)
+    earlier = RunGroup.objects.filter(launch_key=key).first() if key else None
+    if earlier is not None:
+        return earlier, False
+    _refuse(draft, accept_notes=wanted.accept_notes)
+    found = several.parts(draft.form, user)
+    if not found:
+        raise Problem(422, "These settings make a single run.", where="set", fix="Set seeds or grid, or launch a run.")
+    for part in found:
+        for problem in part.problems:
+            raise Problem(422, f"With {part.variation.words}: {problem}", where="set")
+    try:
+        return several.launch(found, user, at_once=draft.form.row("at_once"), key=key)
+    except ContractError as error:
+        raise Problem(422, f"These runs can't be launched: {error}.", where="spec") from None
+    except QueueFull as error:
+        raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
 
 
 def key_of_another(what: str) -> Problem:

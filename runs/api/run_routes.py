@@ -35,6 +35,13 @@ class Launched(Schema):
     notes: list[dict[str, str]]
 
 
+class GroupLaunched(Schema):
+    tag: str
+    """What the run list finds them by."""
+    at_once: int | None
+    runs: list[RunAnswer]
+
+
 class Preflight(Schema):
     launchable: bool
     findings: list[dict[str, Any]]
@@ -108,6 +115,25 @@ def launch(
     run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
     told = draft.answer()
     answer = {"run": _answer(request, run.pk), "launched": fresh, "findings": told["findings"], "notes": told["notes"]}
+    return Status(201 if fresh else 200, answer)
+
+
+@router.post(
+    "run-groups",
+    auth=OPERATE,
+    response={200: GroupLaunched, 201: GroupLaunched},
+    url_name="v1_run_groups",
+    summary="Launch several runs: seeds and a grid",
+)
+def launch_group(
+    request: HttpRequest, payload: RunDocument, idempotency_key: Annotated[str, Header(max_length=200)] = ""
+) -> Any:
+    """`set` has `seeds` (how many, from the run's seed on), `grid` (a setting a line, `learning_rate: 1e-6, 5e-6`),
+    and `at_once`. All of them are launched or none; the Idempotency-Key is as for one run."""
+    group, fresh = drafts.launch_several(payload, person(request), idempotency_key)
+    rows = queries.runs_for(request).filter(group=group).order_by("created_at", "pk")
+    places = queueing.places()
+    answer = {"tag": group.tag, "at_once": group.at_once, "runs": [shapes.run(row, places) for row in rows]}
     return Status(201 if fresh else 200, answer)
 
 

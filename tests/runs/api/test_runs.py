@@ -27,6 +27,19 @@ def a_spec(**chosen):
     return Run.objects.get(pk=answer.json()["run"]["id"]).spec
 
 
+def test_seeds_and_a_grid_launch_a_group_once_and_one_run_is_no_group():
+    spec, program = a_spec(), Program()
+    several = {"spec": spec, "set": {"seeds": 2, "grid": "beta: 0.01, 0.02", "at_once": 1}}
+    first, again = (program.post("run-groups", several, headers={"Idempotency-Key": "k"}) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert {run["id"] for run in first.json()["runs"]} == {run["id"] for run in again.json()["runs"]}
+    assert len(first.json()["runs"]) == 4
+    refused = [program.post("run-groups", {"spec": spec, "set": wrong}) for wrong in ({}, {"grid": "beta: -1, 0.1"})]
+    assert [answer.status_code for answer in refused] == [422, 422]
+    assert "With beta -1: " in refused[1].json()["error"]["what"]
+    assert Run.objects.count() == 5
+
+
 def test_a_run_is_read_with_its_status_and_sentence():
     run = a_run("sums")
     answer = Program(ApiScope.READ).get(f"runs/{run.pk}").json()

@@ -1,0 +1,91 @@
+"""Several runs from one form: seeds and a grid, all or none of them, with a bound on how many run at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from runs.models import Attempt, Run, RunGroup
+from runs.scheduling import ending, launching
+from runs.states import EndReason, RunStatus
+from tests.controlplane.people import operator
+from tests.runs.new_run.launching_page import a_ready_host, sent
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def client(settings: Settings) -> Client:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    a_ready_host(cpu_slots=9)
+    return operator()
+
+
+def launched(client: Client, **changes: Any) -> Any:
+    return client.post("/runs/new/", sent(**changes))
+
+
+def grid(**of: str) -> str:
+    return "\n".join(f"{name}: {values}" for name, values in of.items())
+
+
+def test_a_grid_and_seeds_make_every_combination_and_lead_to_their_comparison(client: Client) -> None:
+    answer = launched(client, name="sums", seed="7", seeds="2", grid=grid(learning_rate="1e-6, 5e-6"), at_once="3")
+    runs = list(Run.objects.order_by("created_at", "pk"))
+    assert answer["Location"] == f"/runs/compare/?runs={','.join(run.pk for run in runs)}"
+    made = {(run.spec["grpo"]["learning_rate"], run.spec["grpo"]["seed"]) for run in runs}
+    assert made == {(1e-6, 7), (1e-6, 8), (5e-6, 7), (5e-6, 8)}
+    assert {run.name for run in runs} >= {"sums, learning rate 1e-6, seed 7", "sums, learning rate 5e-6, seed 8"}
+    (group,) = RunGroup.objects.all()
+    assert {(run.group, tuple(run.tags)) for run in runs} == {(group, (group.tag,))}
+    assert group.at_once == 3
+
+
+def test_the_same_page_sent_twice_launches_once(client: Client) -> None:
+    page = sent(seeds="2", key="page")
+    first, again = client.post("/runs/new/", page), client.post("/runs/new/", page)
+    assert first["Location"] == again["Location"]
+    assert Run.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"grid": "learning_speed: 1, 2"}, "There is no setting “learning_speed”"),
+        ({"grid": "learning_rate: 1e-6"}, "two different values or more"),
+        ({"grid": "beta: 0, 0"}, "two different values or more"),
+        ({"grid": "beta: 0, 0.1\nbeta: 0.2, 0.3"}, "“beta” is there twice"),
+        ({"grid": "seed: 1, 2", "seeds": "2"}, "not both"),
+        ({"grid": "beta: 0, 0.1, 0.2", "seeds": "7"}, "These are 21 runs; a group has at most 20"),
+        ({"grid": "learning_rate: 1e-6, fast"}, "With learning rate fast: Learning rate: "),
+        ({"grid": "name: a, b"}, "There is no setting “name”"),
+    ],
+)
+def test_what_can_not_be_launched_is_said_and_nothing_is(client: Client, wrong: dict[str, str], says: str) -> None:
+    answer = launched(client, **wrong)
+    assert answer.status_code == 422
+    assert says in answer.content.decode().replace("&quot;", '"')
+    assert not Run.objects.exists()
+    assert not RunGroup.objects.exists()
+
+
+def test_a_full_queue_takes_none_of_them(client: Client, settings: Settings) -> None:
+    settings.MAX_QUEUED = 2
+    answer = launched(client, seeds="3")
+    assert (answer.status_code, Run.objects.count()) == (422, 0)
+
+
+def test_no_more_run_at_once_than_the_group_may(client: Client, commits: Any) -> None:
+    launched(client, seeds="3", at_once="1")
+    launching.dispatch_ready()
+    waiting = Attempt.objects.filter(status=RunStatus.QUEUED)
+    says = "waits until the running run of its group ends (at most 1 at once)"
+    assert list(waiting.values_list("waits_for", flat=True)) == [says, says]
+    started = Attempt.objects.get(status=RunStatus.STARTING)
+    with commits(execute=True):
+        ending.end(started, EndReason.OOM, actor="test", proved_free=True)
+    assert Attempt.objects.filter(status=RunStatus.STARTING).exclude(pk=started.pk).count() == 1
+    assert waiting.count() == 1
