@@ -174,7 +174,7 @@ def test_each_prompt_of_the_batch_is_a_request_and_an_evaluations_are_not(run: R
         return [], []
 
     early.watch(client, group)
-    early.note([7, 3])
+    early.know([[1], [2]], [7, 3])
     client.complete([[1], [2]], {})
     assert arrived == [(3, [2], [[1], [2]]), (7, [1], [[0], [1]])]
     client.complete([[8], [9]], {})
@@ -191,6 +191,6 @@ def test_trls_client_gives_the_same_answer_prompt_by_prompt(run: RunSpec, tools:
     early, client, arrived = early_of(run, tools), Client(), []
     plain = client.generate(prompts=[[5], [6], [7]], n=2)
     early.watch(client, lambda *of: arrived.append(of) or ([], []))
-    early.note([1, 2, 3])
+    early.know([[5], [6], [7]], [1, 2, 3])
     assert client.generate(prompts=[[5], [6], [7]], features=None, n=2) == plain
     assert sorted(arrived) == [(1, [5], [[5, 0], [5, 1]]), (2, [6], [[6, 0], [6, 1]]), (3, [7], [[7, 0], [7, 1]])]

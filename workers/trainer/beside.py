@@ -158,7 +158,6 @@ class Beside:
         self._cores = max(1, len(os.sched_getaffinity(0)) * self.ranks // run.hardware.processes)
         self._rewards: list[tuple[Early, Parted]] = []
         self._rows: OrderedDict[tuple[int, ...], int] = OrderedDict()
-        self._noted: list[int] = []
         self._group: GroupOf | None = None
 
     def add(self, spec: RewardSpec, parted: Parted) -> Early | None:
@@ -182,9 +181,13 @@ class Beside:
 
     # --- groups of vLLM servers -----------------------------------------------------------------------------------
 
-    def note(self, rows: Sequence[int]) -> None:
-        """Of the prompts that are generated for next, each once, those of all ranks in their order."""
-        self._noted = list(rows)
+    def know(self, prompts: Sequence[Sequence[int]], rows: Sequence[int]) -> None:
+        """The rows of prompts that will be asked for, by the ids of their tokens."""
+        for prompt, row in zip(prompts, rows, strict=True):
+            self._rows[tuple(prompt)] = row
+            self._rows.move_to_end(tuple(prompt))
+        while len(self._rows) > MOST_PROMPTS:
+            self._rows.popitem(last=False)
 
     def watch(self, client: Any, group: GroupOf) -> None:
         """Ask for each group in a request of its own. `client`: TRL's, or the one in its place, of the process that
@@ -230,13 +233,7 @@ class Beside:
         return generated
 
     def _rows_of(self, prompts: list[list[int]]) -> list[int] | None:
-        """None if one is of no noted row: an evaluation's."""
-        noted, self._noted = self._noted, []
-        if len(noted) == len(prompts):
-            for prompt, row in zip(prompts, noted, strict=True):
-                self._rows[tuple(prompt)] = row
-        while len(self._rows) > MOST_PROMPTS:
-            self._rows.popitem(last=False)
+        """None if one is not known: an evaluation's."""
         rows = [self._rows.get(tuple(prompt)) for prompt in prompts]
         return None if None in rows else [row for row in rows if row is not None]
 

@@ -3,6 +3,7 @@ complete."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -63,7 +64,12 @@ class GroupsOf:
         self._begun = set()
         if self._episodes is None:
             everyones = gather_object(rows) if self._trainer.accelerator.num_processes > 1 else rows
-            self._beside.note(everyones[:: self._trainer.num_generations])
+            if self._trainer.accelerator.is_main_process:
+                self._know(everyones[:: self._trainer.num_generations])
+
+    def _know(self, rows: list[int]) -> None:
+        prompts = copy.deepcopy([self._rows.by_id[row]["prompt"] for row in rows])
+        self._beside.know(self._trainer._tokenize_prompts(prompts)[0], rows)
 
     def _group(self, row: int, prompt: list[int], ids: list[list[int]]) -> tuple[list[Generated], list[Row]]:
         made = generated(self._decoded(prompt, ids), ids)
