@@ -107,7 +107,14 @@ def memory_of(
     held = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if held is None:
         says = "There is no estimate: the profile uses no GPU, or can't be read."
-        nothing = {"models": [], "model": "", "card_gib": None, "divided_for": "", "use_the_memory": None, "guide": {}}
+        nothing: dict[str, Any] = {
+            "models": [],
+            "model": "",
+            "card_gib": None,
+            "divided_for": "",
+            "use_the_memory": None,
+            "guide": {},
+        }
         return {"item": {"says": says, **nothing}}
     gains = held.room and {"gain": round(held.room.gain, 3), "says": held.room.words, "values": held.room.values}
     item = {"says": held.sentence, "models": held.models, "model": held.model, "card_gib": held.card_gib}
