@@ -97,12 +97,16 @@ def of_setup(setup: setups.Setup) -> tuple[HardwareSpec, Settings, Estimate]:
         completion_tokens=values["max_completion_length"],
         passes=passes,
         generated=batch * passes if spec.rollout is Rollout.TRANSFORMERS else 0,
-        lora=shipped.lora,
+        lora=_lora(values) or shipped.lora,
         optimizer=spec.optimizer,
     )
     cards = [CARD_GIB] * spec.trainer_gpus
     answer = estimate(shape_named(setup.shape), spec, settings, cards=cards, servers=[CARD_GIB] * spec.server_gpus)
     return spec, settings, answer
+
+
+def _lora(values: dict[str, Any]) -> LoraSpec | None:
+    return LoraSpec(values["lora_r"], values["lora_alpha"]) if "lora_r" in values else None
 
 
 def _own(values: dict[str, Any]) -> dict[str, Any]:

@@ -257,22 +257,23 @@ START_FORKED = Starts(
 STARTS: tuple[Unit, ...] = (START_SERVER, START_COLOCATE)
 _ROADS = {
     "server_max_model_len": 512,
+    "use_lora": True,
     "lora_r": 32,
     "lora_alpha": 64,
     **_batch(32, 8, 8, 256),
 }
 SWAPPED = Setup(
     "lora-swapped-7b",
-    "dual-gpu-hot-swap",
+    "dual-gpu",
     "7b",
     2,
     "A LoRA (r 32) of a 7B shape, a vLLM server on one GPU, the trainer on another: the adapter is swapped over HTTP.",
-    profile=_ROADS,
+    profile={**_ROADS, "server_weight_sync": "lora"},
     steps=4,
 )
 MERGED = Setup(
     "lora-merged-7b",
-    "dual-gpu-hot-swap",
+    "dual-gpu",
     "7b",
     2,
     "The same LoRA merged into the weights at each update, and all of them streamed by NCCL.",

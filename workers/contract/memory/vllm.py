@@ -43,11 +43,11 @@ def serving(
     adapter_weights: int = 0,
     cache_gib: float | None = None,
 ) -> Serving:
-    """`adapter_weights`: of a LoRA that the server holds in three versions. `cache_gib`: the KV cache's size, in place
+    """`adapter_weights`: of a LoRA, for which the server has one slot. `cache_gib`: the KV cache's size, in place
     of what the share leaves."""
     large, parallel = card_gib >= LARGE_CARD_GIB, max(tensor_parallel, 1)
     batched, sequences = (8192, 1024) if large else (2048, 256)
-    weights = (weight_bytes * shape.total / parallel + 3 * 2 * adapter_weights) / GIB
+    weights = (weight_bytes * shape.total / parallel + 2 * adapter_weights) / GIB
     # The widest moment of a layer: gate, up and their product, and a few hidden states.
     layer = batched * (6 * shape.inner / parallel + 8 * shape.hidden)
     # Logits of one token per sequence, in fp32, once more when they are sampled from.
