@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_memory import sentence, shipped_as
 from controlplane.hardware.profiles import Profile, profile_of
-from workers.contract import ContractError, Offload, Quantization, Rollout, Strategy, WeightSync
+from controlplane.hardware.shipped import SHIPPED
+from workers.contract import ContractError, HardwareSpec, Offload, Quantization, Rollout, Strategy, WeightSync
 
 STRATEGIES = {
     Strategy.DDP: "DDP",
@@ -46,22 +47,22 @@ class Group:
         return f"{count} of {self.card_gib:g} GiB" if self.card_gib else count
 
 
-def group_of(row: HardwareProfile) -> Group:
-    """By the GPUs that it takes itself and, of a built-in profile, by their memory."""
-    try:
-        spec = profile_of(row).spec
-    except ContractError:
-        return Group(0, 0.0)
-    shipped = shipped_as(row)
+def group_of(spec: HardwareSpec) -> Group:
+    """By the GPUs that a profile takes itself and, of a built-in one, by their memory."""
     gpus = spec.trainer_gpus + spec.server_gpus
+    shipped = next((one for one in SHIPPED if one.name == spec.profile and one.spec == spec), None)
     return Group(gpus, shipped.card_gib if shipped and gpus else 0.0)
 
 
 def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[Group, list[HardwareProfile]]]:
-    """Small to large, each group's in the order given."""
+    """Small to large, each group's in the order given; those that can't be read first."""
     groups: dict[Group, list[HardwareProfile]] = {}
     for row in rows:
-        groups.setdefault(group_of(row), []).append(row)
+        try:
+            group = group_of(profile_of(row).spec)
+        except ContractError:
+            group = Group(0, 0.0)
+        groups.setdefault(group, []).append(row)
     return sorted(groups.items())
 
 

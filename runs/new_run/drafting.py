@@ -19,7 +19,7 @@ from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware import inspections
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.prices import gpu_hour
-from controlplane.hardware.profile_words import grouped
+from controlplane.hardware.profile_words import Group, group_of
 from controlplane.hardware.profiles import launch_values, profile_of
 from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
@@ -33,7 +33,7 @@ from runs.new_run.forms import CHOICES, LaunchForm, offered_datasets
 from runs.preflight import choosing
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts, OtherProfile
 from runs.preflight.finding import Finding, stop
-from runs.preflight.hosts import machine_to_ask
+from runs.preflight.hosts import machine_to_ask, shortage
 from runs.scheduling import kept_memory, leasing, limits, queueing
 from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
@@ -156,8 +156,8 @@ def checked(form: LaunchForm, user: User | None = None) -> Checked:
 
 
 def with_only_choices(initial: dict[str, Any], hosts: list[HostView]) -> dict[str, Any]:
-    """What nobody has to choose: the one model, dataset or reward config that there is, and the one profile that
-    fits. Choices made already stay."""
+    """What nobody has to choose: the one model, dataset or reward config that there is, and the one profile for
+    which a host has the GPUs. Choices made already stay."""
     datasets = dict(offered_datasets().order_by("number").values_list("dataset", "pk"))  # the newest version of each
     offered: dict[str, list[Any]] = {
         "model": known_models(hosts),
@@ -166,9 +166,9 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView]) -> dict[st
     }
     found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
-        request = replace(LaunchForm().request(), model=str({**found, **initial}.get("model", "")))
-        fitting = [choice for choice in choosing.choices(draft_of(request, hosts=hosts)) if choice.fits]
-        found |= fitting[0].values if len(fitting) == 1 else {}
+        facts = [_host_facts(view, {}, {}) for view in hosts]
+        fitting = [other for other in _profiles() if not all(shortage(host, other.spec) for host in facts)]
+        found |= {"profile": fitting[0].key, **fitting[0].values} if len(fitting) == 1 else {}
     return found | initial
 
 
@@ -176,16 +176,22 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     """Group the form's profiles by GPUs and memory, and label each with whether it fits: what fits comes first, the
     best first. Returns the labels by the profile's key, with which the page follows a changed model."""
     field = cast("forms.ModelChoiceField[HardwareProfile]", form.fields["profile"])
-    rows = {str(row.pk): row for row in field.queryset or ()}
-    ranked = [choice for choice in choosing.choices(draft) if choice.values["profile"] in rows]
-    labels = {key: row.name for key, row in rows.items()}
-    labels |= {choice.values["profile"]: f"{choice.name} · {choice.fit}" for choice in ranked}
-    fitting = {choice.values["profile"] for choice in ranked if choice.fits}
-    order = [choice.values["profile"] for choice in ranked]
-    order += [key for key in rows if key not in set(order)]
-    groups = grouped(rows[key] for key in order)
-    groups.sort(key=lambda group: not any(str(row.pk) in fitting for row in group[1]))
-    options = [(str(group), [(str(row.pk), labels[str(row.pk)]) for row in members]) for group, members in groups]
+    specs = {other.key: other.spec for other in draft.profiles}
+    labels: dict[str, str] = {}
+    groups: dict[Group, list[str]] = {}
+    fitting: set[Group] = set()
+    for choice in choosing.choices(draft):
+        key = choice.values["profile"]
+        group = group_of(specs[key])
+        labels[key] = f"{choice.name} · {choice.fit}"
+        groups.setdefault(group, []).append(key)
+        fitting |= {group} if choice.fits else set()
+    for row in field.queryset or ():
+        if str(row.pk) not in labels:  # of an older contract
+            labels[str(row.pk)] = f"{row.name} · open it and save it again"
+            groups.setdefault(Group(0, 0.0), []).append(str(row.pk))
+    order = sorted(groups, key=lambda group: (group not in fitting, group))
+    options = [(str(group), [(key, labels[key]) for key in groups[group]]) for group in order]
     field.choices = [("", field.empty_label or ""), *options]
     return labels
 

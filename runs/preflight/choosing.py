@@ -6,12 +6,12 @@ are unpacked for each pass, and how many GPUs work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from controlplane.templatetags.figures import significant
-from runs.preflight.draft import Draft, OtherProfile
-from runs.preflight.estimating import Estimated, best, everywhere
+from runs.preflight.draft import Draft, HostFacts, OtherProfile
+from runs.preflight.estimating import Estimated, everywhere
 from runs.preflight.hosts import shortage
 from runs.preflight.memory import as_made_for, slowness
 from runs.sentences import counted
@@ -48,42 +48,41 @@ def _rank(choice: Choice, other: OtherProfile) -> tuple[bool, bool, tuple[bool, 
 
 def _choice(draft: Draft, other: OtherProfile) -> Choice:
     spec = other.spec
-    as_made = as_made_for(draft, other)
-    fits, why = _fit(as_made, spec)
+    having = [host for host in draft.hosts if not shortage(host, spec)]
+    answers = everywhere(as_made_for(draft, other)) if having else []
+    fits, why = _fit(draft, spec, answers)
     chosen = draft.hardware is not None and draft.hardware.profile == spec.profile
     values = {"profile": other.key, **other.values}
-    return Choice(spec.profile, fits, why, tuple(_reasons(other)), values, _in_short(as_made, fits), chosen)
+    return Choice(
+        spec.profile, fits, why, tuple(_reasons(other)), values, _in_short(draft, spec, having, answers), chosen
+    )
 
 
-def _fit(draft: Draft, spec: HardwareSpec) -> tuple[bool, str]:
+def _fit(draft: Draft, spec: HardwareSpec, answers: Sequence[Estimated]) -> tuple[bool, str]:
     short = [shortage(host, spec) for host in draft.hosts]
     if not draft.hosts or all(short):
         return False, f"{short[0]}." if short else "No host has announced itself."
     if spec.trainer_gpus < 1:
         return True, "On the CPU: for tiny models."
-    answer = best(draft)
+    answer = min(answers, key=lambda one: one.missing, default=None)
     if answer is None:
         return True, "The model's size is not known yet, so its memory can't be estimated."
     return answer.fits and _has_cache(answer), _memory(answer)
 
 
-def _in_short(draft: Draft, fits: bool) -> str:
-    spec = draft.hardware
-    if spec is None or not draft.hosts:
+def _in_short(draft: Draft, spec: HardwareSpec, having: Sequence[HostFacts], answers: Sequence[Estimated]) -> str:
+    """`having`: the hosts that have its GPUs; `answers`: the estimates there, where the model's size is known."""
+    if not draft.hosts:
         return "no host yet"
-    having = [host for host in draft.hosts if not shortage(host, spec)]
     if not having:
         missing = spec.trainer_gpus + spec.server_gpus - max(len(host.gpus) for host in draft.hosts)
         return f"needs {counted(missing, 'more GPU')}" if missing > 0 else "fits no host"
-    answers = everywhere(draft)
-    if fits:
-        names = [answer.host.name for answer in answers if answer.fits and _has_cache(answer)]
-        names = names or [host.name for host in having]
-        return f"fits {', '.join(names[:MOST_NAMES])}{' …' if len(names) > MOST_NAMES else ''}"
-    closest = min(answers, key=lambda answer: answer.missing)
-    if closest.fits:
-        return "no room for vLLM’s cache"
-    return f"needs {significant(max(closest.needed))} GiB a GPU"
+    names = [answer.host.name for answer in answers if answer.fits and _has_cache(answer)]
+    if answers and not names:
+        closest = min(answers, key=lambda answer: answer.missing)
+        return "no room for vLLM’s cache" if closest.fits else f"needs {significant(max(closest.needed))} GiB a GPU"
+    names = names or [host.name for host in having]
+    return f"fits {', '.join(names[:MOST_NAMES])}{' …' if len(names) > MOST_NAMES else ''}"
 
 
 def _has_cache(answer: Estimated) -> bool:
