@@ -7,36 +7,31 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from django import forms
-from django.utils import timezone
 
 from controlplane.accounts import vault
 from controlplane.accounts.models import User
 from controlplane.datasets import tool_templates
 from controlplane.datasets.corpora.queries import specs_of
 from controlplane.datasets.errors import DatasetError
-from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware import inspections
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.hardware.prices import gpu_hour
 from controlplane.hardware.profile_words import Group, group_of
 from controlplane.hardware.profiles import launch_values, profile_of
-from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from runs import preflight, sentences
-from runs.hosts.cards import GpuView, HostView, host_views
+from runs.hosts.cards import HostView, host_views
 from runs.machines import demand
-from runs.machines.models import MachineSource
-from runs.new_run import prefill
-from runs.new_run.forms import CHOICES, LaunchForm, offered_datasets
+from runs.new_run import facts, prefill
+from runs.new_run.choice_fields import offered_datasets
+from runs.new_run.forms import CHOICES, LaunchForm
 from runs.preflight import choosing
-from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts, OtherProfile
+from runs.preflight.draft import Draft, OtherProfile
 from runs.preflight.finding import Finding, stop
 from runs.preflight.hosts import machine_to_ask, shortage
-from runs.scheduling import kept_memory, leasing, limits, queueing
-from runs.scheduling.kept_memory import KeptMemory
-from runs.scheduling.leasing import Hold, Shortage
+from runs.scheduling import leasing, limits, queueing
+from runs.scheduling.leasing import Shortage
 from runs.scheduling.limits import Allowance
 from runs.spec import LaunchRequest, hardware_of, rewards_of, with_aggregation
 from runs.warm.idle import IdleServers
@@ -48,7 +43,6 @@ from workers.contract import (
     Placement,
     RewardSpec,
     RunSpec,
-    WeightSync,
 )
 from workers.contract.ahead import with_correction
 
@@ -82,9 +76,9 @@ def draft_of(
     draft = Draft(
         model=model,
         inspection=inspection,
-        hosts=tuple(_host_facts(view, holds[view.row.pk], _kept_memory(view, hardware)) for view in hosts),
+        hosts=tuple(facts.host_facts(view, holds[view.row.pk], facts.kept_memory_on(view, hardware)) for view in hosts),
         host_chosen=request.host is not None,
-        data=data_facts(request.dataset_version),
+        data=facts.data_facts(request.dataset_version),
         rewards=rewards,
         secrets={name: problem for name in vault.names_in(all_rewards) if (problem := vault.problem(name))},
         hardware=hardware,
@@ -110,7 +104,7 @@ def draft_of(
     if hardware is None or request.host is not None:
         return draft
     sources = demand.offered_for(leasing.need_of(hardware, draft.every_entry))
-    return replace(draft, machines=tuple(_machine(source) for source in sources))
+    return replace(draft, machines=tuple(facts.machine_facts(source) for source in sources))
 
 
 def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[HostView]) -> Draft:
@@ -166,7 +160,7 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView]) -> dict[st
     }
     found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
-        facts = [_host_facts(view, {}, {}) for view in hosts]
+        facts = [facts.host_facts(view, {}, {}) for view in hosts]
         fitting = [other for other in _profiles() if not all(shortage(host, other.spec) for host in facts)]
         found |= {"profile": fitting[0].key, **fitting[0].values} if len(fitting) == 1 else {}
     return found | initial
@@ -325,105 +319,6 @@ def _tool_template(request: LaunchRequest, model: ModelSpec, inspection: dict[st
         return None
     model_type = str((inspection or {}).get("model_type") or "")
     return tool_templates.of_model(model.path, model_type, revision=model.revision or "")
-
-
-def _kept_memory(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
-    """What attached servers keep of earlier runs; looked up only for a run that leaves some itself."""
-    server = hardware.vllm_server if hardware else None
-    if server is None or not server.attached or server.weight_sync != WeightSync.NCCL:
-        return {}
-    return kept_memory.on_host(view.row.pk, {gpu.index: gpu.used_mib for gpu in view.gpus})
-
-
-def _gpu_facts(gpu: GpuView, kept: KeptMemory | None) -> GpuFacts:
-    facts = GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, gpu.used_mib if gpu.busy and not gpu.holder else 0)
-    facts = replace(facts, capability=gpu.capability)
-    return facts if kept is None else replace(facts, kept_mib=kept.total_mib, kept_by=kept.servers)
-
-
-def _host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, KeptMemory]) -> HostFacts:
-    announcement = view.row.inventory if isinstance(view.row.inventory, dict) else {}
-    first, last = announcement.get("port_range") or leasing.DEFAULT_PORTS
-    return HostFacts(
-        name=view.name,
-        fresh=view.fresh,
-        stale_for=_age(view),
-        draining=view.row.draining,
-        trainer=view.trainer,
-        gpus=tuple(_gpu_facts(gpu, kept.get(gpu.index)) for gpu in view.gpus),
-        cpu_slots=tuple((slot.index, slot.holder is None) for slot in view.slots),
-        disk_free_mib=view.disk_free_mib,
-        ram_mib=view.memory_mib,
-        versions=view.versions,
-        schema=view.row.trainer_schema,
-        gpu_error=view.gpu_error,
-        driver=view.driver,
-        cuda_usable=view.cuda["usable"] if view.cuda else None,
-        cuda_built_for=view.cuda["built_for"] if view.cuda else "",
-        shm_mib=view.shm_mib,
-        port_range=(int(first), int(last)),
-        ports_held={
-            int(resource.removeprefix("port:")): hold.run_name
-            for resource, hold in holds.items()
-            if resource.startswith("port:")
-        },
-        listening=frozenset(view.listening),
-        sandbox=sandbox_of(view.row),
-        gpu_hour=gpu_hour(view.row),
-        inventory=announcement,
-    )
-
-
-def _machine(source: MachineSource) -> HostFacts:
-    gpus = tuple(GpuFacts(index, source.gpu_memory_gib * 1024, free=True) for index in range(source.gpus))
-    return HostFacts(source.name, gpus=gpus, gpu_hour=source.gpu_hour, to_ask=True)
-
-
-def _age(view: HostView) -> str:
-    if view.announced_at is None:
-        return "a long time"
-    seconds = max(0, int((timezone.now() - view.announced_at).total_seconds()))
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
-
-
-def data_facts(version: DatasetVersion | None) -> DataFacts | None:
-    if version is None:
-        return None
-    mapping = version.mapping or {}
-    mapped = (version.report or {}).get("mapped") or {}
-    lengths = (mapped.get("statistics") or {}).get("lengths") or {}
-    columns = tuple(_column(c) for c in version.columns)
-    bins, top = _bins(lengths)
-    return DataFacts(
-        name=str(version),
-        ready=version.status == DatasetVersion.READY,
-        rows=version.rows,
-        validation_rows=version.validation_rows,
-        columns=columns,
-        has_answer="answer" in columns or bool(mapping.get("answer")),
-        chat=bool(mapping.get("chat")),
-        longest_prompt_chars=_longest(lengths, "prompt_chars"),
-        longest_prompt_tokens=_longest(lengths, "prompt_tokens"),
-        prompt_bins=bins,
-        prompt_top=top,
-    )
-
-
-def _bins(lengths: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
-    counted = lengths.get("prompt_tokens") or lengths.get("prompt_chars") or {}
-    bins, top = counted.get("bins"), counted.get("top")
-    if not isinstance(bins, list) or not isinstance(top, int) or not all(isinstance(n, int) for n in bins):
-        return (), 0
-    return tuple(bins), top
-
-
-def _longest(lengths: Mapping[str, Any], kind: str) -> int | None:
-    longest = (lengths.get(kind) or {}).get("longest")
-    return longest if isinstance(longest, int) else None
-
-
-def _column(column: Any) -> str:
-    return str(column.get("name")) if isinstance(column, dict) else str(column)
 
 
 def _rewards(version: RewardVersion | None) -> tuple[RewardSpec, ...] | None:

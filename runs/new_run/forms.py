@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from django import forms
 from django.core.validators import RegexValidator
-from django.db.models import QuerySet
 
 from controlplane.datasets.models import DatasetVersion
 from controlplane.environments import queries as environments
@@ -21,6 +20,7 @@ from controlplane.rewards.queries import offered_versions
 from runs import checkpoints
 from runs.models import Priority
 from runs.new_run import advanced_fields, starting
+from runs.new_run.choice_fields import DatasetChoice, RewardChoice, model_name, offered_datasets
 from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
 from runs.new_run.prompt_fields import PROMPT_FIELDS, PromptFields
@@ -45,29 +45,6 @@ from workers.contract.beside import FIELD as BESIDE
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
-
-
-class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
-    def label_from_instance(self, obj: DatasetVersion) -> str:
-        validation = f", {obj.validation_rows:,} for validation" if obj.validation_rows else ""
-        return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows{validation}"
-
-
-class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
-    def label_from_instance(self, obj: RewardVersion) -> str:
-        return str(obj)
-
-
-def offered_datasets() -> QuerySet[DatasetVersion]:
-    return DatasetVersion.objects.filter(status=DatasetVersion.READY, archived_at__isnull=True)
-
-
-def model_name(text: str) -> str:
-    """A cleaned model name or path. Raises ValidationError if it can't be one."""
-    model = text.strip()
-    if any(ord(c) < 32 for c in model) or model.startswith("-"):
-        raise forms.ValidationError("This is neither a folder nor a hub id.")
-    return model
 
 
 class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkFields, SeveralFields):

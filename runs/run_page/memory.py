@@ -12,7 +12,7 @@ from runs.metrics import peaks
 from runs.metrics.peaks import GpuPeak
 from runs.metrics.series import series
 from runs.models import Attempt, Run
-from runs.new_run import drafting
+from runs.new_run import facts
 from runs.preflight.draft import Draft
 from runs.preflight.estimating import settings_of, shape_for
 from runs.spec import spec_of
@@ -79,7 +79,7 @@ def _inspected(model: ModelSpec) -> dict[str, Any] | None:
 
 
 def _draft(run: Run, spec: RunSpec) -> Draft:
-    data = drafting.data_facts(run.dataset_version)
+    data = facts.data_facts(run.dataset_version)
     return Draft(hardware=spec.hardware, grpo=spec.grpo, lora=spec.lora, data=data)
 
 

@@ -17,9 +17,9 @@ from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from runs.hosts.cards import HostView
+from runs.new_run.choice_fields import DatasetChoice, RewardChoice, model_name
 from runs.new_run.drafting import candidates, host_numbered
 from runs.new_run.episode_fields import EnvironmentChoice
-from runs.new_run.forms import DatasetChoice, RewardChoice, model_name
 from runs.sentences import counted
 from runs.trials.trials import Wanted, too_small
 from workers.contract import ContractError, Quantization, Rollout, ServerSpec, WeightSync

@@ -1,0 +1,32 @@
+"""The choices of a run: datasets and reward configs by name, and a model's name."""
+
+from __future__ import annotations
+
+from django import forms
+from django.db.models import QuerySet
+
+from controlplane.datasets.models import DatasetVersion
+from controlplane.rewards.models import RewardVersion
+
+
+class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: DatasetVersion) -> str:
+        validation = f", {obj.validation_rows:,} for validation" if obj.validation_rows else ""
+        return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows{validation}"
+
+
+class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: RewardVersion) -> str:
+        return str(obj)
+
+
+def offered_datasets() -> QuerySet[DatasetVersion]:
+    return DatasetVersion.objects.filter(status=DatasetVersion.READY, archived_at__isnull=True)
+
+
+def model_name(text: str) -> str:
+    """A cleaned model name or path. Raises ValidationError if it can't be one."""
+    model = text.strip()
+    if any(ord(c) < 32 for c in model) or model.startswith("-"):
+        raise forms.ValidationError("This is neither a folder nor a hub id.")
+    return model
