@@ -18,8 +18,7 @@ from runs.recorded import PromptProgress as PromptProgress
 from runs.recorded import RunEvent as RunEvent
 from runs.recorded import SampleRow as SampleRow
 from runs.recorded import SampleStore as SampleStore
-from runs.states import EndReason, RunStatus
-from runs.states import Waits as Waits
+from runs.states import EndReason, RunStatus, Waits
 from workers.contract import StopMode
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -81,10 +80,8 @@ class Run(models.Model):
         ordering = ("-created_at",)
         indexes = [
             models.Index(fields=["-created_at"], name="run_newest"),
-            # Cover the list with its filters by status, and the set of all tags: neither reads the wide rows.
-            models.Index(fields=["archived_at", "-created_at", "kind", "id"], name="run_listed"),
-            # Of whole lists of tags; on PostgreSQL run_tag, in a migration, has each tag for itself.
-            models.Index(fields=["tags"], name="run_tags"),
+            models.Index(fields=["archived_at", "-created_at", "kind", "id"], name="run_listed"),  # not the wide rows
+            models.Index(fields=["tags"], name="run_tags"),  # whole lists; PostgreSQL has each tag in run_tag, too
             models.Index(Lower("name"), models.F("created_at").desc(), "id", name="run_by_name"),
         ]
 

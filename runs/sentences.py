@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.templatetags.figures import size_in_words
-from runs.models import Attempt, Priority, RunEvent, Waits
-from runs.states import FINAL, EndReason, RunStatus, sentence
+from runs.models import Attempt, Priority, RunEvent
+from runs.states import FINAL, EndReason, RunStatus, Waits, sentence
 from workers import diagnosis
 from workers.contract import SAVING, Phase
 from workers.contract.jobs import KINDS

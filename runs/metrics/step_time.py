@@ -78,20 +78,6 @@ class StepTime:
         return self.seconds - waited + max(self.ahead or 0.0, waited)
 
     @property
-    def segments_in_turns(self) -> list[dict[str, Any]]:
-        generation = max([self.ahead or 0.0, *(part.seconds for part in self.parts if part.name == "generation")])
-        others = [segment for segment in self.segments if segment["label"] != "generation"]
-        label, colour = _SEGMENTS["generation"]
-        return [{"label": label, "value": generation, "colour": colour}, *others]
-
-    @property
-    def segments_of_vllm(self) -> list[dict[str, Any]]:
-        """The trainer asks for the next batch when it has got one."""
-        waited = sum(part.seconds for part in self.parts if part.name == "generation")
-        before = [{"label": "the batch before", "value": waited, "colour": "c8"}] if waited else []
-        return [*before, {"label": "the next batch", "value": max((self.ahead or 0) - waited, 0), "colour": "c1"}]
-
-    @property
     def largest(self) -> StepPart:
         return self.parts[0]
 

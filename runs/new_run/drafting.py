@@ -160,8 +160,8 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView]) -> dict[st
     }
     found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
-        facts = [facts.host_facts(view, {}, {}) for view in hosts]
-        fitting = [other for other in _profiles() if not all(shortage(host, other.spec) for host in facts)]
+        known = [facts.host_facts(view, {}, {}) for view in hosts]
+        fitting = [other for other in _profiles() if not all(shortage(host, other.spec) for host in known)]
         found |= {"profile": fitting[0].key, **fitting[0].values} if len(fitting) == 1 else {}
     return found | initial
 

@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from controlplane.hardware import sandboxes
 from controlplane.hardware.models import Host
-from runs.models import Attempt, Lease, Run, Waits
+from runs.models import Attempt, Lease, Run
+from runs.states import Waits
 from workers.contract import HardwareSpec, Placement, Receipt, RewardSpec, WeightSync, adapters
 from workers.contract.episodes import PartSpec
 from workers.environments import LIBRARY as ENTRIES

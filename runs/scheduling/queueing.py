@@ -15,11 +15,11 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane.hardware.models import Host
-from runs.models import Attempt, Run, Waits
+from runs.models import Attempt, Run
 from runs.scheduling import leasing, limits
 from runs.scheduling.leasing import Hold, Need, Shortage
 from runs.spec import spec_of
-from runs.states import RunStatus
+from runs.states import RunStatus, Waits
 from runs.warm.idle import IdleServer, IdleServers
 from workers.contract import ContractError, HardwareSpec, Placement, gateway, jobs
 

@@ -11,10 +11,11 @@ from django.utils import timezone
 
 from controlplane.accounts.models import User
 from controlplane.hardware.models import Host
-from runs.models import Run, Waits
+from runs.models import Run
 from runs.scheduling import leasing
 from runs.scheduling.leasing import Hold, Need, Shortage
 from runs.scheduling.queueing import Capacity
+from runs.states import Waits
 
 Job = tuple[str, Need, int | None]
 """(name, what it needs, the host it asked for)"""
