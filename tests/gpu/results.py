@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-ALONE = ("turns-colocate", "turns-server", "batch-gain", "lora-over-base")
+ALONE = (
+    *("turns-colocate", "turns-server", "batch-gain", "lora-over-base"),
+    *("ahead-1-plus-1", "three-ways-1-plus-1", "start-1-plus-1", "start-colocate", "start-forked"),
+)
 """Entries that are one figure each, of no set-up's steps, starts and kills."""
 COMMITTED = HERE / "results.json"
 EPISODES = HERE / "episodes.json"

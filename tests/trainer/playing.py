@@ -33,7 +33,9 @@ from workers.trainer.__main__ import main as train
 CALL = '<tool_call>{"name": "calc", "arguments": {"expression": "1+2"}}</tool_call>'
 ANSWER = "<answer>3</answer>"
 SEARCH = '<tool_call>{"name": "search", "arguments": {"query": "river"}}</tool_call>'
-STEPS, BATCH = 120, 4
+BATCH = 4
+KNOWN, IN_A_ROW, MOST_STEPS = 0.01, 10, 600
+"""It is known by heart once the loss stays below that for so many steps; on some processors that takes longer."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ def make_caller(folder: Path, *, searches: bool = False) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     draw, facts = random.Random(0), list(demo.facts())
-    for _ in range(STEPS):
+    known = 0
+    for _ in range(MOST_STEPS):
         if searches:
             examples = [one for _ in range(BATCH) for one in _searches(tokenizer, draw)]
         else:
@@ -128,6 +131,9 @@ def make_caller(folder: Path, *, searches: bool = False) -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        known = known + 1 if loss.item() < KNOWN else 0
+        if known >= IN_A_ROW:
+            break
     print(f"loss {loss.item():.3f}")
     model.save_pretrained(folder)
 

@@ -74,7 +74,7 @@ def test_lanes_their_idle_shares_and_what_one_step_ahead_would_give() -> None:
 
 
 def test_what_overlaps_is_told_by_what_the_step_would_take_without() -> None:
-    attempt = an_attempt_of(rewards_beside=True)
+    attempt = an_attempt_of(rewards_beside=True, ahead=True)
     early = [["reward:judged", "rewards", 1.0, 2.5], ["rewards", "rewards", 4.0, 0.5]]
     ingest.accept(attempt, [told(1, 2, [*AHEAD, *early], seconds=5.0)])
     by_name = {switch.name: switch for switch in view_of(attempt).switches}

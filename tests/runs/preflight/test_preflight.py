@@ -116,9 +116,14 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ({"hardware": replace(CPU, rollout=Rollout.COLOCATE)}, Grade.STOP, "profile", "needs a GPU"),
     # hosts
     ({"hosts": ()}, Grade.STOP, "host", "No host has announced itself"),
-    ({"hosts": (), "machines": ("cluster",)}, Grade.NOTE, "host", "a machine of cluster has"),
-    ({"hardware": COLOCATE, "machines": ("a", "b")}, Grade.NOTE, "host", "a machine of a or b has"),
-    ({"hardware": COLOCATE, "machines": ("a",), "host_chosen": True}, Grade.STOP, "profile", "has no GPU"),
+    ({"hosts": (), "machines": (HostFacts("cluster"),)}, Grade.NOTE, "host", "a machine of cluster has"),
+    (
+        {"hardware": COLOCATE, "machines": (HostFacts("a"), HostFacts("b"))},
+        Grade.NOTE,
+        "host",
+        "a machine of a or b has",
+    ),
+    ({"hardware": COLOCATE, "machines": (HostFacts("a"),), "host_chosen": True}, Grade.STOP, "profile", "has no GPU"),
     ({"hardware": COLOCATE}, Grade.STOP, "profile", "has no GPU"),
     ({"hardware": replace(CPU, cpu_slots=9)}, Grade.STOP, "profile", "has 1 CPU slots"),
     (

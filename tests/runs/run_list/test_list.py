@@ -40,7 +40,7 @@ def text(client: Client, **asked: str) -> str:
 
 def names(**asked: str) -> list[str]:
     """Of the rows, from the top down."""
-    links = re.findall(r'class="name"[^>]*>(.*?)</a>', text(viewer(), **asked), re.DOTALL)
+    links = re.findall(r'<a class="name"[^>]*>(.*?)</a>', text(viewer(), **asked), re.DOTALL)
     return [re.sub(r"<[^>]*>", "", link).strip() for link in links]
 
 
