@@ -347,6 +347,7 @@ def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.
     host = machine or (estimated.host if estimated else None)
     return {
         "findings": findings,
+        "several": variations(form) if form.is_bound and form.is_valid() else [],
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),

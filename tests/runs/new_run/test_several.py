@@ -44,6 +44,12 @@ def test_a_grid_and_seeds_make_every_combination_and_lead_to_their_comparison(cl
     assert group.at_once == 3
 
 
+def test_preflight_says_how_many_runs_are_launched(client: Client) -> None:
+    page = client.post("/runs/new/check", sent(seed="7", seeds="2", grid=grid(beta="0, 0.1"))).content.decode()
+    assert "4 runs are launched together, from beta 0, seed 7 to beta 0.1, seed 8." in page
+    assert "launched together" not in client.post("/runs/new/check", sent()).content.decode()
+
+
 def test_the_same_page_sent_twice_launches_once(client: Client) -> None:
     page = sent(seeds="2", key="page")
     first, again = client.post("/runs/new/", page), client.post("/runs/new/", page)
