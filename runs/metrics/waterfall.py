@@ -154,7 +154,7 @@ class StepView:
 
 
 def of_run(run: Run, step: int | None = None) -> StepView | None:
-    """The step, or the median of the latest ones that generate; None if nothing is told of it, or of any."""
+    """The step, or the median of the latest ones that generate; None if nothing is known of it, or of any."""
     told = StepSpans.objects.filter(run=run).order_by("-seq")
     offered = list(told.values_list("step", flat=True)[:OFFERED])
     if not offered:

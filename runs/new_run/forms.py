@@ -309,7 +309,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
             hang=self.hang,
             prompts=self.prompts,
             rewards_beside=bool(self.row(BESIDE)),
-            ahead=bool(self.row("ahead")),
+            ahead=bool(self.row(AHEAD)),
             sinks=self.sinks,
             priority=self.queue_priority,
             environment_version=self.row("environment"),

@@ -35,6 +35,7 @@ from workers.contract import (
     from_dict,
     to_dict,
 )
+from workers.contract.ahead import FIELD as AHEAD
 from workers.contract.beside import FIELD as BESIDE
 from workers.contract.prompts import PromptsSpec
 
@@ -54,7 +55,7 @@ FORM_FIELDS = {
     "hang.after": "hang_after",
     "hang.stop": "hang_stop",
     BESIDE: BESIDE,
-    "ahead": "ahead",
+    AHEAD: AHEAD,
     **{f"prompts.{name}": name for name in PROMPT_FIELDS},
     "limits.hours": "limit_hours",
     "limits.tokens": "limit_tokens",
@@ -193,7 +194,7 @@ def _left_to_trl(imported: Imported) -> None:
         "hang_after": str(HangSpec().after),
         "hang_stop": "",
         BESIDE: "",
-        "ahead": "",
+        AHEAD: "",
         **dict.fromkeys((*LIMIT_FIELDS, *SINK_FIELDS), ""),
     }
     imported.values |= {name: sent(value) if value else "" for name, value in of_spec(PromptsSpec()).items()}

@@ -185,7 +185,9 @@ class Capacity:
         """What a run waits for if its owner or its group is at the limit. It reserves nothing: the runs behind it don't
         depend on those."""
         if run.group is not None and run.group.at_once:
-            running = self._groups.setdefault(run.group.pk, limits.on_hosts(run.group))
+            if run.group.pk not in self._groups:
+                self._groups[run.group.pk] = limits.on_hosts(run.group)
+            running = self._groups[run.group.pk]
             if running >= run.group.at_once:
                 return Shortage(limits.group_wait(run.group, running))
         if not limits.max_running(run.owner):

@@ -1,4 +1,4 @@
-"""Say of built-in profiles that nobody has described anew what they are for."""
+"""Describe what built-in profiles are for, unless somebody has changed the description."""
 
 from __future__ import annotations
 
