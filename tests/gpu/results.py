@@ -11,7 +11,7 @@ from typing import Any
 HERE = Path(__file__).parent
 ALONE = (
     *("turns-colocate", "turns-server", "batch-gain", "lora-over-base"),
-    *("ahead-1-plus-1", "three-ways-1-plus-1", "start-1-plus-1", "start-colocate", "start-forked"),
+    *("ahead-1-plus-1", "three-ways-1-plus-1", "start-1-plus-1", "start-colocate"),
 )
 """Entries that are one figure each, of no set-up's steps, starts and kills."""
 COMMITTED = HERE / "results.json"

@@ -244,16 +244,6 @@ START_CPU = Starts(
     ),
     _OF_A_SERVER,
 )
-
-START_FORKED = Starts(
-    replace(
-        START_SERVER.setup,
-        name="start-forked",
-        says="As start-1-plus-1, with vLLM's engine forked from its front, which then imports everything once.",
-        profile={**START_SERVER.setup.profile, "environment": "VLLM_WORKER_MULTIPROC_METHOD=fork"},
-    ),
-    (("first_step_s_cold", _OWN), ("first_step_s_warm", _OWN)),
-)
 STARTS: tuple[Unit, ...] = (START_SERVER, START_COLOCATE)
 _ROADS = {
     "server_max_model_len": 512,
@@ -341,7 +331,6 @@ PLANS: dict[str, tuple[Unit, ...]] = {
     "three-ways": (THREE_WAYS,),
     "cpu-rehearsal": REHEARSAL,
     "starts": STARTS,
-    "start-forked": (START_FORKED,),
     "cpu-starts": (START_CPU,),
     "step-ratio": (TURNS,),
     "step-ratio-server": (TURNS_SERVER,),

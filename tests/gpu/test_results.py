@@ -20,7 +20,7 @@ PROVED = [one for one in COMMITTED if one["steps"] and "first_steps" not in one]
 FIGURE = {"turns-colocate": "step_ratio", "turns-server": "step_ratio", "batch-gain": "batch_gain"}
 FIGURE |= {"lora-over-base": "lora_over_base_256", "ahead-1-plus-1": "ahead_speedup"}
 FIGURE |= {"three-ways-1-plus-1": "fast_over_today", "start-1-plus-1": "first_step_s_warm_server"}
-FIGURE |= dict.fromkeys(("start-colocate", "start-forked"), "first_step_s_warm")
+FIGURE |= {"start-colocate": "first_step_s_warm"}
 PLANNED = {
     unit.name for plan, units in PLANS.items() if plan != "cpu-rehearsal" for unit in units if isinstance(unit, Setup)
 }

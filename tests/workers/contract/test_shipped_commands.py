@@ -204,6 +204,7 @@ def test_its_servers_get_exactly_these_variables(slug, expected):
     for server, place_ in zip(expected.servers, commands.own_servers(spec), strict=True):
         road = "VLLM_SERVER_DEV_MODE" if expected.group_port else "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
         assert commands.server_environment(spec, place_) == {
+            "VLLM_WORKER_MULTIPROC_METHOD": "fork",
             **expected.environment,
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES": server.gpus,
