@@ -70,7 +70,7 @@ ENVIRONMENT: dict[str, Variable] = {
     "CUDA_LAUNCH_BLOCKING": Variable("1 waits for each kernel: slow, and errors name the right line.", r"[01]"),
     "CUDA_DEVICE_MAX_CONNECTIONS": Variable("Hardware queues of each GPU.", r"[1-9][0-9]?"),
     "VLLM_WORKER_MULTIPROC_METHOD": Variable(
-        "How vLLM starts its engine and workers. fork, the default of a server here, keeps what its front has imported; "
+        "How vLLM starts its engine and workers. fork, a server's default here, keeps what its front imported; "
         "spawn imports everything again.",
         r"spawn|fork|forkserver",
     ),
