@@ -281,7 +281,7 @@ def compare(
     parts = [_part(place, spec, rescored) for place, spec in enumerate(specs)] if rescored else []
     for place, part in enumerate(parts):
         part.share = mean([each[place] for each in shares])
-    scaling = "normalised by component" if aggregation == "normalize_then_sum" else str(scale)
+    scaling = "normalized by component" if aggregation == "normalize_then_sum" else str(scale)
     return Replay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
 

@@ -93,7 +93,7 @@ def build(stack: Stack, page: Page, version: int) -> None:
     page.get_by_label("Name", exact=True).first.fill("double well")
     page.get_by_role("button", name="Remove Thinks in tags").click()
     add(page, "tests_passed", "Tests passed")
-    add(page, "unique normalised", "Unique characters, normalised")
+    add(page, "unique normalized", "Unique characters, normalized")
     components = page.locator("fieldset[data-component]")
     expect(components).to_have_count(3)
     components.nth(1).get_by_label("Weight").fill("2")

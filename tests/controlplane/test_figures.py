@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils import timezone
 from django.utils.html import strip_tags
 
 from controlplane.serving.embedded import BASE_DIR
@@ -40,6 +41,21 @@ def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None
 @pytest.mark.parametrize(("seconds", "text"), ALIKE["about"])
 def test_an_estimate_is_no_more_exact_than_it_is(seconds: float, text: str) -> None:
     assert figures.about(seconds) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), ALIKE["age"])
+def test_an_age_has_its_largest_unit(seconds: float, text: str) -> None:
+    assert figures.since(timezone.now() - timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(("parts", "text"), ALIKE["clock"])
+def test_a_moment_is_its_date_and_time_and_of_today_its_time(parts: list[int], text: str) -> None:
+    moment = datetime(*parts, tzinfo=UTC)  # type: ignore[misc]  # year to second
+    assert f'+00:00">{text} UTC<' in figures.clock(moment)
+    assert f'data-form="day">{text[:10]}<' in figures.clock(moment, "day")
+    assert f'data-form="clock">{text[11:]} UTC<' in figures.clock(moment, "clock")
+    today = timezone.now()
+    assert f">{today:%H:%M:%S} UTC<" in figures.clock(today)
 
 
 def test_units_are_apart_from_their_number() -> None:

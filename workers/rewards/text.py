@@ -81,7 +81,7 @@ class RepetitionPenaltyParams(Params):
 
 def unique_chars(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
     """0 and up, unbounded. 0: an empty text; higher: more different characters, about 30 to 60 in a page of English.
-    For variety. Beside a reward of 0 or 1 it drowns that one: give it a weight near 0.01, or take the normalised
+    For variety. Beside a reward of 0 or 1 it drowns that one: give it a weight near 0.01, or take the normalized
     one."""
     return float(_different(_prepared(completion, params)))
 
@@ -216,7 +216,7 @@ REWARDS = (
     ),
     Reward(
         key="unique_chars_normalised",
-        title="Unique characters, normalised",
+        title="Unique characters, normalized",
         help="Different characters divided by all characters.",
         group=RewardGroup.SHAPE,
         function=unique_chars_normalised,
@@ -224,7 +224,7 @@ REWARDS = (
         range=(0.0, 1.0),
         low="An empty text, or a very long one.",
         high="No character comes twice.",
-        use="For variety on the scale of other rewards. It favours short texts.",
+        use="For variety on the scale of other rewards. It favors short texts.",
         examples=(Example("abca", 0.75, why="3 different ones of 4."),),
     ),
 )
