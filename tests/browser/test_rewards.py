@@ -115,8 +115,8 @@ def try_it(page: Page) -> None:
     expect(rows.nth(0).locator("strong")).to_have_text(sig(1 + 2 + various[0] / 2))
     expect(cells(rows.nth(0))).to_have_text(["1", "1", sig(various[0])])
     expect(cells(rows.nth(3))).to_have_text(["0", "0", sig(various[1])])
-    expect(rows.nth(0).locator(".diverging.good .figure")).to_have_text(re.compile(r"^\+1\.\d"))
-    expect(rows.nth(3).locator(".diverging.bad")).to_be_visible()
+    expect(rows.nth(0).locator(".advantage.above .num")).to_have_text(re.compile(r"^\+1\.\d"))
+    expect(rows.nth(3).locator(".advantage.below")).to_be_visible()
 
 
 def cells(row: Locator) -> Locator:

@@ -11,7 +11,7 @@ from django.utils.html import strip_tags
 
 from controlplane.serving.embedded import BASE_DIR
 from controlplane.templatetags import figures
-from controlplane.templatetags.frame import diverging, sparkline, stacked_bar
+from controlplane.templatetags.frame import advantage, sparkline, stacked_bar
 
 ALIKE = json.loads((BASE_DIR / "tests" / "js" / "figures.json").read_text())
 """How the server and the pages' scripts both write a number; `figures.test.js` holds the scripts to it."""
@@ -86,6 +86,11 @@ def test_a_stacked_bar_never_leaves_its_frame() -> None:
     assert [part["width"] for part in parts] == [90, 10]
 
 
-def test_an_advantage_grows_from_the_middle() -> None:
-    assert 'class="above" x="48.0"' in diverging(1.0, 1.0)
-    assert 'class="below" x="2.0"' in diverging(-1.0, 1.0)
+def test_an_advantage_has_its_sign_and_grows_from_the_middle() -> None:
+    above, below = advantage(0.5, 1.0), advantage(-1.0, 1.0)
+    assert "advantage above" in above
+    assert 'x="32.0" y="1" width="15.0"' in above
+    assert strip_tags(above) == "+0.50"
+    assert "advantage below" in below
+    assert 'x="2.0" y="1" width="30.0"' in below
+    assert [strip_tags(advantage(value)) for value in (-0.2, 0.0, None)] == ["−0.20", "0", "–"]
