@@ -83,7 +83,7 @@ def test_a_component_is_found_added_and_taken_away(
     page.goto(f"{site.url}/rewards/new/")
     rows = page.locator("[data-component]")
     expect(rows).to_have_count(2)
-    row = add(page, "overlong", "Overlong")
+    row = add(page, "overlong", "Length penalty")
     expect(rows).to_have_count(3)
     expect(row).to_have_class("component c3")
     expect(page.locator("#balance")).to_contain_text("overlong")

@@ -91,7 +91,7 @@ def test_a_config_is_built_tried_replayed_and_trained_with(stack: Stack, page: P
 def build(stack: Stack, page: Page, version: int) -> None:
     page.goto(f"{stack.url}/rewards/new/?version={version}&sample=2")
     page.get_by_label("Name", exact=True).first.fill("double well")
-    page.get_by_role("button", name="Remove Thinks in tags").click()
+    page.get_by_role("button", name="Remove Think block, strict").click()
     add(page, "tests_passed", "Tests passed")
     add(page, "unique normalized", "Unique characters, normalized")
     components = page.locator("fieldset[data-component]")

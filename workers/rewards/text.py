@@ -95,7 +95,7 @@ def unique_chars_normalised(completion: str, row: Mapping[str, Any], params: Uni
 
 def length(completion: str, row: Mapping[str, Any], params: LengthParams) -> float:
     """0 to 1. 1: from `minimum` up to `target`. 0: `maximum` and longer, or empty where there is a minimum. Keeps
-    answers near a length; to punish only what is about to be cut off, take "Overlong"."""
+    answers near a length; to punish only what is about to be cut off, take "Length penalty"."""
     size = len(completion.split()) if params.unit == "words" else len(completion)
     return within(size, params)
 
@@ -156,7 +156,7 @@ REWARDS = (
         range=(0.0, 1.0),
         low="As long as the maximum or longer, or empty where there is a minimum.",
         high="Between the minimum and the target.",
-        use="To keep answers near a length. To punish only what is about to be cut off, take “Overlong”.",
+        use="To keep answers near a length. To punish only what is about to be cut off, take “Length penalty”.",
         examples=(
             Example("a b c", 0.5, params={"unit": "words", "target": 2, "maximum": 4}, why="Halfway from 2 to 4."),
             Example("a b", 1.0, params={"unit": "words", "target": 2, "maximum": 4}, why="Not above the target."),
@@ -164,7 +164,7 @@ REWARDS = (
     ),
     Reward(
         key="overlong",
-        title="Overlong",
+        title="Length penalty",
         help="Nothing up to a length, then a punishment that grows evenly to the maximum.",
         group=RewardGroup.SHAPE,
         whole=overlong,
