@@ -1,7 +1,6 @@
-"""Serves selected files of an installed package under a URL with the package's version, so that browsers may cache them
-forever.
+"""Serves selected files of installed packages as static files.
 
-Nothing else of the package is served: packages contain more than pages need.
+Nothing else of a package is served: packages contain more than pages need.
 """
 
 from __future__ import annotations
@@ -72,3 +71,22 @@ class AceFinder(PackageFinder):
     inside = "static/django_ace/ace"
     folder = ACE_FOLDER
     files = (ACE, ACE_STYLES, *ACE_IMAGES, "mode-python.js", "ext-searchbox.js")
+
+
+FONT = "fonts/geist/Geist[wght].ttf"
+
+
+class FontFinder(PackageFinder):
+    """The typeface: one file with all weights. Slanted text is slanted by the browser, so the italics stay behind."""
+
+    package = "fontpkg_geist"
+    inside = "files"
+    folder = "fonts/geist"
+    files = ("Geist[wght].ttf",)
+
+
+class MonoFontFinder(PackageFinder):
+    package = "fontpkg_geist_mono"
+    inside = "files"
+    folder = "fonts/geist-mono"
+    files = ("GeistMono[wght].ttf",)

@@ -52,8 +52,8 @@ class StoredChoiceField(ChoiceParamField):
 
     def prepare_value(self, value: Any) -> Any:
         stored = self._stored()
-        if value and value not in [name for name, _ in stored]:
-            self.choices = [*stored, (value, f"{value} (not there)")]
+        there = not value or value in [name for name, _ in stored]
+        self.choices = stored if there else [*stored, (value, f"{value} (not there)")]  # a query less
         return value
 
 

@@ -143,6 +143,8 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "controlplane.packagefinder.PlotlyFinder",
     "controlplane.packagefinder.AceFinder",
+    "controlplane.packagefinder.FontFinder",
+    "controlplane.packagefinder.MonoFontFinder",
 ]
 
 # Every start collects the static files into the data folder, so editing or upgrading the checkout can't change a file
@@ -155,6 +157,7 @@ STORAGES = {
 SERVESTATIC_USE_FINDERS = False
 SERVESTATIC_AUTOREFRESH = False
 SERVESTATIC_MAX_AGE = 0
+SERVESTATIC_MIMETYPES = {".ttf": "font/ttf"}
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 LOG_AS = one_of("CONTROLPLANE_LOG", ("text", "json"))

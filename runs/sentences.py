@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from controlplane.templatetags.figures import size_in_words
+from controlplane.templatetags.figures import duration, size_in_words
 from runs.models import Attempt, Priority, RunEvent
 from runs.states import FINAL, EndReason, RunStatus, Waits, sentence
 from workers import diagnosis
@@ -205,7 +205,7 @@ def _ended(data: dict[str, Any]) -> str:
     if not receipt:
         return "The supervisor reported the end."
     if receipt.get("free"):
-        return f"All processes gone in {_took(receipt.get('seconds_to_gone'))}; all resources released."
+        return f"All processes gone in {duration(receipt.get('seconds_to_gone') or 0)}; all resources released."
     return "The supervisor reported the end, but not everything was proved free."
 
 
@@ -222,11 +222,6 @@ def _with_detail(text: str, detail: object) -> str:
 
 def _checkpoint(data: dict[str, Any]) -> str:
     return str(data.get("path")).rpartition("/")[2]
-
-
-def _took(seconds: object) -> str:
-    took = float(seconds) if isinstance(seconds, int | float) else 0.0
-    return f"{took:.1f} s" if took >= 1 else f"{1000 * took:.0f} ms"
 
 
 def _role(data: dict[str, Any]) -> str:
@@ -253,7 +248,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "submitted": lambda data: "Submitted.",
     "resumed": _resumed,
     "resume_planned": _planned,
-    "resume_called_off": lambda data: "Cancelled the automatic resume.",
+    "resume_called_off": lambda data: "Canceled the automatic resume.",
     "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
     "noted": lambda data: "Deleted the notes." if data.get("empty") else "Changed the notes.",
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",

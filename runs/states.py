@@ -55,7 +55,7 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.PREEMPTED: (S.STOPPED, "The host ended the run before its last step."),
     R.HOST_SHUTDOWN: (S.STOPPED, "The host was shut down while the run was on it."),
     R.HOST_PREEMPTED: (S.STOPPED, "The cluster took the machine back while the run was on it."),
-    R.CANCELLED: (S.STOPPED, "Cancelled before it started."),
+    R.CANCELLED: (S.STOPPED, "Canceled before it started."),
     R.TRAINER_EXITED: (S.FAILED, "The trainer exited before its last step."),
     R.NO_STEPS: (S.FAILED, "The trainer ended without training a step: too few prompts for one batch."),
     R.SPEC_REFUSED: (S.FAILED, "The trainer refused the configuration."),

@@ -93,7 +93,7 @@ def _each(run_ids: Iterable[str], kind: str, user: User, change: Change) -> Done
 
 @transaction.atomic
 def _change(run_id: str, kind: str, user: User, change: Change) -> bool:
-    # Writers of events lock the attempt's row; that also serialises two users' tags.
+    # Writers of events lock the attempt's row; that also serializes two users' tags.
     attempt = Attempt.objects.select_for_update().filter(run=run_id).order_by("-number").first()
     if attempt is None:
         return False

@@ -77,7 +77,7 @@ def trl_yaml(spec: RunSpec) -> str:
         tree["vllm_tensor_parallel_size"] = hardware.colocate_tensor_parallel
         if hardware.colocate_max_model_len:
             tree["vllm_max_model_length"] = hardware.colocate_max_model_len
-    title = "For `trl grpo --config trl.yaml`: add dataset_name and reward_funcs, which are catalogue rows here."
+    title = "For `trl grpo --config trl.yaml`: add dataset_name and reward_funcs, which are stored here."
     return _document(title, tree, trl.YAML, values)
 
 
@@ -101,7 +101,7 @@ def axolotl_yaml(spec: RunSpec) -> str:
         put(tree, "vllm.tensor_parallel_size", server.tensor_parallel)
         if server.max_model_len:
             put(tree, "vllm.max_model_len", server.max_model_len)
-    title = "For `axolotl train axolotl.yaml`: add datasets and trl.reward_funcs, which are catalogue rows here."
+    title = "For `axolotl train axolotl.yaml`: add datasets and trl.reward_funcs, which are stored here."
     return _document(title, tree, axolotl.FORMAT, values)
 
 

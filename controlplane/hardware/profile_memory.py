@@ -189,7 +189,7 @@ def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None
         return None
     own = card_of(row)
     shapes = {name: known_shape(name) for name in LADDER} | _inspected()
-    chosen = model if model in shapes else _largest(profile, own)
+    chosen = model if model in shapes else largest(profile, own) or LADDER[0]
     size = _size(card) or own
     answer = estimated(profile, shapes[chosen], size)
     length = PROMPT_TOKENS + profile.batch.get("max_completion_length", COMPLETION_TOKENS)
@@ -214,9 +214,9 @@ def guide_of(row: HardwareProfile) -> dict[str, int]:
     return {} if all(row.batch.get(name) == size for name, size in guide.items()) else guide
 
 
-def _largest(profile: Profile, card_gib: float) -> str:
-    fitting = [one.name for one in held(profile, card_gib) if one.fits]
-    return fitting[-1] if fitting else LADDER[0]
+def largest(profile: Profile, card_gib: float) -> str:
+    """The largest usual model that fits; "" if none does."""
+    return next((one.name for one in reversed(held(profile, card_gib)) if one.fits), "")
 
 
 def _size(text: str) -> float | None:

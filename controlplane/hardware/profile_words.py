@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profile_memory import sentence, shipped_as
+from controlplane.hardware.profile_memory import largest, shipped_as
 from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.hardware.shipped import SHIPPED
 from workers.contract import ContractError, HardwareSpec, Offload, Quantization, Rollout, Strategy, WeightSync
@@ -26,8 +26,8 @@ class Words:
     completions: str
     training: str
     batch: str
-    memory: str = ""
-    """What it holds on the GPUs that it names, of a built-in profile."""
+    up_to: str = ""
+    """The largest usual model that fits the GPUs that it names, of a built-in profile."""
     unmeasured: bool = False
     """A built-in profile that was never run on a GPU."""
 
@@ -77,7 +77,7 @@ def in_words(row: HardwareProfile) -> Words:
         _completions(profile),
         _training(profile),
         _batch(profile),
-        sentence(profile, shipped.card_gib) if shipped and shipped.card_gib else "",
+        largest(profile, shipped.card_gib) if shipped and shipped.card_gib and profile.spec.trainer_gpus else "",
         bool(shipped and not shipped.measured),
     )
 

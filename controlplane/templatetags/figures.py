@@ -162,12 +162,14 @@ def mib(value: Any) -> str | SafeString:
 
 @register.filter
 def duration(value: Any) -> str:
-    """Seconds (or a timedelta) in the two largest units: 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
+    """Seconds (or a timedelta) in the two largest units: 12 ms, 0.31 s, 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
     number = _number(value.total_seconds() if hasattr(value, "total_seconds") else value)
     if number is None:
         return NOTHING
     seconds = max(0.0, number)
-    if seconds < 1:
+    if 0 < seconds < 0.1:
+        return f"{math.floor(seconds * 1000 + 0.5)} ms"
+    if 0 < seconds < 1:
         return f"{seconds:.2f} s"
     if seconds < 10:
         return f"{seconds:.1f} s".replace(".0 s", " s")
@@ -215,13 +217,18 @@ def ago(value: datetime | None) -> str:
     )
 
 
+CLOCKS = {"clock": "%H:%M:%S UTC", "day": "%Y-%m-%d", "short": "%Y-%m-%d %H:%M:%S UTC"}
+
+
 @register.simple_tag
-def clock(value: datetime | None) -> str:
-    """A moment as a time of day, with the date unless it is today: 14:05:12 UTC."""
+def clock(value: datetime | None, form: str = "short") -> str:
+    """A moment: its time of day ("clock"), its date ("day"), or both, without the date if that is today ("short").
+    Scripts put the person's local time there (times.js)."""
     if value is None:
         return NOTHING
-    form = "%H:%M:%S" if value.date() == timezone.now().date() else "%Y-%m-%d %H:%M:%S"
-    return format_html('<time datetime="{}">{} UTC</time>', value.isoformat(), value.strftime(form))
+    shown = "clock" if form == "short" and value.date() == timezone.now().date() else form
+    kept = format_html(' data-form="{}"', form) if form != "short" else ""
+    return format_html('<time datetime="{}"{}>{}</time>', value.isoformat(), kept, value.strftime(CLOCKS[shown]))
 
 
 @register.filter

@@ -11,6 +11,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from controlplane.templatetags.figures import NOTHING, change
+
 register = template.Library()
 
 
@@ -68,20 +70,25 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
 
 
 @register.simple_tag
-def diverging(value: float | None, widest: float, width: int = 96) -> str | SafeString:
-    """A bar from the middle: to the right above zero, to the left below."""
-    if value is None:
-        return ""
-    half = width / 2
-    length = min(1.0, abs(float(value)) / widest) * (half - 2)
-    start = half if value >= 0 else half - length
+def advantage(value: float | None, widest: float | None = None) -> SafeString:
+    """An advantage with its sign, in one of two colors; with `widest` also a bar from the middle, to the right above
+    zero and to the left below."""
+    kind = "above" if (value or 0) > 0 else "below" if (value or 0) < 0 else "zero"
+    bar = "" if value is None or not widest else _from_the_middle(value / widest)
     return format_html(
-        '<svg class="diverging" width="{w}" height="10" viewBox="0 0 {w} 10" aria-hidden="true">'
-        '<rect class="{kind}" x="{x}" y="1" width="{length}" height="8"/>'
+        '<span class="advantage {}">{}<span class="num">{}</span></span>', kind, bar, change(value) or NOTHING
+    )
+
+
+def _from_the_middle(share: float, width: int = 64) -> SafeString:
+    half = width / 2
+    length = min(1.0, abs(share)) * (half - 2)
+    return format_html(
+        '<svg width="{w}" height="10" viewBox="0 0 {w} 10" aria-hidden="true">'
+        '<rect x="{x}" y="1" width="{length}" height="8"/>'
         '<line x1="{half}" x2="{half}" y1="0" y2="10"/></svg>',
         w=width,
-        kind="above" if value >= 0 else "below",
-        x=f"{start:.1f}",
+        x=f"{half if share >= 0 else half - length:.1f}",
         length=f"{max(length, 0.5):.1f}",
         half=half,
     )

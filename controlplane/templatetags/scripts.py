@@ -1,4 +1,4 @@
-"""URLs of the scripts that a page preloads."""
+"""URLs of what a page preloads: scripts and the typeface."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ _IMPORT = re.compile(r'^(?:import|export)\b[^";]*"(\.{1,2}/[^"]+)"', re.MULTILIN
 @register.simple_tag
 def plotly_src() -> str:
     return static(packagefinder.PLOTLY)
+
+
+@register.simple_tag
+def font_src() -> str:
+    return static(packagefinder.FONT)
 
 
 @register.simple_tag

@@ -20,8 +20,8 @@ def refusal(checkpoint: Checkpoint) -> str:
     bits = (checkpoint.run.spec.get("hardware") or {}).get("quantization") or Quantization.NONE
     if bits != Quantization.NONE:
         return (
-            f"This adapter was trained on a base quantised to {bits}, and corrects that rounded base: merged into the "
-            "full weights it would be another model. Serve it as an adapter, or train without quantisation."
+            f"This adapter was trained on a base quantized to {bits}, and corrects that rounded base: merged into the "
+            "full weights it would be another model. Serve it as an adapter, or train without quantization."
         )
     return ""
 

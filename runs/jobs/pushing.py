@@ -20,7 +20,7 @@ def repository_problem(name: str) -> str:
     """Why the hub would not take a repository of this name, or ""."""
     owner, slash, own = name.partition("/")
     if not slash or "/" in own:
-        return "A repository's name has two parts: owner/name. The owner is the token's account or an organisation."
+        return "A repository's name has two parts: owner/name. The owner is the token's account or an organization."
     if not (_PART.fullmatch(owner) and _PART.fullmatch(own)):
         return (
             "Each part has up to 96 letters, digits, dots, dashes and underscores, and neither begins nor ends with a "

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from controlplane.templatetags import figures
 from runs.completions import groups, solving
 from runs.completions.groups import StoredCompletion
 from runs.completions.reading import valid
@@ -56,9 +57,7 @@ class ComponentResult:
 
     @property
     def time(self) -> str:
-        if self.time_s is None:
-            return "–"
-        return f"{self.time_s:.3g} s" if self.time_s >= 1 else f"{max(1, round(1000 * self.time_s))} ms"
+        return figures.duration(self.time_s)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from workers.contract.jobs import PushSettings
 class PushForm(forms.Form):
     repository = forms.CharField(
         max_length=200,
-        help_text="Its name on the hub. The owner is the stored token's account, or one of its organisations.",
+        help_text="Its name on the hub. The owner is the stored token's account, or one of its organizations.",
         widget=forms.TextInput(
             attrs={"placeholder": "owner/name", "autocomplete": "off", "spellcheck": "false", "class": "code"}
         ),

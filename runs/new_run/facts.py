@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from django.utils import timezone
-
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.prices import gpu_hour
 from controlplane.hardware.sandboxes import sandbox_of
+from controlplane.templatetags.figures import since
 from runs.hosts.cards import GpuView, HostView
 from runs.machines.models import MachineSource
 from runs.preflight.draft import DataFacts, GpuFacts, HostFacts
@@ -76,10 +75,7 @@ def machine_facts(source: MachineSource) -> HostFacts:
 
 
 def _age(view: HostView) -> str:
-    if view.announced_at is None:
-        return "a long time"
-    seconds = max(0, int((timezone.now() - view.announced_at).total_seconds()))
-    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+    return since(view.announced_at) if view.announced_at else "a long time"
 
 
 def data_facts(version: DatasetVersion | None) -> DataFacts | None:

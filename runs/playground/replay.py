@@ -17,7 +17,7 @@ from runs.completions import groups
 from runs.playground.completions_source import completion
 from runs.playground.evaluating import ComponentScores, How, column
 from runs.playground.ordering import TOLERANCE, PairCounts, order, pairs, ranks
-from runs.playground.scoring import Bar, diverging, variance_shares
+from runs.playground.scoring import variance_shares
 from workers.contract import RewardSpec, outcome_weights
 from workers.rewards import LIBRARY, Failure
 from workers.rewards.advantages import advantages, mean
@@ -116,14 +116,6 @@ class GroupReplay:
         return mean([abs(member.change) for member in self.members]) or 0.0
 
 
-@dataclass(frozen=True)
-class Mover:
-    group: GroupReplay
-    member: Member
-    before: Bar
-    now: Bar
-
-
 @dataclass
 class ComponentReplay:
     """A component over all scored completions."""
@@ -201,15 +193,10 @@ class Replay:
         return sorted(self.groups, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
 
     @property
-    def movers(self) -> list[Mover]:
+    def movers(self) -> list[tuple[GroupReplay, Member]]:
         every = [(group, member) for group in self.groups for member in group.members if member.change]
         every.sort(key=lambda one: (-abs(one[1].change), one[0].stored.pk, one[1].number))
-        few = every[:MOVERS]
-        widest = max((max(abs(m.advantage_before or 0.0), abs(m.advantage_now)) for _, m in few), default=0.0) or 1.0
-        return [
-            Mover(group, m, diverging(m.advantage_before or 0.0, widest), diverging(m.advantage_now, widest))
-            for group, m in few
-        ]
+        return every[:MOVERS]
 
     @property
     def widest(self) -> float:
@@ -281,7 +268,7 @@ def compare(
     parts = [_part(place, spec, rescored) for place, spec in enumerate(specs)] if rescored else []
     for place, part in enumerate(parts):
         part.share = mean([each[place] for each in shares])
-    scaling = "normalised by component" if aggregation == "normalize_then_sum" else str(scale)
+    scaling = "normalized by component" if aggregation == "normalize_then_sum" else str(scale)
     return Replay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
 

@@ -21,20 +21,11 @@ ASKING = 60.0
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A diverging bar on a scale of 100: start and width."""
-
-    start: float
-    width: float
-
-
-@dataclass(frozen=True)
 class Scored:
     completion: Completion
     scores: list[Cell]
     total: float | None
     advantage: float
-    bar: Bar
 
 
 @dataclass(frozen=True)
@@ -72,8 +63,9 @@ class ScoredComponent:
         return any(self.column.notes)
 
     @property
-    def bar(self) -> Bar:
-        return Bar(0, round(100 * min(1.0, max(0.0, self.share or 0.0)), 1))
+    def share_width(self) -> float:
+        """Of a bar, 0 to 100."""
+        return round(100 * min(1.0, max(0.0, self.share or 0.0)), 1)
 
 
 @dataclass(frozen=True)
@@ -98,6 +90,11 @@ class PlaygroundTrial:
         return [one for one in self.counted if one.apart]
 
     @property
+    def widest(self) -> float:
+        """The largest size of an advantage."""
+        return max((abs(one.advantage) for one in self.group), default=0.0)
+
+    @property
     def flat(self) -> bool:
         """Whether nothing can be learnt from this group."""
         return not any(one.advantage for one in self.group)
@@ -119,18 +116,15 @@ def try_on(
     counted = [one for one in columns if one.counts]
     if not group or not counted:
         unscored = [ScoredComponent(one, None, None, None) for one in columns]
-        return PlaygroundTrial(
-            unscored, [Scored(one, [], None, 0.0, Bar(50, 0)) for one in group], None, None, aggregation
-        )
+        return PlaygroundTrial(unscored, [Scored(one, [], None, 0.0) for one in group], None, None, aggregation)
     weights = outcome_weights([one.spec for one in counted])
     result = advantages([one.values for one in counted], weights, len(group), aggregation)
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
-    widest = max(map(abs, result.advantages), default=0.0) or 1.0
     weight_of = dict(zip(map(id, counted), weights, strict=True))
     return PlaygroundTrial(
         columns=[_shown(one, shares.get(id(one)), weight_of.get(id(one), 1.0)) for one in columns],
         group=[
-            Scored(one, [_cell(c, i) for c in columns], result.totals[i], pushed, diverging(pushed, widest))
+            Scored(one, [_cell(c, i) for c in columns], result.totals[i], pushed)
             for i, (one, pushed) in enumerate(zip(group, result.advantages, strict=True))
         ],
         mean=result.means[0],
@@ -153,11 +147,6 @@ def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> lis
     if variance <= 1e-16:
         return [None] * len(parts)
     return [_covariance(part, sums) / variance for part in parts]
-
-
-def diverging(value: float, widest: float) -> Bar:
-    width = round(50 * min(1.0, abs(value) / widest), 2)
-    return Bar(50 - width if value < 0 else 50, width)
 
 
 def _contributions(one: ComponentScores, weight: float, aggregation: str) -> list[float]:

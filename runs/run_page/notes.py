@@ -27,7 +27,7 @@ def edition(text: str) -> str:
 @transaction.atomic
 def write(run: Run, text: str, based_on: str, user: User) -> bool:
     """Save a run's notes. False: unchanged. Raises Overtaken unless the stored notes match `based_on`."""
-    # Writers of events lock the attempt's row; that also serialises two users' notes.
+    # Writers of events lock the attempt's row; that also serializes two users' notes.
     attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
     text = clean(text)
     stored = Run.objects.values_list("notes", flat=True).get(pk=run.pk)

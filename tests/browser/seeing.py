@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page
 
 from tests.browser.driving import until
@@ -176,6 +179,25 @@ NAMELESS = """() => {
   return [...new Set(nameless.map((control) => control.outerHTML.slice(0, 200)))];
 }"""
 """Each control, folded away ones too, that a screen reader would call by nothing."""
+
+
+BARRIERS = """async () => {
+  const {violations} = await axe.run(document, {resultTypes: ['violations']});
+  return violations.filter(({impact}) => ['serious', 'critical'].includes(impact))
+    .flatMap(({id, nodes}) => nodes.map(({target, failureSummary}) => `${id} at ${target}: ${failureSummary}`));
+}"""
+
+
+def barriers(page: Page, address: str) -> list[str]:
+    """What axe calls serious or critical on a page, at both widths and in both themes."""
+    visit(page, address)
+    page.evaluate(AXE_SCRIPT)
+    found = []
+    for size, theme in product((WIDE, PHONE), ("light", "dark")):
+        resize(page, size)
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # it takes literals
+        found += [f"{theme} at {size[0]}: {each}" for each in settled(page, BARRIERS, tries=3)]
+    return found
 
 
 def visit(page: Page, address: str) -> None:

@@ -150,7 +150,7 @@ def test_a_transfer_can_be_cancelled_and_keeps_what_was_typed(site: Stack, page:
     page.get_by_role("button", name="Upload and check").click()
     expect(page.locator("[data-transfer-words]")).to_contain_text("MB")
     page.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_text("The upload was cancelled. Nothing was stored.")).to_be_visible()
+    expect(page.get_by_text("The upload was canceled. Nothing was stored.")).to_be_visible()
     expect(page.get_by_label("Name")).to_have_value("given up")
     assert page.evaluate("document.querySelector('input[type=file]').files[0].name") == "long.jsonl"
     page.goto(f"{site.url}/datasets/?q=given+up")

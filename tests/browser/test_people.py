@@ -1,5 +1,6 @@
 """What pages promise to everybody, in a real Chromium: a name for every control, text that can be read in both themes,
-no motion where none is wanted, no page wider than its window, and nothing that jumps while data comes in."""
+no motion where none is wanted, no page wider than its window, and nothing that jumps while data comes in. axe looks at
+the same pages."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.browser import seeing
 from tests.browser.conftest import sign_in
 from tests.browser.seeing import PHONE, WIDE, resize, settled, visit
+from tests.rotation import share
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -92,6 +94,14 @@ def test_every_page_can_be_read_and_reached_and_stands_still(
     still.clear_cookies()
     found["sign in"] = wrong_with(page, f"{site.url}/sign-in/")
     assert {of: wrong for of, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.timeout(900)
+def test_axe_finds_nothing_serious(site: Stack, paths: dict[str, str], still: BrowserContext) -> None:
+    """Of the pages a seventh: the test itself has one turn in eight, which would always meet the same eighth."""
+    page = still.new_page()
+    found = {of: seeing.barriers(page, site.url + paths[of]) for of in share(list(paths), of=7, name="axe")}
+    assert {of: barriers for of, barriers in found.items() if barriers} == {}
 
 
 def test_the_axis_of_a_young_run_names_no_step_twice(site: Stack, paths: dict[str, str], still: BrowserContext) -> None:

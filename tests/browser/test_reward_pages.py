@@ -83,7 +83,7 @@ def test_a_component_is_found_added_and_taken_away(
     page.goto(f"{site.url}/rewards/new/")
     rows = page.locator("[data-component]")
     expect(rows).to_have_count(2)
-    row = add(page, "overlong", "Overlong")
+    row = add(page, "overlong", "Length penalty")
     expect(rows).to_have_count(3)
     expect(row).to_have_class("component c3")
     expect(page.locator("#balance")).to_contain_text("overlong")
@@ -108,7 +108,7 @@ def test_what_drowns_the_others_is_mended_with_one_click(
     row.get_by_label("Ignore case").check()
     weight.fill("1")
     balance.get_by_role("button", name=re.compile("^Use ")).click()
-    expect(row).to_contain_text("Unique characters, normalised")
+    expect(row).to_contain_text("Unique characters, normalized")
     expect(balance).not_to_contain_text("drowns")
     assert row.get_by_label("Name").input_value() == "unique_chars"
     expect(row.get_by_label("Ignore case")).to_be_checked()

@@ -91,9 +91,9 @@ def test_a_config_is_built_tried_replayed_and_trained_with(stack: Stack, page: P
 def build(stack: Stack, page: Page, version: int) -> None:
     page.goto(f"{stack.url}/rewards/new/?version={version}&sample=2")
     page.get_by_label("Name", exact=True).first.fill("double well")
-    page.get_by_role("button", name="Remove Thinks in tags").click()
+    page.get_by_role("button", name="Remove Think block, strict").click()
     add(page, "tests_passed", "Tests passed")
-    add(page, "unique normalised", "Unique characters, normalised")
+    add(page, "unique normalized", "Unique characters, normalized")
     components = page.locator("fieldset[data-component]")
     expect(components).to_have_count(3)
     components.nth(1).get_by_label("Weight").fill("2")
@@ -115,8 +115,8 @@ def try_it(page: Page) -> None:
     expect(rows.nth(0).locator("strong")).to_have_text(sig(1 + 2 + various[0] / 2))
     expect(cells(rows.nth(0))).to_have_text(["1", "1", sig(various[0])])
     expect(cells(rows.nth(3))).to_have_text(["0", "0", sig(various[1])])
-    expect(rows.nth(0).locator(".diverging.good .figure")).to_have_text(re.compile(r"^\+1\.\d"))
-    expect(rows.nth(3).locator(".diverging.bad")).to_be_visible()
+    expect(rows.nth(0).locator(".advantage.above .num")).to_have_text(re.compile(r"^\+1\.\d"))
+    expect(rows.nth(3).locator(".advantage.below")).to_be_visible()
 
 
 def cells(row: Locator) -> Locator:

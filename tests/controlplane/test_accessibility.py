@@ -1,4 +1,4 @@
-"""What every template keeps to, so that screen readers can tell what is there. axe, run by hand, finds the rest."""
+"""What every template keeps to, so that screen readers can tell what is there. axe finds the rest (tests/browser)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.stack import ROOT
 
 TOKENS = (ROOT / "frontend/static/css/tokens.css").read_text()
 PAIRS = dict(re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}, #[0-9a-f]{6})\)", TOKENS))
-INKS = ("ink-1", "ink-2", "ink-3", "accent", "good", "warn", "bad")
+INKS = ("ink-1", "ink-2", "ink-3", "accent", "good", "warn", "bad", "above", "below")
 BACKGROUNDS = sorted(name for name in PAIRS if name.startswith("surface-") or name.endswith("-wash"))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.utils import timezone
 from django.utils.html import strip_tags
 
 from controlplane.serving.embedded import BASE_DIR
 from controlplane.templatetags import figures
-from controlplane.templatetags.frame import diverging, sparkline, stacked_bar
+from controlplane.templatetags.frame import advantage, sparkline, stacked_bar
 
 ALIKE = json.loads((BASE_DIR / "tests" / "js" / "figures.json").read_text())
 """How the server and the pages' scripts both write a number; `figures.test.js` holds the scripts to it."""
@@ -42,6 +43,21 @@ def test_an_estimate_is_no_more_exact_than_it_is(seconds: float, text: str) -> N
     assert figures.about(seconds) == text
 
 
+@pytest.mark.parametrize(("seconds", "text"), ALIKE["age"])
+def test_an_age_has_its_largest_unit(seconds: float, text: str) -> None:
+    assert figures.since(timezone.now() - timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(("parts", "text"), ALIKE["clock"])
+def test_a_moment_is_its_date_and_time_and_of_today_its_time(parts: list[int], text: str) -> None:
+    moment = datetime(*parts, tzinfo=UTC)  # type: ignore[misc]  # year to second
+    assert f'+00:00">{text} UTC<' in figures.clock(moment)
+    assert f'data-form="day">{text[:10]}<' in figures.clock(moment, "day")
+    assert f'data-form="clock">{text[11:]} UTC<' in figures.clock(moment, "clock")
+    today = timezone.now()
+    assert f">{today:%H:%M:%S} UTC<" in figures.clock(today)
+
+
 def test_units_are_apart_from_their_number() -> None:
     assert figures.size(3_094_000_000) == '2.88<span class="unit">GiB</span>'
     assert figures.size_in_words(2**30) == "1\N{NO-BREAK SPACE}GiB"
@@ -70,6 +86,11 @@ def test_a_stacked_bar_never_leaves_its_frame() -> None:
     assert [part["width"] for part in parts] == [90, 10]
 
 
-def test_an_advantage_grows_from_the_middle() -> None:
-    assert 'class="above" x="48.0"' in diverging(1.0, 1.0)
-    assert 'class="below" x="2.0"' in diverging(-1.0, 1.0)
+def test_an_advantage_has_its_sign_and_grows_from_the_middle() -> None:
+    above, below = advantage(0.5, 1.0), advantage(-1.0, 1.0)
+    assert "advantage above" in above
+    assert 'x="32.0" y="1" width="15.0"' in above
+    assert strip_tags(above) == "+0.50"
+    assert "advantage below" in below
+    assert 'x="2.0" y="1" width="30.0"' in below
+    assert [strip_tags(advantage(value)) for value in (-0.2, 0.0, None)] == ["−0.20", "0", "–"]

@@ -1,4 +1,4 @@
-"""What pages load ahead: Plotly's and Ace's addresses, kept for good, and the modules that a module imports."""
+"""What pages load ahead: Plotly, Ace and the typeface from their packages, and the modules that a module imports."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from django.contrib.staticfiles import finders
@@ -40,6 +41,15 @@ def test_every_image_that_the_editors_style_sheet_names_is_served() -> None:
     named = set(re.findall(r"""url\(["']?\./([^"')]+)""", styles))
     assert named
     assert {f"css/{name}" for name in named} == set(packagefinder.ACE_IMAGES)
+
+
+def test_the_typeface_comes_from_its_packages_and_is_loaded_ahead() -> None:
+    styles = (BASE_DIR / "frontend/static/css/tokens.css").read_text()
+    named = [unquote(path) for path in re.findall(r'url\("\.\./(fonts/[^"]+)"\)', styles)]
+    assert named[0] == packagefinder.FONT
+    assert all(str(finders.find(name)).endswith(f"/files/{Path(name).name}") for name in named)
+    assert scripts.font_src() == "/static/fonts/geist/Geist%5Bwght%5D.ttf"
+    assert finders.find("fonts/geist/Geist-Italic[wght].ttf") is None
 
 
 @pytest.mark.processes

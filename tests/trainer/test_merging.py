@@ -135,10 +135,10 @@ def test_what_is_no_pair_of_base_and_adapter_is_refused_before_anything_is_loade
     def copy(name: str) -> Path:
         return Path(shutil.copytree(tiny_model, tmp_path / name / tiny_model.name))
 
-    quantised, pickled = copy("quantised"), copy("pickled")
-    change(quantised / "config.json", quantization_config={"quant_method": "fp8"})
+    quantized, pickled = copy("quantised"), copy("pickled")
+    change(quantized / "config.json", quantization_config={"quant_method": "fp8"})
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    assert "is stored quantised" in words(quantised, 1)
+    assert "is stored quantized" in words(quantized, 1)
     assert "The weights are pickles" in words(pickled, 2)
     other = Path(shutil.copytree(tiny_model, tmp_path / "another"))
     assert "The adapter belongs to another base" in words(other, 3)

@@ -178,7 +178,7 @@ REWARDS = (
     ),
     Reward(
         key="numeric_match",
-        title="Right number",
+        title="Numeric match",
         help="1 when the completion's number equals the dataset's: 1,234 and $1234.00 are one number, 3/4 is 0.75.",
         group=RewardGroup.CORRECTNESS,
         function=numeric_match,

@@ -182,7 +182,7 @@ def _f1(completion_words: list[str], gold: list[str]) -> float:
 REWARDS = (
     Reward(
         key="multiple_choice",
-        title="Right option",
+        title="Multiple choice",
         help="1 when the option chosen (A, B, C …) is the dataset's.",
         group=RewardGroup.CORRECTNESS,
         function=multiple_choice,
@@ -201,7 +201,7 @@ REWARDS = (
     ),
     Reward(
         key="token_f1",
-        title="Words shared with the answer",
+        title="Token F1",
         help="How well the answer's words and the completion's agree (F1, as SQuAD scores it).",
         group=RewardGroup.CORRECTNESS,
         function=token_f1,

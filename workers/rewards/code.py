@@ -317,7 +317,7 @@ REWARDS = (
     ),
     Reward(
         key="python_style",
-        title="Tidy Python",
+        title="Lint score",
         help="By the number of ruff's findings in the last code block, none being the best.",
         params=PythonStyleParams,
         range=(0.0, 1.0),

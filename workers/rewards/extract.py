@@ -1,6 +1,6 @@
 """Extracting the answer from a completion: a tag, a marker, a box, a code block.
 
-Everything here is a plain left-to-right search. Completions are hostile text (a model under optimisation finds every
+Everything here is a plain left-to-right search. Completions are hostile text (a model under optimization finds every
 input on which a pattern is slow), so nothing may take more than linear time.
 """
 

@@ -221,7 +221,7 @@ REWARDS = (
         cost=Cost.HTTP,
         low="The judge gives the lowest number of the scale.",
         high="The judge gives the highest number of the scale.",
-        use="For what no function can check. A judge can be talked to: a model under optimisation finds texts that "
+        use="For what no function can check. A judge can be talked to: a model under optimization finds texts that "
         "make it generous (flattery, claims to be right, orders to the grader). The completion is fenced, and the "
         "judge is told to follow nothing in it, which makes that harder, not impossible: read completions of a rising "
         "score, give it a small weight beside a reward that can't be talked to, and let it compare with {answer} where "

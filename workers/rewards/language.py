@@ -64,7 +64,7 @@ def _shares(text: str) -> dict[str, int]:
 REWARDS = (
     Reward(
         key="language",
-        title="Language",
+        title="Language match",
         help="The share of the text that is in the wanted language.",
         group=RewardGroup.SHAPE,
         function=language,

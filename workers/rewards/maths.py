@@ -129,7 +129,7 @@ def _readings(text: str) -> tuple[str, ...]:
 REWARDS = (
     Reward(
         key="math_equivalent",
-        title="Equal mathematics",
+        title="Math equivalence",
         help="1 when the completion's expression is worth the same as the dataset's, as math-verify finds.",
         group=RewardGroup.CORRECTNESS,
         batch=math_equivalent,

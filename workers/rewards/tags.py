@@ -169,7 +169,7 @@ def _tag_problem(tag: str) -> str | None:
 REWARDS = (
     Reward(
         key="think_present",
-        title="Has think tags",
+        title="Think block, loose",
         help="1 when there is a <think> with a </think> after it, whatever else is there.",
         group=RewardGroup.FORMAT,
         function=think_present,
@@ -177,7 +177,7 @@ REWARDS = (
         range=(0.0, 1.0),
         low="The opening tag is missing, or no closing tag follows it.",
         high="Both tags are there, in this order.",
-        use="At the very beginning, for a model that doesn't know the tags; then “Thinks in tags”.",
+        use="At the very beginning, for a model that doesn't know the tags; then “Think block, strict”.",
         examples=(
             Example("Well: <think>3 + 4</think> 7", 1.0, why="Both tags are there; text before them doesn't matter."),
             Example("3 + 4 = 7</think>", 0.0, why="Nothing opens."),
@@ -185,7 +185,7 @@ REWARDS = (
     ),
     Reward(
         key="think_tags",
-        title="Thinks in tags",
+        title="Think block, strict",
         help="1 when the completion opens with one <think>…</think> block with something in it and goes on after it.",
         group=RewardGroup.FORMAT,
         function=think_tags,
@@ -219,7 +219,7 @@ REWARDS = (
     ),
     Reward(
         key="answer_tag",
-        title="Answers in a tag",
+        title="Tagged answer",
         help="1 when there is exactly one <answer>…</answer> with something in it.",
         group=RewardGroup.FORMAT,
         function=answer_tag,
@@ -235,7 +235,7 @@ REWARDS = (
     ),
     Reward(
         key="boxed_present",
-        title="Answers in a box",
+        title="Boxed answer",
         help=r"1 when there is a complete \boxed{…} with something in it.",
         group=RewardGroup.FORMAT,
         function=boxed_present,

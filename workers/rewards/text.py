@@ -81,7 +81,7 @@ class RepetitionPenaltyParams(Params):
 
 def unique_chars(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
     """0 and up, unbounded. 0: an empty text; higher: more different characters, about 30 to 60 in a page of English.
-    For variety. Beside a reward of 0 or 1 it drowns that one: give it a weight near 0.01, or take the normalised
+    For variety. Beside a reward of 0 or 1 it drowns that one: give it a weight near 0.01, or take the normalized
     one."""
     return float(_different(_prepared(completion, params)))
 
@@ -95,7 +95,7 @@ def unique_chars_normalised(completion: str, row: Mapping[str, Any], params: Uni
 
 def length(completion: str, row: Mapping[str, Any], params: LengthParams) -> float:
     """0 to 1. 1: from `minimum` up to `target`. 0: `maximum` and longer, or empty where there is a minimum. Keeps
-    answers near a length; to punish only what is about to be cut off, take "Overlong"."""
+    answers near a length; to punish only what is about to be cut off, take "Length penalty"."""
     size = len(completion.split()) if params.unit == "words" else len(completion)
     return within(size, params)
 
@@ -156,7 +156,7 @@ REWARDS = (
         range=(0.0, 1.0),
         low="As long as the maximum or longer, or empty where there is a minimum.",
         high="Between the minimum and the target.",
-        use="To keep answers near a length. To punish only what is about to be cut off, take “Overlong”.",
+        use="To keep answers near a length. To punish only what is about to be cut off, take “Length penalty”.",
         examples=(
             Example("a b c", 0.5, params={"unit": "words", "target": 2, "maximum": 4}, why="Halfway from 2 to 4."),
             Example("a b", 1.0, params={"unit": "words", "target": 2, "maximum": 4}, why="Not above the target."),
@@ -164,7 +164,7 @@ REWARDS = (
     ),
     Reward(
         key="overlong",
-        title="Overlong",
+        title="Length penalty",
         help="Nothing up to a length, then a punishment that grows evenly to the maximum.",
         group=RewardGroup.SHAPE,
         whole=overlong,
@@ -216,7 +216,7 @@ REWARDS = (
     ),
     Reward(
         key="unique_chars_normalised",
-        title="Unique characters, normalised",
+        title="Unique characters, normalized",
         help="Different characters divided by all characters.",
         group=RewardGroup.SHAPE,
         function=unique_chars_normalised,
@@ -224,7 +224,7 @@ REWARDS = (
         range=(0.0, 1.0),
         low="An empty text, or a very long one.",
         high="No character comes twice.",
-        use="For variety on the scale of other rewards. It favours short texts.",
+        use="For variety on the scale of other rewards. It favors short texts.",
         examples=(Example("abca", 0.75, why="3 different ones of 4."),),
     ),
 )

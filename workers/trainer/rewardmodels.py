@@ -1,6 +1,6 @@
 """Reward models: loaded as the run specifies, and called by TRL itself.
 
-Passing only the model's name to TRL is not enough: it would use the policy's revision, and a randomly initialised head
+Passing only the model's name to TRL is not enough: it would use the policy's revision, and a randomly initialized head
 if the model has none.
 """
 

@@ -287,7 +287,7 @@ def _smallest(pairs: Numbers, begins: Indexes) -> npt.NDArray[np.uint16]:
 
 
 def _mixed(numbers: Numbers) -> Numbers:
-    """Mix each number so that every bit depends on all others (the finaliser of splitmix64)."""
+    """Mix each number so that every bit depends on all others (the finalizer of splitmix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * _MIXERS[0]
     numbers = (numbers ^ (numbers >> np.uint64(27))) * _MIXERS[1]
     return numbers ^ (numbers >> np.uint64(31))

@@ -167,7 +167,7 @@ def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
     prompt = max(texts, key=lambda name: sum(len(row.get(name) or "") for row in rows), default="")
     why = "No column has a name that is known here"
     why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and none has texts to ask."
-    return Recognised("unknown", "Not recognised", why, ColumnMapping(prompt=prompt))
+    return Recognised("unknown", "Not recognized", why, ColumnMapping(prompt=prompt))
 
 
 def _may_be_prompt(rows: Rows, name: str) -> bool:

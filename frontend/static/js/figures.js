@@ -28,7 +28,8 @@ export function si(number) {
 
 /** Seconds in the two largest units. @param {number} seconds */
 export function duration(seconds) {
-  if (seconds < 1) return `${seconds.toFixed(2)} s`;
+  if (seconds > 0 && seconds < 0.1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds > 0 && seconds < 1) return `${seconds.toFixed(2)} s`;
   if (seconds < 10) return `${seconds.toFixed(1).replace(/\.0$/, "")} s`;
   const whole = Math.round(seconds);
   for (const [above, big, below, small] of /** @type {[number, string, number, string][]} */ ([
@@ -60,8 +61,7 @@ export function age(seconds) {
 
 /** Whole seconds that have passed, as a duration. @param {number} seconds */
 export function elapsed(seconds) {
-  const whole = Math.max(0, Math.floor(seconds));
-  return whole ? duration(whole) : "0 s";
+  return duration(Math.max(0, Math.floor(seconds)));
 }
 
 /**

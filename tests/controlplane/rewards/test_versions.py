@@ -70,12 +70,12 @@ def test_a_mistake_keeps_the_pages_title() -> None:
 @pytest.mark.parametrize(
     ("after", "said"),
     [
-        (LONG, [("long", "", "Length × 1"), ("thinks", "Thinks in tags × 1", "")]),
+        (LONG, [("long", "", "Length × 1"), ("thinks", "Think block, strict × 1", "")]),
         ([{**COMPONENTS[0], "weight": 0.5}], [("thinks weight", "1", "0.5")]),
         ([{**COMPONENTS[0], "params": {"tag": "thought", "partial": True}}],
          [("thinks tag", "think", "thought"), ("thinks partial", "off", "on")]),
         ([{**COMPONENTS[0], "function": "soft_format", "params": {}}],
-         [("thinks", "Thinks in tags × 1", "Soft format × 1")]),
+         [("thinks", "Think block, strict × 1", "Soft format × 1")]),
     ],
 )  # fmt: skip
 def test_a_change_is_told(after: list[dict[str, Any]], said: list[tuple[str, str, str]]) -> None:

@@ -48,7 +48,7 @@ def test_what_makes_no_sense_is_refused_with_what_to_do() -> None:
     Run.objects.update(
         spec={**run.spec, "lora": {"r": 4, "alpha": 8}, "hardware": {"profile": "p", "quantization": "4bit"}}
     )
-    assert "Serve it as an adapter, or train without quantisation" in text(operator(), page)
+    assert "Serve it as an adapter, or train without quantization" in text(operator(), page)
     operator().post(f"{page}merge")
     operator().post(f"{page}merge", {"dtype": "int3"})
     assert not run.jobs.exists()

@@ -81,7 +81,7 @@ def test_the_run_its_data_its_rewards_and_its_settings_are_told() -> None:
         "| Steps | 4 of 20 |",
         "| Dataset | sums, version 1, 100 rows |",
         f"| sha256 of the rows | `{'0' * 64}` |",
-        "| format | Thinks in tags | 1 |",
+        "| format | Think block, strict | 1 |",
         "| `beta` | 0.04 |",
         "| `loss_type` | dapo |",
         "| Rank | 4 |",

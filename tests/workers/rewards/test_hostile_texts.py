@@ -1,4 +1,4 @@
-"""Completions that a model under optimisation would find: whatever a pattern or a parser is slow on."""
+"""Completions that a model under optimization would find: whatever a pattern or a parser is slow on."""
 
 from __future__ import annotations
 

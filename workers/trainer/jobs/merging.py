@@ -154,7 +154,7 @@ def _folder_of(job: Job) -> Path:
     folder = Path(config).parent
     if json.loads(Path(config).read_bytes()).get("quantization_config"):
         raise SpecError(
-            f"The base model {job.base} is stored quantised, and an adapter can't be merged into such weights: "
+            f"The base model {job.base} is stored quantized, and an adapter can't be merged into such weights: "
             "serve it as an adapter on its base, or train on the model in full precision."
         )
     if not any(folder.glob("*.safetensors")):

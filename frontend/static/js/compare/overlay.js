@@ -124,7 +124,7 @@ export class Overlay {
 function layout(look, tokens, { x, y, highest, lines, range, seen }) {
   const axis = { gridcolor: tokens.line, linecolor: tokens.line, zeroline: false, tickfont: { size: 10 }, automargin: false };
   return {
-    font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 11, color: tokens["ink-3"] },
+    font: { family: tokens.font, size: 11, color: tokens["ink-3"] },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 44, r: 10, t: 6, b: 22 },

@@ -110,7 +110,7 @@ class Upload {
     request.addEventListener("error", () =>
       this.ended(["The connection broke during the upload. Nothing was stored; try again."]),
     );
-    request.addEventListener("abort", () => this.ended(["The upload was cancelled. Nothing was stored."]));
+    request.addEventListener("abort", () => this.ended(["The upload was canceled. Nothing was stored."]));
     this.moved(pace, 0, size);
     this.transfer.hidden = false;
     this.button.disabled = true;

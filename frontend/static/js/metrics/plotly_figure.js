@@ -75,7 +75,7 @@ export function faint(colour, alpha) {
   return `rgba(${r},${g},${b},${alpha})`;
 }
 
-/** All colours that charts use, read once a theme. @returns {Tokens} */
+/** The colours and the typeface of charts, read once a theme. @returns {Tokens} */
 export function readTokens() {
   const probe = document.createElement("i");
   document.body.append(probe);
@@ -84,6 +84,7 @@ export function readTokens() {
   const names = ["ink-1", "ink-2", "ink-3", "line", "line-strong", "surface-1", "accent", "warn", "bad"];
   for (let i = 1; i <= COLOURS; i++) names.push(`c${i}`);
   for (const name of names) tokens[name] = token(probe, name);
+  tokens.font = getComputedStyle(probe).fontFamily;
   probe.remove();
   return tokens;
 }
@@ -300,7 +301,7 @@ function markTrace(marks, to) {
  * @param {{by: number, suffix: string, lowest: number, highest: number}} figures
  */
 export function layout(spec, look, tokens, ends, figures) {
-  const font = { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 11, color: tokens["ink-3"] };
+  const font = { family: tokens.font, size: 11, color: tokens["ink-3"] };
   const axis = { gridcolor: tokens.line, linecolor: tokens.line, zeroline: false, tickfont: { size: 10 }, automargin: false };
   const most = spec.stack ? LABELLED_PARTS : LABELLED;
   const labels = ends.length > 1 && ends.length <= most;
