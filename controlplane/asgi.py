@@ -1,6 +1,7 @@
 """The ASGI entry point: Django for HTTP, runs.live.consumers for websockets (same origin, signed-in users)."""
 
 import os
+import sys
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +40,10 @@ class SameOrigin:
             return await self.inner(scope, receive, send)
         return await WebsocketDenier()(scope, receive, send)
 
+
+# Supervisors' lines and sockets share the interpreter with pages. A thread that renders one lets a waiting one have it
+# after so many seconds, and a line asks for it some dozens of times on its way to a viewer. Python's default is 0.005.
+sys.setswitchinterval(0.0005)
 
 application = ProtocolTypeRouter(
     {
