@@ -23,6 +23,8 @@ CONNECTION_WAIT_S = 3
 LOCK_WAIT_S = 20
 """Longer: a lock's holder is at work and will be done soon."""
 MOST_CONNECTIONS = 16
+LOG_PAGES = 16_000
+"""Pages of SQLite's log after which a commit copies them into the database: see controlplane.sqlite.checkpoints."""
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 PARTS = ("host", "port", "user", "password")
 """Also allowed in the query: a Unix socket's folder fits nowhere else."""
@@ -62,7 +64,8 @@ def _sqlite(data: Path) -> dict[str, Any]:
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": whole(WAIT, LOCK_WAIT_S),
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON; "
+            f"PRAGMA wal_autocheckpoint={LOG_PAGES};",
         },
     }
 

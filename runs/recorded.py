@@ -25,15 +25,17 @@ class RunEvent(models.Model):
 
     class Meta:
         ordering = ("id",)
-        indexes = [models.Index(fields=["run", "seq"])]
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="event_seq")]
 
 
 class MetricRow(models.Model):
-    """One outbox line of numbers, unfolded; serves reads after a cursor. Deleted once folded and acknowledged."""
+    """One outbox line of numbers, unfolded; serves reads after a cursor. Deleted once folded and acknowledged.
 
-    run = models.ForeignKey("runs.Run", on_delete=models.CASCADE)
-    attempt = models.ForeignKey("runs.Attempt", on_delete=models.CASCADE)
+    Found by its run alone: each further index is a page more to write for every line.
+    """
+
+    run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, db_index=False)
+    attempt = models.ForeignKey("runs.Attempt", on_delete=models.CASCADE, db_index=False)
     seq = models.BigIntegerField()
     t = models.FloatField()
     kind = models.CharField(max_length=8, choices=[(k, k) for k in (EventKind.TRAIN, EventKind.SYSTEM, EventKind.VLLM)])

@@ -70,9 +70,11 @@ def rows_written(attempt: Attempt, runs_dir: Path) -> int:
 def rows_stored(attempt: Attempt) -> int:
     """Distinct seqs of the attempt in the store: raw, folded, as events or as a step's phases."""
     first = attempt.first_seq or 1
-    seqs: set[int] = set(MetricRow.objects.filter(attempt=attempt).values_list("seq", flat=True))
+    # With the run: rows of numbers have no index by attempt.
+    of_attempt = {"run": attempt.run_id, "attempt": attempt}
+    seqs: set[int] = set(MetricRow.objects.filter(**of_attempt).values_list("seq", flat=True))
     seqs.update(RunEvent.objects.filter(attempt=attempt, seq__isnull=False).values_list("seq", flat=True))  # type: ignore[arg-type]
-    seqs.update(StepSpans.objects.filter(attempt=attempt).values_list("seq", flat=True))
+    seqs.update(StepSpans.objects.filter(**of_attempt).values_list("seq", flat=True))
     for chunk in MetricChunk.objects.filter(run_id=attempt.run_id, last_seq__gte=first):
         seqs.update(int(seq) for seq in Points.unpack(chunk.data, chunk.points).seq if seq >= first)
     return len(seqs)

@@ -15,12 +15,16 @@ import time
 from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 
+from controlplane.sqlite.checkpoints import Checkpointer
+
 ASK_EVERY_S = 0.001
 _turn = threading.Lock()
+_checkpoints = Checkpointer(_turn)
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
     _is_mine = False
+    _changes_before = 0
 
     def _start_transaction_under_autocommit(self) -> None:
         patience = float(self.settings_dict["OPTIONS"].get("timeout", 5))
@@ -31,6 +35,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._is_mine = True
         try:
             self._begin(end, patience)
+            self._changes_before = self.connection.total_changes
         except BaseException:
             self._give_turn()
             raise
@@ -57,6 +62,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _commit(self) -> None:
         super()._commit()  # type: ignore[misc]  # unknown to django-stubs
         # Not after a failure: a rollback follows.
+        if self._is_mine:
+            rows = self.connection.total_changes - self._changes_before
+            _checkpoints.changed(self.settings_dict["NAME"], rows)
         self._give_turn()
 
     def _rollback(self) -> None:

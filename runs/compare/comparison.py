@@ -21,7 +21,7 @@ from runs.models import Run
 from runs.preflight.draft import TRL_DEFAULTS
 from runs.spec import spec_of
 from runs.states import ACTIVE
-from workers.contract import ContractError, precision_of
+from workers.contract import ContractError, HardwareSpec, from_dict, precision_of
 
 MAX_RUNS = 20
 """More curves in one chart can't be told apart."""
@@ -154,8 +154,7 @@ def settings(run: Run) -> Iterator[tuple[str, Any]]:
     yield "profile", hardware.get("profile") or "none"
     untold = UNTOLD | {"hardware.profile"}
     with suppress(ContractError):
-        known = spec_of(run)
-        yield "precision", str(precision_of(known.hardware, known.grpo))
+        yield "precision", str(precision_of(from_dict(HardwareSpec, hardware), part(spec, "grpo")))
         untold |= PRECISION
     yield from ((name, value) for name, value in _flat(spec) if name not in untold)
 

@@ -6,19 +6,19 @@ go on. Life-cycle events move the status; nothing else that a host says does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import msgspec
-from django.db import connection, models, transaction
+from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.joining.credentials import revoked_since_dispatch
 from runs import hints
 from runs.completions import progress
+from runs.host_api.statements import Rows, encoded, insert, update
 from runs.metrics import folding, trend
 from runs.metrics import models as phases
 from runs.models import Attempt, MetricRow, Run, RunEvent
@@ -38,7 +38,6 @@ _PLAIN = (
 """What storing plain lines reads of an attempt and its run."""
 _KINDS = frozenset(EventKind)
 _MAX_SEQ, _MAX_T = 2**62, 4e9
-_Rows = list[tuple[Any, ...]]
 
 
 class BadLine(ValueError):
@@ -235,18 +234,18 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
 
 
 def _store(batches: Sequence[_Batch]) -> None:
-    """Rows and events by `executemany`: the ORM's bulk_create takes several times as long."""
-    rows: _Rows = []
-    events: _Rows = []
-    spans: _Rows = []
+    """Rows and events by statements of our own: the ORM's bulk_create takes several times as long."""
+    rows: Rows = []
+    events: Rows = []
+    spans: Rows = []
     for batch in batches:
         _collect(batch, rows, events, spans)
-    _insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
-    _insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
-    _insert(phases.StepSpans, phases.COLUMNS, spans)
+    insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
+    insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
+    insert(phases.StepSpans, phases.COLUMNS, spans)
 
 
-def _collect(batch: _Batch, rows: _Rows, events: _Rows, spans: _Rows) -> None:
+def _collect(batch: _Batch, rows: Rows, events: Rows, spans: Rows) -> None:
     attempt, run = batch.attempt, batch.attempt.run
     void_after = min(batch.resumed, default=None)
     late: list[folding.Row] = []
@@ -258,12 +257,12 @@ def _collect(batch: _Batch, rows: _Rows, events: _Rows, spans: _Rows) -> None:
             continue
         if line.kind not in METRIC_KINDS:
             at = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
-            data = _encode(line.data)
+            data = encoded(line.data)
             events.append((run.pk, attempt.pk, line.seq, at, line.kind, line.step, ACTOR, data))
             continue
         values = line.data
         void = void_after is not None and line.step is not None and line.step > void_after
-        rows.append((run.pk, attempt.pk, line.seq, line.t, line.kind, line.step, _encode(values), void))
+        rows.append((run.pk, attempt.pk, line.seq, line.t, line.kind, line.step, encoded(values), void))
         if line.seq <= run.folded_seq and not void:
             late.append((line.seq, line.step, line.t, values))
         newest |= values
@@ -280,60 +279,23 @@ def _collect(batch: _Batch, rows: _Rows, events: _Rows, spans: _Rows) -> None:
 
 
 def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
+    runs: dict[str, dict[str, Any]] = {}
     for batch in batches:
         if batch.lines:
-            batch.facts["last_seq"] = batch.lines[-1].seq
+            batch.facts["last_seq"] = last = batch.lines[-1].seq
             # The row is locked: what was read is what is there.
-            last = max(batch.attempt.run.last_seq, batch.lines[-1].seq)
-            batch.run_facts = {"last_seq": last, **(batch.run_facts if batch.current else {})}
+            facts = runs.setdefault(batch.attempt.run_id, {"last_seq": batch.attempt.run.last_seq})
+            facts |= batch.run_facts if batch.current else {}
+            facts["last_seq"] = max(facts["last_seq"], last)
+    attempts = {batch.attempt.pk: batch.facts for batch in batches}
     if plain:
-        _update(Run, [(batch.attempt.run_id, batch.run_facts) for batch in batches if batch.lines])
-        _update(Attempt, [(batch.attempt.pk, batch.facts) for batch in batches])
+        update(Run, runs)
+        update(Attempt, attempts)
         return
-    for batch in batches:
-        if batch.lines:
-            Run.objects.filter(pk=batch.attempt.run_id).update(**batch.run_facts)
-        Attempt.objects.filter(pk=batch.attempt.pk).update(**batch.facts)
-
-
-def _update(model: type[models.Model], changes: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Rows that change in the same columns by one prepared statement: building one for each takes longer than the
-    database does."""
-    alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
-    for pk, facts in changes:
-        if facts:
-            values = (_for_database(value) for value in facts.values())
-            alike.setdefault(tuple(facts), []).append((*values, pk))
-    quote = connection.ops.quote_name
-    with connection.cursor() as cursor:
-        for names, rows in alike.items():
-            columns = ", ".join(f"{quote(name)} = %s" for name in names)
-            # Table and column names are constants of this module.
-            sql = f"UPDATE {quote(model._meta.db_table)} SET {columns} WHERE id = %s"  # noqa: S608
-            cursor.executemany(sql, rows)
-
-
-def _for_database(value: Any) -> Any:
-    if isinstance(value, dict | list):
-        return _encode(value)
-    return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
-
-
-def _insert(model: type[models.Model], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """`rows` hold values as the database's driver takes them."""
-    if not rows:
-        return
-    quote = connection.ops.quote_name
-    names = ", ".join(quote(name) for name in columns)
-    places = ", ".join(["%s"] * len(columns))
-    # Table and column names are constants of this module; ON CONFLICT is understood by SQLite and PostgreSQL alike.
-    sql = f"INSERT INTO {quote(model._meta.db_table)} ({names}) VALUES ({places}) ON CONFLICT DO NOTHING"  # noqa: S608
-    with connection.cursor() as cursor:
-        cursor.executemany(sql, rows)
-
-
-def _encode(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    for pk, facts in runs.items():
+        Run.objects.filter(pk=pk).update(**facts)
+    for pk, facts in attempts.items():
+        Attempt.objects.filter(pk=pk).update(**facts)
 
 
 # --- life-cycle events ---------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def read(
     run_id: str, base: Cursor, sent: FrameExtras, *, with_logs: bool = False, end: Cursor | None = None
 ) -> Frame | None:
     """Read the frame after `base`, no further than `end`, and update `sent`. None: the run is gone."""
-    run = queries.with_attempts(Run.objects.filter(pk=run_id)).first()
+    run = queries.with_attempts(Run.objects.filter(pk=run_id)).defer("spec", "trend", "notes").first()
     if run is None:
         return None
     too_old = _too_old(run, base.seq)

@@ -14,10 +14,11 @@ COLUMNS = ("run_id", "attempt_id", "seq", "step", "began", "seconds", "spans")
 
 
 class StepSpans(models.Model):
-    """When each phase of a step began and how long it took. The newest of a run are kept (`folding.KEEP_STEPS`)."""
+    """When each phase of a step began and how long it took. The newest of a run are kept (`folding.KEEP_STEPS`). Found
+    by its run alone, as metric rows are."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE)
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, db_index=False)
     seq = models.BigIntegerField()
     step = models.IntegerField()
     began = models.FloatField()

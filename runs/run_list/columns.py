@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.db.models import F
@@ -87,17 +87,30 @@ def column(key: str) -> Column:
     return Column(f"{kind}.", name)
 
 
-def values(run: Run, columns: Sequence[Column]) -> list[Any]:
-    """What the run has for each column; None: nothing."""
-    settings = dict(comparison.settings(run)) if any(each.key.startswith(SETTING) for each in columns) else {}
-    known = {METRIC: run.last_metrics, SETTING: settings}
-    return [known[each.kind].get(each.name) for each in columns]
+class Values:
+    """What a run has for its columns."""
 
+    def __init__(self, run: Run) -> None:
+        self.run = run
 
-def cells(run: Run, columns: Sequence[Column]) -> list[tuple[str, str]]:
-    """(heading, text) of each."""
-    pairs = zip(columns, values(run, columns), strict=True)
-    return [(each.words, NOTHING if value is None else each.text(value)) for each, value in pairs]
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Flattened when they are first asked for."""
+        return dict(comparison.settings(self.run))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        metrics: dict[str, float] = self.run.last_metrics
+        return metrics
+
+    def of(self, columns: Sequence[Column]) -> list[Any]:
+        """Of each column; None: nothing."""
+        return [(self.metrics if each.kind == METRIC else self.settings).get(each.name) for each in columns]
+
+    def cells(self, columns: Sequence[Column]) -> list[tuple[str, str]]:
+        """(heading, text) of each."""
+        pairs = zip(columns, self.of(columns), strict=True)
+        return [(each.words, NOTHING if value is None else each.text(value)) for each, value in pairs]
 
 
 def expression(key: str) -> Ordered:
@@ -115,16 +128,15 @@ def expression(key: str) -> Ordered:
     return found
 
 
-def offered(runs: Iterable[Run]) -> tuple[list[Column], list[Column]]:
+def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column]]:
     """The settings and the metrics of these runs, by name; the settings that differ between them come first."""
-    values: dict[str, set[str]] = {}
+    first: dict[str, Any] = {}
+    unlike: set[str] = set()
     metrics: set[str] = set()
     for count, run in enumerate(runs):
-        metrics |= set(run.last_metrics)
-        settings = dict(comparison.settings(run))
-        for name in values.keys() - settings.keys():
-            values[name].add("")
-        for name, its in settings.items():
-            values.setdefault(name, {""} if count else set()).add(json.dumps(its, default=str))
-    names = sorted(values, key=lambda name: (len(values[name]) < 2, name))
+        metrics |= set(run.metrics)
+        if count:
+            unlike |= first.keys() ^ run.settings.keys()
+        unlike |= {name for name, value in run.settings.items() if first.setdefault(name, value) != value}
+    names = sorted(first, key=lambda name: (name not in unlike, name))
     return [Column(SETTING, name) for name in names], [Column(METRIC, name) for name in sorted(metrics)]

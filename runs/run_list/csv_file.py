@@ -33,7 +33,7 @@ def text(query: RunListQuery, everything: QuerySet[Run]) -> str:
         some = ids[start : start + AT_ONCE]
         runs = everything.in_bulk(some)
         listed = [runs[pk] for pk in some if pk in runs]
-        writer.writerows([_safe(value) for value in (*_usual(run), *columns.values(run, others))] for run in listed)
+        writer.writerows([_safe(value) for value in (*_usual(run), *columns.Values(run).of(others))] for run in listed)
     return target.getvalue()
 
 

@@ -18,7 +18,7 @@ from runs import queries
 from runs.compare import comparison
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
-from runs.run_list.columns import USUAL, Column, cells, chosen, is_setting, offered
+from runs.run_list.columns import USUAL, Column, Values, chosen, is_setting, offered
 from runs.run_list.groups import Grouping, grouping
 from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, TRIAL, RunListQuery
 from runs.scheduling import leasing, queueing
@@ -44,6 +44,7 @@ class Row:
     summary: queries.Summary
     attempt: Attempt
     where: str
+    values: Values
     cells: list[tuple[str, str]]
     """(heading, text) of the chosen settings and metrics."""
 
@@ -216,7 +217,7 @@ def listing(request: HttpRequest) -> RunListing:
 
 def choices(request: HttpRequest, listed: RunListing) -> Choices:
     query = listed.query
-    settings, metrics = offered(row.run for row in listed.rows)
+    settings, metrics = offered(row.values for row in listed.rows)
     user, every_tag = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
@@ -283,7 +284,8 @@ def _rows(everything: QuerySet[Run], ids: list[str], query: RunListQuery) -> lis
 def _row(run: Run, places: Mapping[str, int], columns: list[Column]) -> Row:
     attempt = run.latest()
     summary = queries.summary(run, places=places)
-    return Row(run, summary, attempt, placement_text(attempt), cells(run, columns))
+    values = Values(run)
+    return Row(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
 
 
 def _going(kind: str) -> tuple[dict[str, int], int]:

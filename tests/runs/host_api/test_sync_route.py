@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from controlplane.http.tokens import attempt_token
-from runs.host_api import ingest
+from runs.host_api import ingest, statements
 from runs.host_api.ingest import Delivery
 from runs.host_api.sync_route import SHORT, SyncRoute
 from runs.host_api.together import GroupWriter
@@ -161,7 +161,11 @@ async def test_a_store_that_fails_leaves_every_delivery_to_django(monkeypatch: p
     assert await stored() == []
 
 
-def test_the_figures_of_a_run_are_those_of_lines_stored_one_by_one() -> None:
+@pytest.mark.parametrize("values", [statements.MOST_VALUES, 20], ids=["one statement", "several"])
+def test_the_figures_of_a_run_are_those_of_lines_stored_one_by_one(
+    values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "MOST_VALUES", values)
     one, other = (an_attempt(RunStatus.RUNNING, run=a_run(name)) for name in ("one", "other"))
     for seq in range(1, 60):
         ingest.accept(one, [train(seq, reward=seq / 3)])
@@ -169,3 +173,4 @@ def test_the_figures_of_a_run_are_those_of_lines_stored_one_by_one() -> None:
     columns = ("step", "last_seq", "last_metrics", "trend_of", "reward_ends", "trend")
     first, second = (Run.objects.values(*columns).get(pk=each.run_id) for each in (one, other))
     assert first == second
+    assert MetricRow.objects.filter(run=other.run_id).count() == 59

@@ -1,0 +1,75 @@
+"""Many rows by one statement a table.
+
+The driver gives up the interpreter for every statement, and beside a page that is being rendered it waits to get it
+back, with the database locked: so not row by row. The ORM's own bulk methods take several times as long, for building
+their queries. Table and column names are constants of this code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import msgspec
+from django.db import connection, models
+
+Rows = list[tuple[Any, ...]]
+"""Values as the database's driver takes them."""
+MOST_VALUES = 30_000
+"""Of a statement: SQLite takes 32,766."""
+
+
+def insert(model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
+    """Rows that are there already stay as they are."""
+    into = f"{connection.ops.quote_name(model._meta.db_table)} ({', '.join(_quoted(columns))})"
+    # ON CONFLICT is understood by SQLite and PostgreSQL alike.
+    _execute(f"INSERT INTO {into} {{values}} ON CONFLICT DO NOTHING", model, columns, rows)
+
+
+def update(model: type[models.Model], changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Primary key -> its new values; rows that change in the same columns share a statement."""
+    alike: dict[tuple[str, ...], Rows] = {}
+    for pk, values in changes.items():
+        if values:
+            alike.setdefault(tuple(values), []).append((pk, *map(_for_database, values.values())))
+    table = connection.ops.quote_name(model._meta.db_table)
+    for names, rows in alike.items():
+        # Both databases call the columns of VALUES column1, column2 and so on.
+        new = ", ".join(f"{name} = new.column{at}" for at, name in enumerate(_quoted(names), 2))
+        sql = f"UPDATE {table} SET {new} FROM ({{values}}) AS new WHERE id = new.column1"  # noqa: S608
+        _execute(sql, model, ("id", *names), rows)
+
+
+def encoded(value: object) -> str:
+    """The value of a JSON column."""
+    return msgspec.json.encode(value).decode()
+
+
+def _execute(sql: str, model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
+    """`sql` with the rows in place of {values}: all, or as many at a time as fit into a statement."""
+    row = f"({', '.join(_place(model, column) for column in columns)})"
+    at_once = MOST_VALUES // len(columns)
+    with connection.cursor() as cursor:
+        for start in range(0, len(rows), at_once):
+            some = rows[start : start + at_once]
+            values = f"VALUES {', '.join([row] * len(some))}"
+            cursor.execute(sql.format(values=values), list(chain.from_iterable(some)))
+
+
+def _place(model: type[models.Model], column: str) -> str:
+    """PostgreSQL has to be told which values are JSON or times."""
+    if connection.vendor != "postgresql":
+        return "%s"
+    return f"%s::{model._meta.get_field(column).db_type(connection)}"
+
+
+def _quoted(columns: Iterable[str]) -> list[str]:
+    return [connection.ops.quote_name(column) for column in columns]
+
+
+def _for_database(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return encoded(value)
+    return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
