@@ -37,6 +37,7 @@ from runs.scheduling import views as queue_views
 from runs.secrets import views as secrets_views
 from runs.served import keyed_views
 from runs.served import views as served_views
+from runs.sharing import views as sharing_views
 from runs.trials import views as trial_views
 from runs.warm import views as warm_views
 
@@ -123,6 +124,8 @@ urlpatterns = [
     path("runs/<slug:run_id>/events/", log_views.events, name="run_events"),
     path("runs/<slug:run_id>/series.json", metrics_views.series, name="run_series"),
     path("runs/<slug:run_id>/waterfall/", metrics_views.waterfall, name="run_waterfall"),
+    path("runs/<slug:run_id>/share/", sharing_views.share, name="run_share"),
+    path("runs/<slug:run_id>/share/<int:link_id>/revoke", sharing_views.revoke, name="run_share_revoke"),
     path("runs/<slug:run_id>/metrics.json", metrics_views.metrics, name="run_metrics"),
     path("runs/<slug:run_id>/completions/", completions_views.completions, name="run_completions"),
     path("runs/<slug:run_id>/completions/<int:sample_id>/", completions_views.group, name="run_completion_group"),
@@ -130,6 +133,10 @@ urlpatterns = [
     path("runs/<slug:run_id>/prompts/map.json", completions_views.prompts_map, name="run_prompts_map"),
     path("runs/<slug:run_id>/prompts/export", completions_views.prompts_export, name="run_prompts_export"),
     path("runs/<slug:run_id>/prompts/<int:row>/", completions_views.prompt, name="run_prompt"),
+    # A shared run, for whoever has a link
+    path("shared/<str:token>/", sharing_views.shared, name="shared"),
+    path("shared/<str:token>/now", sharing_views.shared_now, name="shared_now"),
+    path("shared/<str:token>/series.json", sharing_views.shared_series, name="shared_series"),
     # Health presets
     path("settings/health/", health_views.presets, name="health_presets"),
     path("settings/health/<int:preset_id>/", health_views.preset, name="health_preset"),

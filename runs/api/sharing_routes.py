@@ -1,0 +1,86 @@
+"""What a run shows outside: links for people without an account."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+from django.http import Http404, HttpRequest
+from django.utils import timezone
+from ninja import Field, Router, Schema, Status
+
+from controlplane.accounts.roles import person
+from runs import queries
+from runs.api.access import OPERATE, READ, Problem
+from runs.api.result_routes import Items
+from runs.api.shapes import Answer, Asked, Id
+from runs.sharing import links
+from runs.sharing.models import SharedLink
+from runs.sharing.views import address_of
+
+router = Router(tags=["sharing"])
+
+
+class NewLink(Asked):
+    days: Annotated[int, Field(ge=1, le=3650)] = 7
+    with_completions: bool = Field(False, description="Show the newest prompts and completions, too.")
+
+
+class MadeLink(Schema):
+    item: dict[str, Any]
+    address: str
+    """With the token; it is told only now."""
+
+
+@router.get(
+    "runs/{slug:run_id}/links", auth=READ, response=Items, url_name="v1_run_links", summary="List a run's open links"
+)
+def run_links(request: HttpRequest, run_id: str) -> Any:
+    return {"items": [_link(each) for each in links.open_links(queries.run_for(request, run_id))]}
+
+
+@router.post(
+    "runs/{slug:run_id}/links",
+    auth=OPERATE,
+    response={201: MadeLink},
+    url_name="v1_run_links_new",
+    summary="Share a run by a link",
+)
+def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
+    """Read-only, for people without an account, until it ends. It shows state, charts and health."""
+    run, until = queries.run_for(request, run_id), timezone.now() + timedelta(days=payload.days)
+    try:
+        link, token = links.make(run, person(request), until=until, with_completions=payload.with_completions)
+    except links.NotShared as error:
+        raise Problem(409, str(error), where="days") from None
+    return Status(201, {"item": _link(link), "address": address_of(request, token)})
+
+
+@router.delete(
+    "runs/{slug:run_id}/links/{int:link_id}",
+    auth=OPERATE,
+    response=Answer,
+    url_name="v1_run_link_revoke",
+    summary="Revoke a link to a run",
+)
+def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
+    """The same answer if it was revoked before."""
+    run = queries.run_for(request, run_id)
+    link = SharedLink.objects.filter(pk=link_id, run=run).select_related("made_by").first()
+    if link is None:
+        raise Http404(f"{run.name} has no link {link_id}.")
+    links.revoke(link, person(request))
+    link.refresh_from_db(fields=["revoked_at"])
+    return {"item": _link(link)}
+
+
+def _link(link: SharedLink) -> dict[str, int | str | bool | datetime | None]:
+    return {
+        "id": link.pk,
+        "made_by": link.made_by.get_username(),
+        "with_completions": link.with_completions,
+        "created_at": link.created_at,
+        "expires_at": link.expires_at,
+        "opened_at": link.opened_at,
+        "revoked_at": link.revoked_at,
+    }
