@@ -51,10 +51,10 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
         "ran": _ran(run),
         "model": _model(run),
         "data": f"{data.get('name')} v{data.get('version')}" if isinstance(data, dict) else "",
-        "tiles": [(tile, None if tile.note else run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
+        "tiles": [(tile, run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
         "health": card(run),
         "components": names(run.spec),
-        "groups": list(_groups(run)) if link.with_completions else None,
+        "newest": list(_groups(run)) if link.with_completions else None,
     }
 
 
@@ -71,7 +71,7 @@ def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
         "events": [],
         "starts": [at.timestamp() for at in starts],
     }
-    return {**now(link, run), "link": link, "shared": True, "charts": charts, "page": document}
+    return {**now(link, run), "link": link, "shared": True, "groups": charts, "page": document}
 
 
 def metrics(run: Run) -> list[str]:
@@ -81,9 +81,10 @@ def metrics(run: Run) -> list[str]:
 
 def _tiles(run: Run) -> list[run_charts.Tile]:
     try:
-        return run_charts.tiles(spec_of(run), run_charts.gpus_of(run)) if run.trains else []
+        tiles = run_charts.tiles(spec_of(run), run_charts.gpus_of(run)) if run.trains else []
     except ContractError:  # a spec of another version: its figures are unknown
         return []
+    return [tile for tile in tiles if tile.note or tile.metric in run.last_metrics]
 
 
 def _model(run: Run) -> str:

@@ -124,7 +124,7 @@ def shared(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
 @_by_link
 def shared_now(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
     """The parts that change, for the page to swap in."""
-    return render(request, "sharing/_now.html", {**shown.now(link, shown.run_of(link)), "link": link})
+    return render(request, "sharing/_now.html", {**shown.now(link, shown.run_of(link)), "parts": True})
 
 
 @_by_link

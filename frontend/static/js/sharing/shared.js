@@ -8,12 +8,12 @@ const EVERY_MS = 15_000;
 
 const page = JSON.parse(document.getElementById("shared-page")?.textContent ?? "{}");
 const root = /** @type {HTMLElement} */ (document.querySelector(".shared-run"));
-const now = /** @type {HTMLElement} */ (document.getElementById("shared-now"));
 const stale = /** @type {HTMLElement} */ (root.querySelector("[data-stale]"));
 const series = new Series(page.starts);
 const charts = new ChartsPage(/** @type {HTMLElement} */ (document.getElementById("shared-charts")), page, series);
-/** What the server last sent of each part: one that is the same stays as it is, with what is open in it. */
-const sent = new Map([...now.querySelectorAll("[data-part]")].map((part) => [name(part), part.outerHTML]));
+/** What the server last sent of each part: one that is the same stays as it is, with what is open in it.
+ * @type {Map<string, string>} */
+const sent = new Map();
 
 /** @param {Element} part */
 function name(part) {
@@ -42,11 +42,11 @@ async function readNow() {
     if (sent.get(name(part)) === html) continue;
     sent.set(name(part), html);
     localise(part);
-    now.querySelector(`[data-part="${name(part)}"]`)?.replaceWith(part);
+    root.querySelector(`[data-part="${name(part)}"]`)?.replaceWith(part);
   }
 }
 
-const isLive = () => now.querySelector('[data-live="yes"]') !== null;
+const isLive = () => root.querySelector('[data-live="yes"]') !== null;
 
 async function again() {
   if (!document.hidden) {
