@@ -30,6 +30,7 @@ from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
 from runs.playground import code_views, editor_views, episode_views, replay_views
 from runs.playground import views as playground_views
+from runs.reports import views as reports_views
 from runs.run_list import views as run_list_views
 from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
 from runs.run_page import views as run_page_views
@@ -105,6 +106,7 @@ urlpatterns = [
     path("runs/compare/step-times/", compare_views.step_times, name="compare_step_times"),
     path("runs/compare/waterfalls/", compare_views.waterfalls, name="compare_waterfalls"),
     path("runs/compare/series.json", compare_views.series, name="compare_series"),
+    path("runs/compare/report", reports_views.comparison_report, name="compare_report"),
     path("runs/compare/prompts/", compare_views.prompts, name="compare_prompts"),
     # A run's page
     path("runs/<slug:run_id>/", run_page_views.run, name="run"),
@@ -124,6 +126,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/events/", log_views.events, name="run_events"),
     path("runs/<slug:run_id>/series.json", metrics_views.series, name="run_series"),
     path("runs/<slug:run_id>/waterfall/", metrics_views.waterfall, name="run_waterfall"),
+    path("runs/<slug:run_id>/report", reports_views.run_report, name="run_report"),
     path("runs/<slug:run_id>/share/", sharing_views.share, name="run_share"),
     path("runs/<slug:run_id>/share/<int:link_id>/revoke", sharing_views.revoke, name="run_share_revoke"),
     path("runs/<slug:run_id>/metrics.json", metrics_views.metrics, name="run_metrics"),

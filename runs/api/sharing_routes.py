@@ -1,11 +1,11 @@
-"""What a run shows outside: links for people without an account."""
+"""What leaves the installation: links for people without an account, and reports."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Field, Router, Schema, Status
 
@@ -14,11 +14,14 @@ from runs import queries
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.result_routes import Items
 from runs.api.shapes import Answer, Asked, Id
+from runs.reports import views as report_views
+from runs.reports.charts import SMOOTHING
 from runs.sharing import links
 from runs.sharing.models import SharedLink
 from runs.sharing.views import address_of
 
 router = Router(tags=["sharing"])
+Smooth = Annotated[float, Field(ge=0, lt=1, description="Smoothing of the curves, as on the pages.")]
 
 
 class NewLink(Asked):
@@ -30,6 +33,28 @@ class MadeLink(Schema):
     item: dict[str, Any]
     address: str
     """With the token; it is told only now."""
+
+
+@router.get(
+    "runs/{slug:run_id}/report", auth=READ, url_name="v1_run_report", summary="Download a report of a run as a .zip"
+)
+def run_report(request: HttpRequest, run_id: str, smooth: Smooth = SMOOTHING) -> HttpResponse:
+    """Markdown with its figures, health, notes, evaluations and receipts; its charts as SVG; its spec as YAML."""
+    return report_views.run_report(request, run_id)
+
+
+@router.get(
+    "compare/report", auth=READ, url_name="v1_compare_report", summary="Download a report of several runs as a .zip"
+)
+def compare_report(
+    request: HttpRequest,
+    runs: Annotated[str, Field(max_length=2000, description="Their ids, with commas between.")],
+    m: Annotated[str, Field("", max_length=5000, description="Metrics, with commas; empty: the usual ones")] = "",
+    x: Literal["step", "tokens", "time", "hours"] = "step",
+    smooth: Smooth = SMOOTHING,
+) -> HttpResponse:
+    """Differing settings, figures, groups by seed with mean and spread, and curves over each other as SVG."""
+    return report_views.comparison_report(request)
 
 
 @router.get(

@@ -72,6 +72,8 @@ RULES = {
     "run_log": READ,
     "run_log_search": READ,
     "run_about": READ,
+    "run_report": READ,
+    "compare_report": READ,
     "run_share": EDIT,
     "run_share_revoke": ACT,
     "shared": OPEN,

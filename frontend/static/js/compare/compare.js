@@ -27,6 +27,12 @@ const figuresOf = /** @type {HTMLSelectElement} */ (document.getElementById("fig
 const table = /** @type {HTMLElement} */ (document.getElementById("compare-table"));
 const ids = page.runs.map((/** @type {import("./overlay.js").Run} */ run) => run.id).join(",");
 
+// The report is of what the page shows.
+document.querySelector("[data-report]")?.addEventListener("click", (event) => {
+  state.flush();
+  /** @type {HTMLAnchorElement} */ (event.currentTarget).search = location.search;
+});
+
 /** @type {import("./overlay.js").Look} */
 const look = { axis: "step", smoothing: 0, log: false, off: new Set(), range: null };
 /** @type {Map<string, Overlay>} */
