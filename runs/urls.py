@@ -6,6 +6,7 @@ from typing import Any
 
 from django.urls import include, path
 
+from runs.alerts import following_views
 from runs.alerts import views as alerts_views
 from runs.api import application as people_api
 from runs.compare import views as compare_views
@@ -126,6 +127,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/events/", log_views.events, name="run_events"),
     path("runs/<slug:run_id>/series.json", metrics_views.series, name="run_series"),
     path("runs/<slug:run_id>/waterfall/", metrics_views.waterfall, name="run_waterfall"),
+    path("runs/<slug:run_id>/follow", following_views.follow, name="run_follow"),
     path("runs/<slug:run_id>/report", reports_views.run_report, name="run_report"),
     path("runs/<slug:run_id>/share/", sharing_views.share, name="run_share"),
     path("runs/<slug:run_id>/share/<int:link_id>/revoke", sharing_views.revoke, name="run_share_revoke"),

@@ -1,4 +1,4 @@
-"""What leaves the installation: links for people without an account, and reports."""
+"""What leaves the installation: links for people without an account, reports, and mail about one run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts.roles import person
 from runs import queries
+from runs.alerts import following
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.result_routes import Items
 from runs.api.shapes import Answer, Asked, Id
@@ -27,6 +28,17 @@ Smooth = Annotated[float, Field(ge=0, lt=1, description="Smoothing of the curves
 class NewLink(Asked):
     days: Annotated[int, Field(ge=1, le=3650)] = 7
     with_completions: bool = Field(False, description="Show the newest prompts and completions, too.")
+
+
+class Follow(Asked):
+    mail: str = Field(max_length=254, description="One address.")
+
+
+class Followed(Schema):
+    mail: str
+    """Where mail goes, masked; empty: none is sent."""
+    problem: str
+    """Why the last one was not sent."""
 
 
 class MadeLink(Schema):
@@ -97,6 +109,50 @@ def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
     links.revoke(link, person(request))
     link.refresh_from_db(fields=["revoked_at"])
     return {"item": _link(link)}
+
+
+@router.get(
+    "runs/{slug:run_id}/follow",
+    auth=READ,
+    response=Followed,
+    url_name="v1_run_follow",
+    summary="Read where mail about a run goes",
+)
+def followed(request: HttpRequest, run_id: str) -> Any:
+    """Of the token's user: others see nothing of it."""
+    found = following.of(queries.run_for(request, run_id), person(request))
+    return {"mail": found.to, "problem": found.problem}
+
+
+@router.put(
+    "runs/{slug:run_id}/follow",
+    auth=OPERATE,
+    response=Followed,
+    url_name="v1_run_follow_new",
+    summary="Send mail about a run",
+)
+def follow(request: HttpRequest, run_id: str, payload: Follow) -> Any:
+    """When it ends or fails, and when its health needs attention. A second address replaces the first."""
+    run, form = queries.run_for(request, run_id), following.FollowForm({"mail": payload.mail})
+    if not form.is_valid():
+        raise Problem(422, " ".join(map(str, form.errors["mail"])), where="mail")
+    try:
+        following.follow(run, person(request), form.cleaned_data["mail"], request.build_absolute_uri("/"))
+    except following.NotFollowed as error:
+        raise Problem(409, str(error), where="mail") from None
+    return followed(request, run_id)
+
+
+@router.delete(
+    "runs/{slug:run_id}/follow",
+    auth=OPERATE,
+    response=Followed,
+    url_name="v1_run_follow_end",
+    summary="Send no more mail about a run",
+)
+def unfollow(request: HttpRequest, run_id: str) -> Any:
+    following.unfollow(queries.run_for(request, run_id), person(request))
+    return followed(request, run_id)
 
 
 def _link(link: SharedLink) -> dict[str, int | str | bool | datetime | None]:

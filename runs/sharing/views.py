@@ -73,9 +73,7 @@ def revoke(request: HttpRequest, run_id: str, link_id: int) -> HttpResponseBase:
 
 
 def address_of(request: HttpRequest, token: str) -> str:
-    """As people outside reach it."""
-    path = reverse("shared", args=[token])
-    return f"{settings.PUBLIC_URL}{path}" if settings.PUBLIC_URL else request.build_absolute_uri(path)
+    return request.build_absolute_uri(reverse("shared", args=[token]))
 
 
 def _made(request: HttpRequest, run: Run, form: ShareForm) -> tuple[ShareForm, str]:

@@ -72,6 +72,7 @@ RULES = {
     "run_log": READ,
     "run_log_search": READ,
     "run_about": READ,
+    "run_follow": SELF,
     "run_report": READ,
     "compare_report": READ,
     "run_share": EDIT,

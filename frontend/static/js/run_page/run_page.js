@@ -8,6 +8,7 @@ import { about, change, duration, figure, significant } from "../figures.js";
 import { LogView } from "./logs.js";
 import { Regions, textOf } from "./regions.js";
 import { Series } from "../metrics/series.js";
+import { Telling } from "./telling.js";
 import { Waterfall } from "../metrics/waterfall.js";
 import { localise } from "../times.js";
 import * as timeline from "./timeline.js";
@@ -30,6 +31,7 @@ const charts = new ChartsPage(panelOf("charts"), page, series);
 // A job samples nothing.
 const completions = panelOf("completions") ? new CompletionsTab(panelOf("completions"), page) : null;
 const bar = connectionBar();
+const telling = new Telling(page);
 const known = new Set(page.events.map((/** @type {any} */ event) => event.id));
 
 /** @type {Feed | null} */
@@ -121,6 +123,7 @@ function onEvents(events) {
 
 /** @param {any} run */
 function onRun(run) {
+  telling.follow(run);
   show("step", significant(run.step, 9));
   showGain(run.gain);
   const epoch = series.last("epoch");
