@@ -74,7 +74,7 @@ class ApiThrottle:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith((PATH, SHARED)) and (wait := self._wait(scope)):
-            await _refuse(send, wait)
+            await _refuse(send, wait, to_people=scope["path"].startswith(SHARED))
             return
         await self.app(scope, receive, send)
 
@@ -86,9 +86,12 @@ class ApiThrottle:
         return self.buckets.wait(address) or self.buckets.take(hashlib.sha256(sent).hexdigest())
 
 
-async def _refuse(send: Send, wait: float) -> None:
+async def _refuse(send: Send, wait: float, *, to_people: bool) -> None:
     seconds = str(math.ceil(wait))
-    what = {"what": "Too many requests.", "where": "rate", "fix": f"Wait {seconds} s, and send fewer at a time."}
-    headers = [(b"content-type", b"application/json"), (b"retry-after", seconds.encode())]
+    told = {"what": "Too many requests.", "where": "rate", "fix": f"Wait {seconds} s, and send fewer at a time."}
+    kind, body = "application/json", json.dumps({"error": told})
+    if to_people:
+        kind, body = "text/plain", f"{told['what']} {told['fix']}"
+    headers = [(b"content-type", kind.encode()), (b"retry-after", seconds.encode())]
     await send({"type": "http.response.start", "status": 429, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps({"error": what}).encode()})
+    await send({"type": "http.response.body", "body": body.encode()})

@@ -30,7 +30,9 @@ const ids = page.runs.map((/** @type {import("./overlay.js").Run} */ run) => run
 // The report is of what the page shows.
 document.querySelector("[data-report]")?.addEventListener("click", (event) => {
   state.flush();
-  /** @type {HTMLAnchorElement} */ (event.currentTarget).search = location.search;
+  const query = new URLSearchParams(location.search);
+  query.set("smooth", smoothing.value);
+  /** @type {HTMLAnchorElement} */ (event.currentTarget).search = query.toString();
 });
 
 /** @type {import("./overlay.js").Look} */

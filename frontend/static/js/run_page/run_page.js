@@ -306,6 +306,11 @@ document.addEventListener("htmx:afterSettle", (event) => {
   const form = /** @type {any} */ (event).detail.requestConfig?.elt;
   if (form instanceof HTMLElement && form.matches(".add-tag")) document.getElementById("add-tag")?.focus();
 });
+// A report's charts are as smooth as these.
+document.addEventListener("click", (event) => {
+  const link = event.target instanceof Element ? event.target.closest("[data-report]") : null;
+  if (link instanceof HTMLAnchorElement) link.search = `?smooth=${charts.view.smoothing}`;
+});
 addEventListener("online", () => feed?.wake());
 // Notes that are not saved yet are asked after before the page is left.
 addEventListener("beforeunload", (event) => {
