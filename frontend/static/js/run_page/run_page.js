@@ -7,6 +7,7 @@ import { Feed } from "../live/feed.js";
 import { about, change, duration, figure, significant } from "../figures.js";
 import { LogView } from "./logs.js";
 import { Regions, textOf } from "./regions.js";
+import { loadPlotly } from "../metrics/plotly_script.js";
 import { Series } from "../metrics/series.js";
 import { Telling } from "./telling.js";
 import { Waterfall } from "../metrics/waterfall.js";
@@ -260,13 +261,7 @@ let plotly = null;
 /** Plotly is loaded once, when the charts are first looked at; the page's figures don't wait for it. */
 function startCharts() {
   if (plotly) return;
-  plotly = new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = root.dataset.plotly ?? "";
-    script.addEventListener("load", () => resolve(/** @type {any} */ (window).Plotly));
-    script.addEventListener("error", () => reject(new Error("Plotly can't be loaded.")));
-    document.head.append(script);
-  });
+  plotly = loadPlotly(root);
   void charts.start(plotly);
   const place = root.querySelector("[data-waterfall-url]");
   if (place instanceof HTMLElement) {

@@ -1,6 +1,7 @@
 // A shared run's page: its charts as on the run's own page, read again every few seconds for as long as the run lives.
 
 import { ChartsPage } from "../metrics/charts_page.js";
+import { loadPlotly } from "../metrics/plotly_script.js";
 import { Series } from "../metrics/series.js";
 import { localise } from "../times.js";
 
@@ -60,13 +61,6 @@ async function again() {
   if (isLive() || !stale.hidden) setTimeout(again, EVERY_MS);
 }
 
-const plotly = new Promise((resolve, reject) => {
-  const script = document.createElement("script");
-  script.src = root.dataset.plotly ?? "";
-  script.addEventListener("load", () => resolve(/** @type {any} */ (window).Plotly));
-  script.addEventListener("error", () => reject(new Error("Plotly can't be loaded.")));
-  document.head.append(script);
-});
-void charts.start(plotly);
+void charts.start(loadPlotly(root));
 void again();
 document.addEventListener("visibilitychange", () => !document.hidden && isLive() && void readSeries().catch(() => {}));
