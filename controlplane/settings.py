@@ -50,6 +50,7 @@ INSTALLED_APPS = [
     "runs.artifacts",
     "runs.machines",
     "runs.served",
+    "runs.sharing",
     "runs.warm",
     "runs",
 ]
@@ -242,6 +243,8 @@ MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
 """Each user's limits of active and queued runs, unless the Users page sets others; 0: no limit."""
 API_PER_SECOND = whole("CONTROLPLANE_API_PER_SECOND", 20)
 """Requests to /api/v1/ that a token, or an address without one, may send to each web process; five times as many at
-once."""
+once. Shared runs are counted in the same way, by address."""
+SHARE_MAX_DAYS = whole("CONTROLPLANE_SHARE_MAX_DAYS", 90, minimum=0)
+"""How long a link to a run may last; 0: no run can be shared."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
 """How often an open websocket checks that its user is still signed in."""

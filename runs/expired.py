@@ -1,4 +1,5 @@
-"""What has expired and is asked for no more: sessions, join codes, API tokens, launch keys. Deleted once an hour."""
+"""What has expired and is asked for no more: sessions, join codes, API tokens, launch keys, links to runs. Deleted once
+an hour."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from controlplane.accounts import api_tokens
 from controlplane.http import outage
 from controlplane.joining import codes
 from runs import idempotency
+from runs.sharing import links
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +25,7 @@ def forget_all(now: datetime) -> None:
         codes.forget,
         api_tokens.forget,
         idempotency.forget,
+        links.forget,
     )
     for step in steps:
         try:

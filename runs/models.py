@@ -60,6 +60,8 @@ class Run(models.Model):
     """For runs of kind `trial`: the trial they belong to."""
     source = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="jobs")
     """For evaluations and jobs: the run whose model or checkpoint they use."""
+    cloned_from = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="clones")
+    """The run whose settings the form was filled with."""
     folded_seq = models.BigIntegerField(default=0)
     """Metric rows up to this seq are in chunks; written only by folding."""
     tags = models.JSONField(default=list)

@@ -220,6 +220,11 @@ def _with_detail(text: str, detail: object) -> str:
     return f"{text} {words[0].upper()}{words[1:]}" if words else text
 
 
+def _shared(data: dict[str, Any]) -> str:
+    what = ", with completions" if data.get("completions") else ""
+    return f"Shared by a link until {str(data.get('until'))[:10]}{what}."
+
+
 def _checkpoint(data: dict[str, Any]) -> str:
     return str(data.get("path")).rpartition("/")[2]
 
@@ -251,6 +256,8 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "resume_called_off": lambda data: "Canceled the automatic resume.",
     "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
     "noted": lambda data: "Deleted the notes." if data.get("empty") else "Changed the notes.",
+    "shared": _shared,
+    "share_revoked": lambda data: "Revoked a link that shared the run.",
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
     "queue_moved": _moved,
     "priority": _priority,

@@ -71,6 +71,7 @@ class LaunchRequest:
     trial: ProfileTrial | None = None
     group: RunGroup | None = None
     source: Run | None = None
+    cloned_from: Run | None = None
     environment_version: EnvironmentVersion | None = None
     episodes: EpisodeSpec | None = None
     """What makes episodes of completions, from that version and the user's own limits; None: one turn each."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.urls import include, path
 
+from runs.alerts import following_views
 from runs.alerts import views as alerts_views
 from runs.api import application as people_api
 from runs.compare import views as compare_views
@@ -30,6 +31,7 @@ from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
 from runs.playground import code_views, editor_views, episode_views, replay_views
 from runs.playground import views as playground_views
+from runs.reports import views as reports_views
 from runs.run_list import views as run_list_views
 from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
 from runs.run_page import views as run_page_views
@@ -37,6 +39,7 @@ from runs.scheduling import views as queue_views
 from runs.secrets import views as secrets_views
 from runs.served import keyed_views
 from runs.served import views as served_views
+from runs.sharing import views as sharing_views
 from runs.trials import views as trial_views
 from runs.warm import views as warm_views
 
@@ -104,6 +107,7 @@ urlpatterns = [
     path("runs/compare/step-times/", compare_views.step_times, name="compare_step_times"),
     path("runs/compare/waterfalls/", compare_views.waterfalls, name="compare_waterfalls"),
     path("runs/compare/series.json", compare_views.series, name="compare_series"),
+    path("runs/compare/report", reports_views.comparison_report, name="compare_report"),
     path("runs/compare/prompts/", compare_views.prompts, name="compare_prompts"),
     # A run's page
     path("runs/<slug:run_id>/", run_page_views.run, name="run"),
@@ -123,6 +127,10 @@ urlpatterns = [
     path("runs/<slug:run_id>/events/", log_views.events, name="run_events"),
     path("runs/<slug:run_id>/series.json", metrics_views.series, name="run_series"),
     path("runs/<slug:run_id>/waterfall/", metrics_views.waterfall, name="run_waterfall"),
+    path("runs/<slug:run_id>/follow", following_views.follow, name="run_follow"),
+    path("runs/<slug:run_id>/report", reports_views.run_report, name="run_report"),
+    path("runs/<slug:run_id>/share/", sharing_views.share, name="run_share"),
+    path("runs/<slug:run_id>/share/<int:link_id>/revoke", sharing_views.revoke, name="run_share_revoke"),
     path("runs/<slug:run_id>/metrics.json", metrics_views.metrics, name="run_metrics"),
     path("runs/<slug:run_id>/completions/", completions_views.completions, name="run_completions"),
     path("runs/<slug:run_id>/completions/<int:sample_id>/", completions_views.group, name="run_completion_group"),
@@ -130,6 +138,10 @@ urlpatterns = [
     path("runs/<slug:run_id>/prompts/map.json", completions_views.prompts_map, name="run_prompts_map"),
     path("runs/<slug:run_id>/prompts/export", completions_views.prompts_export, name="run_prompts_export"),
     path("runs/<slug:run_id>/prompts/<int:row>/", completions_views.prompt, name="run_prompt"),
+    # A shared run, for whoever has a link
+    path("shared/<str:token>/", sharing_views.shared, name="shared"),
+    path("shared/<str:token>/now", sharing_views.shared_now, name="shared_now"),
+    path("shared/<str:token>/series.json", sharing_views.shared_series, name="shared_series"),
     # Health presets
     path("settings/health/", health_views.presets, name="health_presets"),
     path("settings/health/<int:preset_id>/", health_views.preset, name="health_preset"),

@@ -1,5 +1,5 @@
-"""Filters of the logs: tokens of one-time links are masked, because readers of logs must not be able to sign in with
-them; refusals are logged without tracebacks, because they aren't crashes.
+"""Filters of the logs: tokens of one-time links and of shared runs are masked, because readers of logs must not be able
+to use them; refusals are logged without tracebacks, because they aren't crashes.
 
 Django logs the request's path for rejected forms, 4xx and 5xx. Loaded with the settings, so no models here.
 """
@@ -10,7 +10,7 @@ import logging
 import re
 
 MASK = "…"
-_TOKEN = re.compile(r"(?i)(sign-in(?:/|%2f)+once(?:/|%2f)+)[^/\s'\"<>]+")
+_TOKEN = re.compile(r"(?i)((?:sign-in(?:/|%2f)+once|/shared)(?:/|%2f)+)[^/\s'\"<>]+")
 _PLAIN = logging.Formatter()
 
 

@@ -1,4 +1,5 @@
-"""Slows a client of /api/v1/ down: 429 with Retry-After, before the request takes a thread or touches the database.
+"""Slows a client of /api/v1/ or of shared runs down: 429 with Retry-After, before the request takes a thread or touches
+the database.
 
 Each token has a bucket that fills steadily; so has each address, for requests without a known token. Counted per web
 process. Async because it is ASGI; it does no other work.
@@ -19,6 +20,8 @@ from django.conf import settings
 from controlplane.http.body_limit import App, Message, Receive, Send
 
 PATH = "/api/v1/"
+SHARED = "/shared/"
+"""Of runs that somebody shares by a link: open to everybody."""
 BURST_S = 5
 """A full bucket holds what a client may send in this many seconds."""
 MOST = 10_000
@@ -70,22 +73,25 @@ class ApiThrottle:
         self.app, self.buckets = app, buckets
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(PATH) and (wait := self._wait(scope)):
-            await _refuse(send, wait)
+        if scope["type"] == "http" and scope["path"].startswith((PATH, SHARED)) and (wait := self._wait(scope)):
+            await _refuse(send, wait, to_people=scope["path"].startswith(SHARED))
             return
         await self.app(scope, receive, send)
 
     def _wait(self, scope: Message) -> float:
         sent = next((value for name, value in scope.get("headers", ()) if name == b"authorization"), b"")
         address = f"from {(scope.get('client') or ('',))[0]}"
-        if not sent:
+        if not sent or scope["path"].startswith(SHARED):  # there a token counts nothing
             return self.buckets.take(address)
         return self.buckets.wait(address) or self.buckets.take(hashlib.sha256(sent).hexdigest())
 
 
-async def _refuse(send: Send, wait: float) -> None:
+async def _refuse(send: Send, wait: float, *, to_people: bool) -> None:
     seconds = str(math.ceil(wait))
-    what = {"what": "Too many requests.", "where": "rate", "fix": f"Wait {seconds} s, and send fewer at a time."}
-    headers = [(b"content-type", b"application/json"), (b"retry-after", seconds.encode())]
+    told = {"what": "Too many requests.", "where": "rate", "fix": f"Wait {seconds} s, and send fewer at a time."}
+    kind, body = "application/json", json.dumps({"error": told})
+    if to_people:
+        kind, body = "text/plain", f"{told['what']} {told['fix']}"
+    headers = [(b"content-type", kind.encode()), (b"retry-after", seconds.encode())]
     await send({"type": "http.response.start", "status": 429, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps({"error": what}).encode()})
+    await send({"type": "http.response.body", "body": body.encode()})

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from runs.alerts import post, words
@@ -39,7 +39,9 @@ def notify(event: RunEvent) -> None:
     wish = words.wish_of(event)
     if wish is None:
         return
-    wanting = [target for target in AlertTarget.objects.filter(enabled=True) if wish in target.wants]
+    # Whoever follows a run hears of that run alone, and nothing once the account is disabled.
+    hearing = Q(run=None) | Q(run=event.run_id, by__is_active=True)
+    wanting = [target for target in AlertTarget.objects.filter(hearing, enabled=True) if wish in target.wants]
     if not wanting or event.run.kind != TRAIN:
         return
     now = timezone.now()

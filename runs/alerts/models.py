@@ -26,6 +26,8 @@ class Wish(models.TextChoices):
 
 class AlertTarget(models.Model):
     name = models.CharField(max_length=80, unique=True)
+    run = models.ForeignKey("runs.Run", null=True, on_delete=models.CASCADE, related_name="followers")
+    """Of this run alone, as `by` wished on its page; None: of all runs, as admins set it up."""
     kind = models.CharField(max_length=8, choices=TargetKind.choices, default=TargetKind.WEBHOOK)
     sealed = models.TextField()
     """The encrypted address; anyone who knows a webhook's address can post there."""
@@ -44,6 +46,9 @@ class AlertTarget(models.Model):
 
     class Meta:
         ordering = ("name",)
+        constraints = [
+            models.UniqueConstraint(fields=["run", "by"], condition=Q(run__isnull=False), name="follows_once")
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -54,6 +59,11 @@ class AlertTarget(models.Model):
 
     def wishes(self) -> list[str]:
         return [str(Wish(wish).label) for wish in self.wants if wish in Wish.values]
+
+
+def installations() -> models.QuerySet[AlertTarget]:
+    """Those that admins set up."""
+    return AlertTarget.objects.filter(run=None)
 
 
 class State(models.TextChoices):

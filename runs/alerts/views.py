@@ -13,7 +13,7 @@ from controlplane.accounts.roles import admin_required, person
 from controlplane.http.form_pages import form_page
 from runs.alerts import delivery, words
 from runs.alerts.forms import TargetForm
-from runs.alerts.models import AlertDelivery, AlertTarget, State
+from runs.alerts.models import AlertDelivery, State, installations
 from runs.alerts.tasks import soon
 
 MOST_SHOWN = 50
@@ -28,7 +28,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         target = form.save_by(person(request))
         messages.success(request, f"{target.name} is saved. Send a test to check that it arrives.")
         return redirect("alerts")
-    context = {"targets": AlertTarget.objects.select_related("by"), "form": form, **_deliveries()}
+    context = {"targets": installations().select_related("by"), "form": form, **_deliveries()}
     return form_page(request, "alerts/alerts.html", context)
 
 
@@ -36,7 +36,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_http_methods(["GET", "POST"])
 def target(request: HttpRequest, target_id: int) -> HttpResponse:
-    target = get_object_or_404(AlertTarget, pk=target_id)
+    target = get_object_or_404(installations(), pk=target_id)
     form = TargetForm(request.POST or None, instance=target)
     if request.method == "POST" and form.is_valid():
         target = form.save_by(person(request))
@@ -44,7 +44,7 @@ def target(request: HttpRequest, target_id: int) -> HttpResponse:
             delivery.drop(target)
         messages.success(request, f"{target.name} is saved.")
         return redirect("alerts")
-    name = AlertTarget.objects.get(pk=target_id).name  # the stored name, not the submitted one
+    name = installations().get(pk=target_id).name  # the stored name, not the submitted one
     context = {"target": target, "name": name, "form": form}
     return form_page(request, "alerts/target.html", context)
 
@@ -52,7 +52,7 @@ def target(request: HttpRequest, target_id: int) -> HttpResponse:
 @admin_required
 @require_POST
 def test(request: HttpRequest, target_id: int) -> HttpResponse:
-    delivery.queue_test(get_object_or_404(AlertTarget, pk=target_id))
+    delivery.queue_test(get_object_or_404(installations(), pk=target_id))
     soon()
     return redirect("alerts")
 
@@ -60,7 +60,7 @@ def test(request: HttpRequest, target_id: int) -> HttpResponse:
 @admin_required
 @require_POST
 def delete(request: HttpRequest, target_id: int) -> HttpResponse:
-    target = get_object_or_404(AlertTarget, pk=target_id)
+    target = get_object_or_404(installations(), pk=target_id)
     target.delete()
     messages.success(request, f"{target.name} is deleted.")
     return redirect("alerts")

@@ -15,7 +15,7 @@ from controlplane.accounts.roles import person
 from controlplane.accounts.secret_forms import LONGEST_KEY, SecretForm
 from runs.alerts import delivery
 from runs.alerts.forms import LONGEST, TargetForm
-from runs.alerts.models import AlertDelivery, AlertTarget
+from runs.alerts.models import AlertDelivery, AlertTarget, installations
 from runs.alerts.tasks import soon
 from runs.api import form_values, paging
 from runs.api.access import ADMIN, Problem
@@ -170,7 +170,7 @@ def delete_secret(request: HttpRequest, secret_id: Id) -> Any:
 @router.get("alerts", auth=ADMIN, response=Listed, url_name="v1_alerts", summary="List targets of alerts")
 def alerts(request: HttpRequest) -> Any:
     """Addresses are masked."""
-    return {"items": [_target(each) for each in AlertTarget.objects.select_related("by")], "next_cursor": ""}
+    return {"items": [_target(each) for each in installations().select_related("by")], "next_cursor": ""}
 
 
 @router.post("alerts", auth=ADMIN, response={201: Answer}, url_name="v1_alert_new", summary="Add a target of alerts")
@@ -263,7 +263,7 @@ def _secret_for(secret_id: int) -> Secret:
 
 
 def _target_for(target_id: int) -> AlertTarget:
-    return _found(AlertTarget.objects.filter(pk=target_id).first(), f"There is no target {target_id}.")
+    return _found(installations().filter(pk=target_id).first(), f"There is no target {target_id}.")
 
 
 def _found(row: T | None, missing: str) -> T:

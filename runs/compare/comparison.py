@@ -17,6 +17,7 @@ from controlplane.hardware.prices import Money, gpu_hour, total
 from controlplane.http.query_params import listed
 from runs import queries
 from runs.metrics import run_charts
+from runs.metrics.chart_spec import ChartGroup
 from runs.models import Run
 from runs.preflight.draft import TRL_DEFAULTS
 from runs.spec import spec_of
@@ -240,6 +241,11 @@ def _planned(run: Run) -> Iterator[ComparedMetric]:
         groups = run_charts.plan(spec_of(run))
     except ContractError:
         return
+    yield from of_charts(groups)
+
+
+def of_charts(groups: Iterable[ChartGroup]) -> Iterator[ComparedMetric]:
+    """The metrics of charts' lines and their evaluations."""
     for chart in (chart for group in groups for chart in group.charts):
         for line in chart.lines:
             title = chart.title if len(chart.lines) == 1 else f"{chart.title}, {line.label}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+from collections.abc import Sequence
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +17,7 @@ from runs import queries
 from runs.metrics import run_charts
 from runs.metrics import series as numbers
 from runs.metrics import waterfall as steps
+from runs.models import Run
 
 POINTS = 500
 MOST_POINTS = 5000
@@ -33,6 +35,11 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
         names = numbers.known(run)
     else:
         names = listed(requested) if requested else run_charts.metrics(run_charts.plan_of(run))
+    return points_of(request, run, names)
+
+
+def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpResponse:
+    """The points of these metrics, as many as the address asks for, within its window."""
     points = whole(request, "points", POINTS, 2, MOST_POINTS)
     return _packed(request, numbers.series(run, names, points, _window(request)))
 

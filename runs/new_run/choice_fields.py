@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 from django.db.models import QuerySet
 
 from controlplane.datasets.models import DatasetVersion
 from controlplane.rewards.models import RewardVersion
+from runs.models import Run
+from runs.queries import readable
 
 
 class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
@@ -18,6 +22,15 @@ class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not su
 class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
     def label_from_instance(self, obj: RewardVersion) -> str:
         return str(obj)
+
+
+class CloneField(forms.CharField):
+    """The run that the form was filled from. One that was deleted meanwhile is no reason not to launch."""
+
+    widget = forms.HiddenInput
+
+    def clean(self, value: Any) -> Run | None:
+        return Run.objects.filter(pk__in=readable([super().clean(value)])).first() if value else None
 
 
 def offered_datasets() -> QuerySet[DatasetVersion]:

@@ -20,7 +20,7 @@ from controlplane.rewards.queries import offered_versions
 from runs import checkpoints
 from runs.models import Priority
 from runs.new_run import advanced_fields, starting
-from runs.new_run.choice_fields import DatasetChoice, RewardChoice, model_name, offered_datasets
+from runs.new_run.choice_fields import CloneField, DatasetChoice, RewardChoice, model_name, offered_datasets
 from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
 from runs.new_run.prompt_fields import PROMPT_FIELDS, PromptFields
@@ -51,6 +51,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     tips = True
     """Help is behind a "?", so that the page shows the choices."""
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    cloned_from = CloneField(required=False)
     name = forms.CharField(
         label="Name of the run",
         required=False,
@@ -314,19 +315,16 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
             priority=self.queue_priority,
             environment_version=self.row("environment"),
             episodes=self.episodes(),
+            cloned_from=self.row("cloned_from"),
         )
 
     def lora(self) -> LoraSpec | None:
         if not self.row("use_lora"):
             return None
-        default = LoraSpec()
-        targets = str(self.row("lora_targets") or "").replace(",", " ").split()
-        return LoraSpec(
-            r=self.row("lora_r") or default.r,
-            alpha=self.row("lora_alpha") or default.alpha,
-            dropout=self.row("lora_dropout") or 0.0,
-            target_modules=tuple(targets),
-        )
+        default, row = LoraSpec(), self.row
+        targets = tuple(str(row("lora_targets") or "").replace(",", " ").split())
+        r, alpha, dropout = row("lora_r") or default.r, row("lora_alpha") or default.alpha, row("lora_dropout") or 0.0
+        return LoraSpec(r=r, alpha=alpha, dropout=dropout, target_modules=targets)
 
     def grpo(self) -> dict[str, Any]:
         """Keyword arguments of GRPOConfig, by TRL's names."""

@@ -58,6 +58,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
     spec = spec_of(run)
     grpo = _without_the_configs(spec.grpo, run)
     values: dict[str, Any] = {
+        "cloned_from": run.pk,
         "name": _next_name(spec.name),
         "model": spec.model.path,
         "revision": spec.model.revision or "",

@@ -14,7 +14,7 @@ from runs.compare.comparison import MAX_RUNS
 SEVERAL_FIELDS = ("seeds", "grid", "at_once")
 MOST = MAX_RUNS
 """Runs of a group: as many as a comparison shows."""
-NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "name", "host", "priority"})
+NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "cloned_from", "name", "host", "priority"})
 
 
 class SeveralFields(forms.Form):

@@ -291,6 +291,7 @@ ATTENTIONS = (
 FORM_NAMES = frozenset(
     {
         "key",
+        "cloned_from",
         "name",
         "host",
         "model",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any
 
 from django.db.models import QuerySet
 
 from runs.compare import comparison
+from runs.metrics.spread import Spread
 from runs.metrics.trend import gain, last
 from runs.models import Run
 from runs.run_list import columns
@@ -19,21 +18,6 @@ from runs.run_list.query import TAG, RunListQuery
 
 MOST = 10_000
 """Grouped runs, the newest; a page reads a few columns of each."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation over `n` runs; runs without the figure don't count."""
-
-    n: int
-    mean: float | None
-    deviation: float | None
-    """None for fewer than two runs."""
-
-    @classmethod
-    def of(cls, values: Sequence[float | None]) -> Spread:
-        known = [value for value in values if value is not None]
-        return cls(len(known), fmean(known) if known else None, stdev(known) if len(known) > 1 else None)
 
 
 @dataclass(frozen=True)

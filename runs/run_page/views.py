@@ -47,6 +47,9 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
     groups = drawn.with_bounds(run_charts.plan_of(run), run)
     page = {
         "id": run.pk,
+        "name": run.name,
+        "status": run.latest().status,
+        "health": run.health.get("verdict", ""),
         "socket": f"/ws/runs/{run.pk}/",
         "series": reverse("run_series", args=[run.pk]),
         "metrics": reverse("run_metrics", args=[run.pk]),

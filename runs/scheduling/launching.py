@@ -79,6 +79,7 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
         group=request.group,
         trial=request.trial,
         source=request.source,
+        cloned_from=request.cloned_from,
     )
     priority = request.priority if spec.kind in TRAINING_KINDS else Priority.JOB
     return _insert(run, spec, priority=priority, dispatch=dispatch)

@@ -50,6 +50,7 @@ from tests.runs.alerts.builders import a_target
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, event
 from tests.runs.served.builders import a_turn
+from tests.runs.sharing.builders import a_link
 
 pytestmark = pytest.mark.django_db
 
@@ -130,6 +131,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "item_id": rewards.config_id,  # a reward config or an environment
         "turn_id": a_turn(attempt.run.events.get(kind="checkpoint")).pk,
         "row": sample.row,
+        "link_id": a_link(attempt.run)[0].pk,
         "view_id": 1,
     }
 

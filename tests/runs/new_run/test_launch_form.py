@@ -340,6 +340,8 @@ def test_a_clone_sends_what_the_run_froze(client):
     assert same["grpo"] == first["grpo"]
     assert same == first
     assert again.name == "tiny-sums-2"
+    assert (again.cloned_from, run.cloned_from) == (run, None)
+    assert launched(client, cloned_from="rgone").cloned_from is None
 
 
 def test_a_clone_never_has_the_name_of_another_run(client):

@@ -2,6 +2,7 @@
 
 import { connectionBar } from "../live/connection.js";
 import { readTokens } from "../metrics/plotly_figure.js";
+import { loadPlotly } from "../metrics/plotly_script.js";
 import { Feed } from "../live/feed.js";
 import { figure } from "../figures.js";
 import { Overlay } from "./overlay.js";
@@ -26,6 +27,14 @@ const log = /** @type {HTMLInputElement} */ (document.getElementById("log"));
 const figuresOf = /** @type {HTMLSelectElement} */ (document.getElementById("figures-of"));
 const table = /** @type {HTMLElement} */ (document.getElementById("compare-table"));
 const ids = page.runs.map((/** @type {import("./overlay.js").Run} */ run) => run.id).join(",");
+
+// The report is of what the page shows.
+document.querySelector("[data-report]")?.addEventListener("click", (event) => {
+  state.flush();
+  const query = new URLSearchParams(location.search);
+  query.set("smooth", String(look.smoothing));
+  /** @type {HTMLAnchorElement} */ (event.currentTarget).search = query.toString();
+});
 
 /** @type {import("./overlay.js").Look} */
 const look = { axis: "step", smoothing: 0, log: false, off: new Set(), range: null };
@@ -335,19 +344,9 @@ function drawWaterfalls(loading) {
   draw();
 }
 
-function loadPlotly() {
-  return new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = root.dataset.plotly ?? "";
-    script.addEventListener("load", () => resolve(/** @type {any} */ (window).Plotly));
-    script.addEventListener("error", () => reject(new Error("Plotly can't be loaded.")));
-    document.head.append(script);
-  });
-}
-
 async function start() {
   const numbers = readAll();
-  const loading = loadPlotly();
+  const loading = loadPlotly(root);
   drawWaterfalls(loading);
   plotly = await loading;
   painter.now();

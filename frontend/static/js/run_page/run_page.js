@@ -7,7 +7,9 @@ import { Feed } from "../live/feed.js";
 import { about, change, duration, figure, significant } from "../figures.js";
 import { LogView } from "./logs.js";
 import { Regions, textOf } from "./regions.js";
+import { loadPlotly } from "../metrics/plotly_script.js";
 import { Series } from "../metrics/series.js";
+import { Telling } from "./telling.js";
 import { Waterfall } from "../metrics/waterfall.js";
 import { localise } from "../times.js";
 import * as timeline from "./timeline.js";
@@ -30,6 +32,7 @@ const charts = new ChartsPage(panelOf("charts"), page, series);
 // A job samples nothing.
 const completions = panelOf("completions") ? new CompletionsTab(panelOf("completions"), page) : null;
 const bar = connectionBar();
+const telling = new Telling(page);
 const known = new Set(page.events.map((/** @type {any} */ event) => event.id));
 
 /** @type {Feed | null} */
@@ -121,6 +124,7 @@ function onEvents(events) {
 
 /** @param {any} run */
 function onRun(run) {
+  telling.follow(run);
   show("step", significant(run.step, 9));
   showGain(run.gain);
   const epoch = series.last("epoch");
@@ -257,13 +261,7 @@ let plotly = null;
 /** Plotly is loaded once, when the charts are first looked at; the page's figures don't wait for it. */
 function startCharts() {
   if (plotly) return;
-  plotly = new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = root.dataset.plotly ?? "";
-    script.addEventListener("load", () => resolve(/** @type {any} */ (window).Plotly));
-    script.addEventListener("error", () => reject(new Error("Plotly can't be loaded.")));
-    document.head.append(script);
-  });
+  plotly = loadPlotly(root);
   void charts.start(plotly);
   const place = root.querySelector("[data-waterfall-url]");
   if (place instanceof HTMLElement) {
@@ -302,6 +300,11 @@ document.addEventListener("htmx:afterSettle", (event) => {
   // The next tag follows the last one, wherever the focus went while the part was swapped.
   const form = /** @type {any} */ (event).detail.requestConfig?.elt;
   if (form instanceof HTMLElement && form.matches(".add-tag")) document.getElementById("add-tag")?.focus();
+});
+// A report's charts are as smooth as these.
+document.addEventListener("click", (event) => {
+  const link = event.target instanceof Element ? event.target.closest("[data-report]") : null;
+  if (link instanceof HTMLAnchorElement) link.search = `?smooth=${charts.view.smoothing}`;
 });
 addEventListener("online", () => feed?.wake());
 // Notes that are not saved yet are asked after before the page is left.

@@ -1,0 +1,27 @@
+"""Links with which people without an account look at one run."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class SharedLink(models.Model):
+    """A read-only link to a run. Only the token's hash is stored, so the table can't be used to open one."""
+
+    run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, related_name="shared_links")
+    token_hash = models.CharField(max_length=64, unique=True)
+    with_completions = models.BooleanField(default=False)
+    """Whether prompts and completions are shown."""
+    made_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(db_index=True)
+    opened_at = models.DateTimeField(null=True)
+    """When it was last opened, to the minute."""
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"a link to {self.run_id}"
