@@ -151,6 +151,8 @@ def about(run: Run, user: User) -> dict[str, Any]:
         "noted": notes.last(run),
         "edition": notes.edition(run.notes),
         "longest": notes.LONGEST,
+        "notes_html": notes.as_html(run.notes),
+        "note_begins": notes.beginning(run.notes),
         "draft": None,
         "may_operate": user.may_operate,
     }

@@ -115,7 +115,7 @@ def test_nothing_jumps_while_data_comes_in(site: Stack, paths: dict[str, str], s
         ("a new metric", "[data-group=Other]", "tools/calls"),
         ("health", "#run-health", "step 42"),
         ("tags", "#run-about", "math"),
-        ("notes", "#run-about", "Does it hold the format?"),
+        ("notes", "#run-notes", "Does it hold the format?"),
         ("a notice", "#run-status", "asked to save and stop"),
     ):
         site.django(f"{DATA}comes_in(run, what)", run=run, what=what)
