@@ -219,34 +219,34 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
     """The consequences of each kind of stop, in words."""
     if attempt.status == RunStatus.QUEUED:
         text = ["It leaves the queue. It has not started, so nothing is lost."]
-        return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
+        return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue?", text, False)]
     if attempt.phase in ENDED:
         return []
     where = placement_text(attempt) or "its host"
     after = [
-        f"Every process of the run on {where} is ended.",
-        "The receipt then shows that they ended and that their resources are free.",
+        f"All of its processes on {where} are ended.",
+        "A receipt confirms that they are gone and that their resources are released.",
     ]
     if queries.out_of_reach_since(attempt, timezone.now()):
         after.append(AWAY)
     offered = []
     if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
-        first = "The trainer finishes the current step, saves a checkpoint and ends, within two minutes."
+        first = "Finishes the current step, saves a checkpoint, then stops (up to 2 minutes)."
         offered.append(
-            StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False)
+            StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”?", [first, *after], False)
         )
     if jobs.pushes(run.kind) and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
         first = "The upload ends. A repository that this push has created is deleted again; others stay as they were."
-        return [StopDialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”", [first, *after], True)]
+        return [StopDialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [first, *after], True)]
     if attempt.stop_mode == StopMode.SAVE and jobs.pushes(run.kind):
         given_up = "A repository that this push has created may stay on the hub, empty."
-        return [StopDialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now", [given_up, *after], True)]
+        return [StopDialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [given_up, *after], True)]
     if attempt.stop_mode == StopMode.SAVE:
         given_up = "The requested checkpoint is abandoned."
-        title = f"Stop “{run.name}” now instead"
+        title = f"Stop “{run.name}” now instead?"
         offered.append(StopDialog(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
     elif attempt.stop_mode != StopMode.NOW:
-        offered.append(StopDialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now", [_lost(run), *after], True))
+        offered.append(StopDialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *after], True))
     return offered
 
 

@@ -115,11 +115,11 @@ def test_a_choice_that_was_not_sent_yet_outlives_new_values(site: Stack, run: st
     visit(site, page, f"/runs/{run}/")
     card = page.locator("#run-health > details")
     card.locator("> summary").click()
-    card.get_by_label("Bounds").select_option("Chosen")
+    card.get_by_label("Thresholds").select_option("Chosen")
     card.get_by_role("button", name="Use", exact=True).focus()
     assert site.django(JUDGED, run=run, until=20)
     expect(card).to_contain_text("step 20")
-    expect(card.get_by_label("Bounds").locator("option:checked")).to_have_text("Chosen")
+    expect(card.get_by_label("Thresholds").locator("option:checked")).to_have_text("Chosen")
     page.keyboard.press("Enter")
     until(page, lambda: site.django(USED, run=run) == "Chosen", "the preset was not chosen")
 
