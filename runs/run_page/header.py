@@ -24,7 +24,7 @@ from runs.sentences import ENDED, STOPS, is_saving, placement_text, resource_wor
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from runs.warm import overview as warm_servers
-from workers.contract import LOG_NAMES, EventKind, StopMode, jobs
+from workers.contract import LOG_NAMES, EventKind, StopMode, evaluation, jobs
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 AWAY = "The host is out of reach: the run stops when it reconnects, and may go on until then."
@@ -47,6 +47,8 @@ _SAME_AGAIN = {
     EndReason.DISK_FULL,
 }
 """Ends that a resumed attempt usually meets again."""
+_AT_WORK = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
+"""Kind of a run that trains nothing -> the word for "running"."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "run": run,
         "attempt": attempt,
         "s": summary,
+        "status_word": _AT_WORK.get(run.kind, "Running")
+        if attempt.status == RunStatus.RUNNING
+        else attempt.status.capitalize(),
         "waits": waiting(attempt) if attempt.status == RunStatus.QUEUED else None,
         **about(run, user),
         "live": attempt.status in ACTIVE,
