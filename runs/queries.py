@@ -132,7 +132,11 @@ def trials_for(request: HttpRequest) -> QuerySet[ProfileTrial]:
 def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
     # A host's announcement is long, and no page of runs shows it.
     unread = [f"host__{column}" for column in ("inventory", "trainer_schema", "history", "idle_mib")]
-    attempts = Attempt.objects.select_related("host", "machine", "waits_on__owner").defer(*unread).order_by("number")
+    attempts = (
+        Attempt.objects.select_related("host", "machine", "waits_on__owner", "stop_requested_by")
+        .defer(*unread)
+        .order_by("number")
+    )
     return runs.prefetch_related(Prefetch("attempts", attempts))
 
 

@@ -98,6 +98,8 @@ def of_attempt(attempt: Attempt) -> str:
     if attempt.status in FINAL:
         if attempt.run.kind in KINDS and attempt.reason in ENDS_OF_JOBS:
             return ENDS_OF_JOBS[attempt.reason]
+        if attempt.reason == EndReason.STOPPED_BY_USER and attempt.stop_requested_by:
+            return f"Stopped by {attempt.stop_requested_by.get_username()}."
         limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
         return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if limited else sentence(attempt.reason)
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
@@ -206,12 +208,12 @@ def _ended(data: dict[str, Any]) -> str:
         return "The supervisor reported the end."
     if receipt.get("free"):
         return f"All processes gone in {duration(receipt.get('seconds_to_gone') or 0)}; all resources released."
-    return "The supervisor reported the end, but not everything was proved free."
+    return "The supervisor reported the end, but couldn't confirm that everything was released."
 
 
 def _alert(data: dict[str, Any]) -> str:
     if data.get("state") == "closed":
-        return f"Over: {data.get('title')}."
+        return f"Resolved: {data.get('title')}."
     return f"{data.get('title')}: {data.get('sentence')}"
 
 
@@ -250,7 +252,7 @@ def _diagnosed(data: dict[str, Any]) -> str:
 
 
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "submitted": lambda data: "Submitted.",
+    "submitted": lambda data: "Launched.",
     "resumed": _resumed,
     "resume_planned": _planned,
     "resume_called_off": lambda data: "Canceled the automatic resume.",

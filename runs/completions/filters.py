@@ -25,7 +25,7 @@ ENDS = {
     EpisodeEnd.GONE: "its program went away",
     EpisodeEnd.FAILED: "the environment broke",
 }
-SHORT_ENDS = {"eos": "by itself", "length": "cut", "stop": "stop word", "tools": "tool calls"} | {
+SHORT_ENDS = {"eos": "EOS", "length": "cut", "stop": "stop word", "tools": "tool calls"} | {
     EpisodeEnd.DONE: "done",
     EpisodeEnd.TURNS: "turns",
     EpisodeEnd.TIME: "time",

@@ -99,7 +99,7 @@ RULES: tuple[HealthRule, ...] = (
     ),
     HealthRule(
         id="truncation",
-        title="Cut at the length limit",
+        title="Truncated completions",
         about="Share of completions that did not end by themselves, mean over 10 generations",
         watch=0.3,
         bad=0.8,

@@ -16,7 +16,9 @@ from runs.metrics import run_charts
 from runs.models import Run
 from runs.states import FINAL, RunStatus
 
-WORDS = {"bad": "bad", "watch": "needs attention", "well": "healthy", "unknown": "not enough data"}
+WORDS = {"bad": "Unhealthy", "watch": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
+LEVELS = {"bad": "bad", "watch": "warning", "note": "note"}
+CHIPS = {"bad": "bad", "watch": "warn", "well": "good"}
 STATES = {
     "bad": "bad",
     "watch": "warning",
@@ -66,6 +68,11 @@ class Card:
     presets: list[PresetChoice]
     ended: bool
 
+    @property
+    def chip(self) -> str:
+        """The colour of its chip."""
+        return CHIPS.get(self.verdict, "")
+
 
 def card(run: Run) -> Card | None:
     """The run's health card. None if it has no health: it is queued or a trial. One query."""
@@ -83,7 +90,7 @@ def card(run: Run) -> Card | None:
     return Card(
         # A green verdict beside "failed" would suggest that all is well.
         verdict="unknown" if failed else verdict,
-        word="healthy until it failed" if failed else WORDS.get(verdict, verdict),
+        word="Healthy until it failed" if failed else WORDS.get(verdict, verdict),
         icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
         headline=_headline(findings, verdict),
         findings=findings,
@@ -108,7 +115,7 @@ def _findings(run: Run) -> list[dict[str, Any]]:
     return [
         {
             **finding,
-            "word": WORDS.get(finding["level"], "note"),
+            "word": LEVELS.get(finding["level"], "note"),
             "follows": BY_ID[cause].title if (cause := finding.get("cause")) in BY_ID else "",
             "links": list(_links(run, finding, charts)),
         }

@@ -111,7 +111,7 @@ RULES: tuple[HealthRule, ...] = (
     ),
     HealthRule(
         id="zero_spread",
-        title="Groups without spread",
+        title="Zero-variance groups",
         about="Share of completions trained on in groups that all got the same reward, mean over 20 generations",
         watch=0.8,
         bad=0.98,

@@ -151,8 +151,8 @@ def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
 def _zero_spread() -> Chart:
     return Chart(
         "zero-spread",
-        "Groups without spread",
-        (ChartLine("frac_reward_zero_std", "zero spread", "c6"),),
+        "Zero-variance groups",
+        (ChartLine("frac_reward_zero_std", "zero variance", "c6"),),
         format="percent",
         zero=True,
         help="Share of prompt groups that were trained on though their completions all got the same reward",
@@ -217,7 +217,7 @@ def _completions() -> tuple[Chart, ...]:
         ),
         Chart(
             "length-ended",
-            "Length of those that ended",
+            "Length (completed)",
             (
                 ChartLine("completions/max_terminated_length", "max", "c5"),
                 ChartLine("completions/mean_terminated_length", "mean", "c1"),
@@ -229,7 +229,7 @@ def _completions() -> tuple[Chart, ...]:
         ),
         Chart(
             "truncated",
-            "Cut at the length limit",
+            "Truncated",
             (ChartLine("completions/clipped_ratio", "cut", "c6"),),
             format="percent",
             zero=True,

@@ -112,7 +112,7 @@ def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
         Tile("completions/mean_length", "Length", "tokens", help="Mean completion length"),
         Tile(
             "frac_reward_zero_std",
-            "Zero-spread",
+            "Zero-variance",
             "percent",
             help="Share of prompt groups whose completions all got the same reward: nothing is learnt from them",
         ),

@@ -24,7 +24,7 @@ from runs.sentences import ENDED, STOPS, is_saving, placement_text, resource_wor
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from runs.warm import overview as warm_servers
-from workers.contract import LOG_NAMES, EventKind, StopMode, jobs
+from workers.contract import LOG_NAMES, EventKind, StopMode, evaluation, jobs
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 AWAY = "The host is out of reach: the run stops when it reconnects, and may go on until then."
@@ -47,6 +47,8 @@ _SAME_AGAIN = {
     EndReason.DISK_FULL,
 }
 """Ends that a resumed attempt usually meets again."""
+_AT_WORK = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
+"""Kind of a run that trains nothing -> the word for "running"."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "run": run,
         "attempt": attempt,
         "s": summary,
+        "status_word": _AT_WORK.get(run.kind, "Running")
+        if attempt.status == RunStatus.RUNNING
+        else attempt.status.capitalize(),
         "waits": waiting(attempt) if attempt.status == RunStatus.QUEUED else None,
         **about(run, user),
         "live": attempt.status in ACTIVE,
@@ -151,6 +156,8 @@ def about(run: Run, user: User) -> dict[str, Any]:
         "noted": notes.last(run),
         "edition": notes.edition(run.notes),
         "longest": notes.LONGEST,
+        "notes_html": notes.as_html(run.notes),
+        "note_begins": notes.beginning(run.notes),
         "draft": None,
         "may_operate": user.may_operate,
     }
@@ -217,34 +224,34 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
     """The consequences of each kind of stop, in words."""
     if attempt.status == RunStatus.QUEUED:
         text = ["It leaves the queue. It has not started, so nothing is lost."]
-        return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
+        return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue?", text, False)]
     if attempt.phase in ENDED:
         return []
     where = placement_text(attempt) or "its host"
     after = [
-        f"Every process of the run on {where} is ended.",
-        "The receipt then shows that they ended and that their resources are free.",
+        f"All of its processes on {where} are ended.",
+        "A receipt confirms that they are gone and that their resources are released.",
     ]
     if queries.out_of_reach_since(attempt, timezone.now()):
         after.append(AWAY)
     offered = []
     if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
-        first = "The trainer finishes the current step, saves a checkpoint and ends, within two minutes."
+        first = "Finishes the current step, saves a checkpoint, then stops (up to 2 minutes)."
         offered.append(
-            StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False)
+            StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”?", [first, *after], False)
         )
     if jobs.pushes(run.kind) and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
         first = "The upload ends. A repository that this push has created is deleted again; others stay as they were."
-        return [StopDialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”", [first, *after], True)]
+        return [StopDialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [first, *after], True)]
     if attempt.stop_mode == StopMode.SAVE and jobs.pushes(run.kind):
         given_up = "A repository that this push has created may stay on the hub, empty."
-        return [StopDialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now", [given_up, *after], True)]
+        return [StopDialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [given_up, *after], True)]
     if attempt.stop_mode == StopMode.SAVE:
         given_up = "The requested checkpoint is abandoned."
-        title = f"Stop “{run.name}” now instead"
+        title = f"Stop “{run.name}” now instead?"
         offered.append(StopDialog(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
     elif attempt.stop_mode != StopMode.NOW:
-        offered.append(StopDialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now", [_lost(run), *after], True))
+        offered.append(StopDialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *after], True))
     return offered
 
 

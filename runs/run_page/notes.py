@@ -1,11 +1,15 @@
-"""A run's notes: text that several people edit without overwriting each other unseen."""
+"""A run's notes: Markdown that several people edit without overwriting each other unseen."""
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from hashlib import sha256
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from controlplane.accounts.models import User
 from runs import hints
@@ -48,6 +52,38 @@ def clean(text: str) -> str:
     """The text with plain line feeds (browsers send carriage returns) and without zero bytes (PostgreSQL rejects
     them)."""
     return text.replace("\r\n", "\n").replace("\0", "").strip()[:LONGEST]
+
+
+@lru_cache(maxsize=256)
+def as_html(text: str) -> SafeString:
+    """The notes as HTML. Tags written in them are shown as text, and pictures are links: a page loads nothing from
+    elsewhere. Headings begin below the h2 that the page gives the notes."""
+    parser = _parser()
+    tokens = parser.parse(text)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+        for part in token.children or ():
+            if part.type == "link_open":
+                part.attrSet("rel", "nofollow noopener noreferrer")
+    html: str = parser.renderer.render(tokens, parser.options, {})
+    return mark_safe(html)  # noqa: S308  the parser escapes tags
+
+
+def beginning(text: str) -> str:
+    """The first line of the notes, without its Markdown."""
+    inline = next((token for token in _parser().parse(text) if token.type == "inline"), None)
+    return "".join(_plain(part) for part in inline.children or ()).partition("\n")[0] if inline else ""
+
+
+def _plain(part: Token) -> str:
+    return "\n" if part.type in ("softbreak", "hardbreak") else part.content
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """Line breaks stay, as in plain text."""
+    return MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"]).disable("image")
 
 
 def last(run: Run) -> RunEvent | None:

@@ -6,21 +6,13 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts.roles import operator_required, person
 from runs import queries
 from runs import tags as run_tags
 from runs.models import Run
 from runs.run_page import header, notes
-
-
-@require_safe
-def about(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The region; `?edit` opens the notes as a form for users who may edit."""
-    run = queries.run_for(request, run_id)
-    editing = "edit" in request.GET and person(request).may_operate
-    return _region(request, run, draft=run.notes if editing else None)
 
 
 @require_POST
@@ -34,10 +26,22 @@ def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
     missing = sorted(set(add) - set(run.tags))
     problems = [f"{', '.join(missing)}: a run has at most {run_tags.MOST_TAGS} tags."] if missing else []
     problems.append(run_tags.too_long(request.POST.get("add", "")))
-    return _answer(request, run, tag_problem=" ".join(filter(None, problems)))
+    if not request.headers.get("HX-Request"):
+        return redirect("run", run.pk)
+    more = {"tag_problem": " ".join(filter(None, problems))}
+    return render(request, "run_page/_about.html", {**header.about(run, person(request)), **more})
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """The notes; `?edit` opens them as a form for users who may edit."""
+    if request.method == "POST":
+        return write_notes(request, run_id)
+    run = queries.run_for(request, run_id)
+    editing = "edit" in request.GET and person(request).may_operate
+    return _notes(request, run, draft=run.notes if editing else None)
+
+
 @operator_required
 def write_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Answer 422 with both texts if another user has saved meanwhile; the next save then replaces theirs knowingly."""
@@ -47,16 +51,10 @@ def write_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
         notes.write(run, text, request.POST.get("based_on", ""), person(request))
     except notes.Overtaken:
         run.refresh_from_db(fields=["notes"])
-        return _region(request, run, status=422, draft=notes.clean(text), overtaken=True)
+        return _notes(request, run, status=422, draft=notes.clean(text), overtaken=True)
     run.refresh_from_db(fields=["notes"])
-    return _answer(request, run)
+    return _notes(request, run, opened=True) if request.headers.get("HX-Request") else redirect("run", run.pk)
 
 
-def _answer(request: HttpRequest, run: Run, **more: Any) -> HttpResponseBase:
-    """Without htmx, redirect to the page."""
-    return _region(request, run, **more) if request.headers.get("HX-Request") else redirect("run", run.pk)
-
-
-def _region(request: HttpRequest, run: Run, status: int = 200, **more: Any) -> HttpResponse:
-    context = {**header.about(run, person(request)), **more}
-    return render(request, "run_page/_notes_and_tags.html", context, status=status)
+def _notes(request: HttpRequest, run: Run, status: int = 200, **more: Any) -> HttpResponse:
+    return render(request, "run_page/_notes.html", {**header.about(run, person(request)), **more}, status=status)

@@ -45,11 +45,12 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
     if tab not in tabs:
         tab = first
     groups = drawn.with_bounds(run_charts.plan_of(run), run)
+    context = header.head(run, person(request))
     page = {
         "id": run.pk,
         "name": run.name,
-        "status": run.latest().status,
         "health": run.health.get("verdict", ""),
+        **{name: context["s"][name] for name in ("status", "step", "max_steps")},
         "socket": f"/ws/runs/{run.pk}/",
         "series": reverse("run_series", args=[run.pk]),
         "metrics": reverse("run_metrics", args=[run.pk]),
@@ -61,8 +62,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "tab": tab,
         "first": first,
     }
-    context = {
-        **header.head(run, person(request)),
+    context |= {
         "about": checkpoints.by_folder(run.spec.get("start_from", "")) if is_job else None,
         "groups": groups,
         "tiles": [(tile, None if tile.note else run.last_metrics.get(tile.metric)) for tile in _tiles(run)],

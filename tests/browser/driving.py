@@ -134,10 +134,10 @@ def until(page: Page, seen: Callable[[], object], problem: str = "it did not com
 
 def stop_training(page: Page) -> None:
     """On the run's page: the fake trainer goes on for ever, in the one slot that another test's run waits for."""
-    page.locator("#run-actions summary").click()
+    page.locator("#run-actions summary", has_text="Stop").click()
     page.get_by_role("button", name="Stop now").first.click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Nothing is saved")
     dialog.get_by_role("button", name="Stop now").click()
     expect(page.locator("#run-status .chip.stopped")).to_be_visible()
-    expect(page.get_by_text("All processes ended; all resources released.")).to_be_visible()
+    expect(page.get_by_text("Resources released")).to_be_visible()

@@ -110,7 +110,7 @@ def test_two_completions_of_a_group_are_compared_word_by_word(
     site: Stack, run: str, page: Page, complaints: Complaints
 ) -> None:
     opened(page, site, run)
-    page.get_by_role("link", name="Read and compare").first.click()
+    page.get_by_role("link", name="Open group").first.click()
     page.get_by_role("button", name="Show differences").click()
     diff = page.locator("[data-diff]")
     expect(diff.locator("del, ins").first).to_be_visible()
@@ -183,7 +183,7 @@ def test_back_leads_from_a_group_and_a_prompt_to_where_they_were_opened(
     site: Stack, run: str, page: Page, complaints: Complaints
 ) -> None:
     opened(page, site, run, "&s.step=5")
-    page.get_by_role("link", name="Read and compare").first.click()
+    page.get_by_role("link", name="Open group").first.click()
     page.get_by_role("link", name="This prompt over the run").click()
     expect(page).to_have_url(re.compile(r"s\.prompt="))
     page.go_back()

@@ -88,7 +88,7 @@ def test_the_launch_button_stays_in_sight_on_a_phone_and_says_what_is_missing(
     expect(launch).to_have_text(re.compile(r"Fix \d+ problems? to launch"))
     expect(launch).to_be_disabled()
     expect(launch).to_be_in_viewport()
-    page.get_by_role("link", name="Preflight").click()
+    page.locator(".to-preflight").click()
     expect(page.get_by_role("heading", name="Preflight")).to_be_in_viewport()
     labels = page.locator(".rail .item:visible .label:visible").all_text_contents()
     assert [label.strip() for label in labels] == ["Runs", "New run", "Datasets", "Rewards", "Hardware", "Menu"]

@@ -111,15 +111,15 @@ def test_a_preset_is_copied_changed_and_a_run_that_goes_by_it_is_judged_anew(
     assert stored["bounds"]["kl"] == {"watch": 0.2, "bad": 0.24}
     card = health(site, page, run)
     expect(card).to_contain_text("Health: healthy")
-    card.locator("> details > summary").click()
-    card.get_by_label("Bounds").select_option("Strict on KL")
+    card.locator("> summary").click()
+    card.get_by_label("Thresholds").select_option("Strict on KL")
     card.get_by_role("button", name="Use", exact=True).click()
-    expect(card).to_contain_text("Health: bad")
+    expect(card).to_contain_text("Health: unhealthy")
     found = card.locator(".finding.bad")
     expect(found).to_contain_text("KL drift")
     expect(found.locator(".num")).to_have_text("0.25")
     expect(found).to_contain_text("watch above 0.2, bad above 0.24")
-    expect(found).to_contain_text("Bound: Preset “Strict on KL”.")
+    expect(found).to_contain_text("Threshold: Preset “Strict on KL”.")
     page.goto(f"{site.url}/settings/health/")
     expect(page.get_by_role("row", name="Strict on KL").locator("[data-label='Runs with this preset']")).to_have_text(
         "1"
@@ -253,4 +253,4 @@ def drawn(page: Page, id_: str) -> list[float]:
 
 def health(site: Stack, page: Page, run: str) -> Locator:
     page.goto(f"{site.url}/runs/{run}/")
-    return page.locator("#run-health > section")
+    return page.locator("#run-health > details")

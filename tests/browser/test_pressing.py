@@ -72,17 +72,17 @@ def pressed(page: Page, target: Locator, address: str) -> Iterator[None]:
 
 def test_a_press_in_the_head_is_a_click_though_the_head_is_read_meanwhile(site: Stack, run: str, page: Page) -> None:
     visit(site, page, f"/runs/{run}/")
-    about = page.locator("#run-about")
-    with pressed(page, about.get_by_role("button", name="Add a note"), "/head/$"):
+    notes = page.locator("#run-notes")
+    with pressed(page, notes.get_by_role("button", name="Add a note"), "/head/$"):
         site.django(TAGGED, run=run, tag="meanwhile")
-    expect(about.get_by_label("Notes")).to_be_visible()
-    expect(about.get_by_role("listitem")).to_have_text(["meanwhile"])
+    expect(notes.get_by_role("textbox", name="Notes")).to_be_visible()
+    expect(page.locator("#run-about").get_by_role("listitem")).to_have_text(["meanwhile"])
 
 
 def test_what_was_read_under_a_press_goes_in_when_it_is_over(site: Stack, run: str, page: Page) -> None:
     visit(site, page, f"/runs/{run}/")
     about = page.locator("#run-about")
-    with pressed(page, about.locator("dt").first, "/head/$"):
+    with pressed(page, about.locator("dd").first, "/head/$"):
         site.django(TAGGED, run=run, tag="meanwhile")
     expect(about.get_by_role("listitem")).to_have_text(["meanwhile"])
 
@@ -113,13 +113,13 @@ def test_what_was_asked_for_before_a_press_does_not_take_its_click(
 def test_a_choice_that_was_not_sent_yet_outlives_new_values(site: Stack, run: str, page: Page) -> None:
     site.django(PRESET)
     visit(site, page, f"/runs/{run}/")
-    card = page.locator("#run-health > section")
-    card.locator("> details > summary").click()
-    card.get_by_label("Bounds").select_option("Chosen")
+    card = page.locator("#run-health > details")
+    card.locator("> summary").click()
+    card.get_by_label("Thresholds").select_option("Chosen")
     card.get_by_role("button", name="Use", exact=True).focus()
     assert site.django(JUDGED, run=run, until=20)
     expect(card).to_contain_text("step 20")
-    expect(card.get_by_label("Bounds").locator("option:checked")).to_have_text("Chosen")
+    expect(card.get_by_label("Thresholds").locator("option:checked")).to_have_text("Chosen")
     page.keyboard.press("Enter")
     until(page, lambda: site.django(USED, run=run) == "Chosen", "the preset was not chosen")
 
@@ -128,7 +128,7 @@ def test_a_form_that_has_just_come_is_sent_without_leaving_the_page(site: Stack,
     visit(site, page, f"/runs/{run}/")
     page.evaluate(IN_ITS_FIRST_MOMENT)
     page.get_by_role("button", name="Add a note").click()
-    expect(page.locator("#run-about").get_by_text("Said at once.")).to_be_visible()
+    expect(page.locator("#run-notes .prose").get_by_text("Said at once.")).to_be_visible()
     assert page.evaluate("window.same") is True
 
 

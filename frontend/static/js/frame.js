@@ -55,11 +55,13 @@ function openDialog(id) {
   if (dialog instanceof HTMLDialogElement && !dialog.open) dialog.showModal();
 }
 
+const OPENED = "details.menu[open], .rail details[open], details.drawer[open]:not(:has([data-editing]))";
+
 function clicks() {
   document.addEventListener("click", (event) => {
     const target = event.target instanceof Element ? event.target : null;
     if (!target) return;
-    for (const menu of document.querySelectorAll("details.menu[open], .rail details[open]")) {
+    for (const menu of document.querySelectorAll(OPENED)) {
       if (!menu.contains(target) || target.closest(".popup a, .popup button")) menu.removeAttribute("open");
     }
     const opener = target.closest("[data-dialog]");
@@ -78,7 +80,7 @@ function clicks() {
   });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
-    for (const menu of document.querySelectorAll("details.menu[open], .rail details[open]")) {
+    for (const menu of document.querySelectorAll(OPENED)) {
       menu.removeAttribute("open");
       menu.querySelector("summary")?.focus();
     }

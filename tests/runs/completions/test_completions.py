@@ -225,7 +225,7 @@ def test_the_tab_opens_at_the_newest_training_step_and_an_evaluation_has_no_verd
     send(attempt, 5, completion("tested"), completion("tested"), mode="eval")
     newest, last = page(attempt), page(attempt, step=5)
     assert ("taught" in newest, "tested" in newest, "s.step=5" in newest) == (True, False, True)
-    assert ("nothing learned" in newest, "nothing learned" in last) == (True, False)
+    assert ("no learning signal" in newest, "no learning signal" in last) == (True, False)
     assert ('data-newest="yes"' in newest, 'data-newest="yes"' in last) == (True, False)
 
 

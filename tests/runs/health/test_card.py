@@ -40,7 +40,7 @@ def test_a_well_run_says_so_and_shows_what_was_looked_at() -> None:
 
 def test_a_sick_run_shows_value_bound_source_meaning_and_what_to_try() -> None:
     text = card(trained(60, kl=5.0))
-    assert "Health: bad" in text
+    assert "Health: unhealthy" in text
     assert "The policy stays 5 nats away from the reference model" in text
     assert "Atropos example trainer" in text
     assert "Lower the learning rate" in text
@@ -101,4 +101,4 @@ def test_a_run_that_failed_is_not_called_well() -> None:
     move(attempt, RunStatus.FAILED, reason=EndReason.OOM, actor="test")
     text = card(attempt)
     assert "Health: healthy until it failed" in text
-    assert 'class="card health unknown"' in text
+    assert 'class="drawer health unknown"' in text

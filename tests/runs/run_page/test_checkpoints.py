@@ -33,7 +33,7 @@ def test_resume_goes_on_from_the_last_checkpoint() -> None:
     Run.objects.filter(pk=attempt.run_id).update(max_steps=20)
     accept(attempt, [train(1), event(2, "checkpoint", step=1, path="checkpoints/checkpoint-1")])
     Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.STOPPED, reason="stopped_by_user")
-    assert "Resume from step 1" in text(operator(), f"/runs/{attempt.run_id}/")
+    assert "continues from the checkpoint of step 1" in text(operator(), f"/runs/{attempt.run_id}/")
     Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.FAILED, reason="reward_failed")
     assert '<button class="button" title="A new attempt' in text(operator(), f"/runs/{attempt.run_id}/")
     operator().post(f"/runs/{attempt.run_id}/resume")
@@ -45,8 +45,8 @@ def test_a_checkpoint_that_the_trainer_has_removed_since_is_told_from_those_that
     saves = [event(n, "checkpoint", step=n, path=f"checkpoints/checkpoint-{n}") for n in (1, 2, 3)]
     accept(attempt, saves)
     page = text(viewer(), f"/runs/{attempt.run_id}/checkpoints/")
-    assert page.count("removed since") == 1
-    assert page.index("Copy the folder of step 2") < page.index("removed since")
+    assert page.count(">deleted<") == 1
+    assert page.index("Copy the folder of step 2") < page.index(">deleted<")
     assert "Copy the folder of step 1" not in page
 
 
@@ -85,8 +85,8 @@ def test_the_best_is_the_one_that_the_trainer_keeps() -> None:
     saves = [event(3 + n, "checkpoint", step=n, path=f"checkpoints/checkpoint-{n}", kept=kept[n]) for n in kept]
     accept(attempt, rows + saves)
     page = text(viewer(), f"/runs/{attempt.run_id}/checkpoints/")
-    assert page.count(">best<") == page.count(">removed since<") == 1
-    assert page.index("<strong>2<") < page.index(">best<") < page.index("<strong>1<") < page.index(">removed since<")
+    assert page.count(">best<") == page.count(">deleted<") == 1
+    assert page.index("<strong>2<") < page.index(">best<") < page.index("<strong>1<") < page.index(">deleted<")
 
 
 def test_a_run_that_still_goes_is_not_resumed() -> None:

@@ -39,7 +39,7 @@ def page(client: Client, run: Run, part: str = "") -> str:
 
 
 def edition(client: Client, run: Run) -> str:
-    found = re.search('name="based_on" value="([0-9a-f]+)"', page(client, run, "about/?edit"))
+    found = re.search('name="based_on" value="([0-9a-f]+)"', page(client, run, "notes?edit"))
     assert found
     return found[1]
 
@@ -88,8 +88,23 @@ def test_notes_are_kept_as_text_with_who_wrote_them(run: Run) -> None:
     assert client.post(f"/runs/{run.pk}/notes", sent)["Location"] == f"/runs/{run.pk}/"
     assert Run.objects.get(pk=run.pk).notes == "<b>high</b>\nKL"
     shown = page(viewer(), run)
-    assert "&lt;b&gt;high&lt;/b&gt;" in shown
+    assert "&lt;b&gt;high&lt;/b&gt;<br />" in shown
     assert "ana, <time" in shown
+
+
+def test_notes_are_markdown_that_runs_and_loads_nothing(run: Run) -> None:
+    text = (
+        "# Why\n**β** is 0.04:\n\n- [the paper](https://example.org/a)\n- [run me](javascript:alert(1))\n\n"
+        "<img src=x onerror=alert(1)> ![seen](https://example.org/spy.png)\n\n| a | b |\n|-|-|\n| 1 | 2 |\n"
+    )
+    Run.objects.filter(pk=run.pk).update(notes=text)
+    shown = page(viewer(), run, "notes")
+    for said in ("<h3>Why</h3>", "<strong>β</strong> is 0.04:", "<td>1</td>", "[run me](javascript:alert(1))"):
+        assert said in shown
+    assert '<a href="https://example.org/a" rel="nofollow noopener noreferrer">the paper</a>' in shown
+    assert "&lt;img src=x" in shown
+    assert "<img" not in shown
+    assert '<span class="cut">Why</span>' in shown
 
 
 def test_of_two_who_write_notes_at_once_the_second_sees_what_the_first_wrote(run: Run) -> None:
@@ -128,8 +143,8 @@ def test_a_zero_byte_or_a_novel_are_cut_to_what_can_be_kept(run: Run) -> None:
 def test_a_viewer_reads_tags_and_notes_and_changes_none(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(tags=["math"], notes="look here")
     client = viewer()
-    shown = page(client, run, "about/?edit")
-    assert "math" in shown
+    assert "math" in page(client, run)
+    shown = page(client, run, "notes?edit")
     assert "look here" in shown
     assert "<form" not in shown
     assert client.post(f"/runs/{run.pk}/tags", {"add": "x"}).status_code == 403
@@ -137,7 +152,7 @@ def test_a_viewer_reads_tags_and_notes_and_changes_none(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["", "head/", "series.json", "completions/", "logs/", "events/", "checkpoints/", "spec/", "about/"]
+    "part", ["", "head/", "series.json", "completions/", "logs/", "events/", "checkpoints/", "spec/", "notes"]
 )
 def test_no_part_of_a_run_breaks_on_a_spec_of_another_version(old: Run, part: str) -> None:
     for client in (viewer(), operator()):

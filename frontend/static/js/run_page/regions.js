@@ -77,7 +77,8 @@ export class Regions {
     const before = folds(old);
     for (const [key, fold] of folds(region)) {
       const was = before.get(key);
-      if (was && this.wanted.get(key) === fold.open) fold.open = was.open;
+      // One that came in another way, such as with an answer to a form, is as the person has it.
+      if (was && (this.wanted.get(key) ?? fold.open) === fold.open) fold.open = was.open;
     }
   }
 }

@@ -12,6 +12,7 @@ import { Series } from "../metrics/series.js";
 import { Telling } from "./telling.js";
 import { Waterfall } from "../metrics/waterfall.js";
 import { localise } from "../times.js";
+import { showInTab } from "./browser_tab.js";
 import * as timeline from "./timeline.js";
 import "./tour.js";
 import * as urlstate from "../urlstate.js";
@@ -138,6 +139,7 @@ function onRun(run) {
     progress.max = run.max_steps;
     progress.value = run.step;
   }
+  showInTab(run.status, run.step, run.max_steps);
   regions.follow(run.state);
 }
 
@@ -192,6 +194,7 @@ async function open(name, unfold) {
   for (const panel of root.querySelectorAll("[data-panel]")) {
     /** @type {HTMLElement} */ (panel).hidden = /** @type {HTMLElement} */ (panel).dataset.panel !== name;
   }
+  /** @type {HTMLElement} */ (root.querySelector("[data-overview]")).hidden = name !== page.first;
   charts.shown(name === "charts");
   feed?.send({ type: "logs", watch: name === "logs" });
   if (name === "charts") startCharts();
@@ -208,10 +211,10 @@ function inSight(tab) {
   strip.scrollLeft += (place.left + place.right - all.left - all.right) / 2;
 }
 
-/** On a phone the head fills the screen, and what a tab holds would be below it. */
+/** The bar of tabs stays in sight, so a tab may be pressed far down in another one's content: the new one's begins below the bar. */
 function uncover() {
-  const strip = /** @type {HTMLElement} */ (root.querySelector(".tabs"));
-  if (strip.getBoundingClientRect().bottom > innerHeight * 0.6) strip.scrollIntoView({ block: "start" });
+  const head = /** @type {HTMLElement} */ (root.querySelector(".run-head")).getBoundingClientRect();
+  if (head.bottom < 0) scrollBy(0, head.bottom);
 }
 
 /** @param {Element | null} fold */
@@ -270,6 +273,7 @@ function startCharts() {
   }
 }
 
+showInTab(page.status, page.step, page.max_steps);
 tabs();
 addEventListener("popstate", () => {
   const moved = completions?.goBack();

@@ -1,0 +1,42 @@
+// The browser's tab of a run: how far it is and how it ended, in the title and in the icon.
+
+/** Seen on light and on dark tab strips alike, so not the page's own colours. */
+const COLOURS = { blue: "#3b82f6", amber: "#d9932b", green: "#22a55b", red: "#e5484d", grey: "#8b9199" };
+
+/** Status -> colour, the word before the name (none: the share that is done), and the sign in the icon (none: a ring). */
+const MARKS = /** @type {Record<string, {colour: keyof typeof COLOURS, word?: string, sign?: string}>} */ ({
+  queued: { colour: "grey", word: "Queued · " },
+  starting: { colour: "blue", word: "Starting · " },
+  running: { colour: "blue" },
+  stopping: { colour: "amber", word: "Stopping · " },
+  succeeded: { colour: "green", word: "✓ ", sign: "M9 16.5l5 5 9-11" },
+  failed: { colour: "red", word: "✗ ", sign: "M10 10l12 12M22 10L10 22" },
+  stopped: { colour: "grey", word: "■ ", sign: "M12 12h8v8h-8z" },
+});
+
+const RADIUS = 12;
+const AROUND = 2 * Math.PI * RADIUS;
+const name = document.title;
+
+/** @param {string} status @param {number} step @param {number | null} most  steps in all, if that is known */
+export function showInTab(status, step, most) {
+  const mark = MARKS[status] ?? { colour: "grey", word: "" };
+  const share = most ? Math.min(1, step / most) : 0;
+  const title = `${mark.word ?? (most ? `${Math.floor(100 * share)}% · ` : "")}${name}`;
+  if (document.title !== title) document.title = title;
+  const icon = document.querySelector("link[rel=icon]");
+  const address = `data:image/svg+xml,${encodeURIComponent(drawing(COLOURS[mark.colour], share, mark.sign))}`;
+  if (icon && icon.getAttribute("href") !== address) icon.setAttribute("href", address);
+}
+
+/** A ring as far round as the run is, or a disc with a sign. @param {string} colour @param {number} share @param {string} [sign] */
+function drawing(colour, share, sign) {
+  const line = 'fill="none" stroke-width="5" stroke-linecap="round" stroke-linejoin="round"';
+  // In whole percents: a browser draws the icon anew with every change.
+  const done = (Math.floor(100 * share) / 100) * AROUND;
+  const parts = sign
+    ? `<circle cx="16" cy="16" r="15" fill="${colour}"/><path d="${sign}" stroke="#fff" ${line.replace("5", "4")}/>`
+    : `<circle cx="16" cy="16" r="${RADIUS}" stroke="${colour}" opacity="0.3" ${line}/>
+       <circle cx="16" cy="16" r="${RADIUS}" stroke="${colour}" ${line} stroke-dasharray="${done} ${AROUND}" transform="rotate(-90 16 16)"/>`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">${parts}</svg>`;
+}
