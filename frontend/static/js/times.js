@@ -16,7 +16,7 @@ function exact(moment) {
 export const timeOfDay = (moment) => clock.format(moment);
 
 /** The time of day; with its date unless that is today's. @param {Date} moment */
-function short(moment) {
+export function short(moment) {
   const date = day.format(moment);
   return date === day.format(new Date()) ? clock.format(moment) : `${date} ${clock.format(moment)}`;
 }

@@ -1,6 +1,7 @@
 // One step on one time axis: a bar for each phase, a row for each lane. Draws with Plotly; knows no socket.
 
-import { plain, readTokens } from "./plotly_figure.js";
+import { plain } from "./labels.js";
+import { readTokens } from "./plotly_figure.js";
 
 /**
  * @typedef {{phase: string, colour: string, start: number, seconds: number}} Bar
@@ -16,7 +17,6 @@ const NARROW_PX = 560;
 const LETTERS = { narrow: 10, wide: 22 };
 const LETTER_PX = 6.5;
 const CONFIG = { responsive: false, displayModeBar: false, showTips: false, scrollZoom: false };
-const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 /** What is seen is not asked for again at every step. */
 const PAUSE_MS = 15_000;
 
@@ -33,7 +33,7 @@ export function drawing(step, tokens, { width, longest }) {
   const split = gpus / (height - AXIS_PX);
   const layout = {
     width, height, barmode: "overlay", bargap: 0.25, showlegend: false, hovermode: "closest",
-    font: { family: FONT, size: 11, color: tokens["ink-3"] },
+    font: { family: tokens.font, size: 11, color: tokens["ink-3"] },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: Math.round(Math.max(...labels.map((label) => label.length)) * LETTER_PX) + 12, r: 12, t: 2, b: AXIS_PX - 4 },
     hoverlabel: { bgcolor: tokens["surface-1"], bordercolor: tokens["line-strong"], font: { size: 11, color: tokens["ink-1"] } },
