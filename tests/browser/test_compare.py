@@ -57,7 +57,7 @@ def test_curves_follow_what_a_person_chooses_and_the_address_keeps_it(
     until(page, lambda: len(page.evaluate(LINES)) == 3)
     colours = {name: colour for name, _, colour in page.evaluate(LINES)}
     page.get_by_label("Show second in the charts").uncheck()
-    page.get_by_role("combobox", name="By", exact=True).select_option("tokens")
+    page.get_by_role("combobox", name="x axis", exact=True).select_option("tokens")
     until(page, lambda: [line[1] for line in page.evaluate(LINES)] == [1500, 1500])
     page.get_by_text("Metrics", exact=True).click()
     page.get_by_placeholder("Filter").fill("loss")

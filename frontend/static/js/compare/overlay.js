@@ -24,6 +24,9 @@ const LABELLED = 8;
 const ROOM = { small: 84, large: 174 };
 const SMALL_HEIGHT = 150;
 
+/** @param {boolean} large */
+const roomOf = (large) => (large ? ROOM.large : ROOM.small);
+
 /** A place on the x axis in words. @param {Look["axis"]} axis @param {number} x */
 function where(axis, x) {
   if (axis === "time") return duration(x);
@@ -107,7 +110,7 @@ export class Overlay {
     const traces = [];
     /** @type {import("../metrics/labels.js").End[]} */
     const ends = [];
-    const names = apart(shown.map((run) => run.name));
+    const names = apart(shown.map((run) => run.name), roomOf(large));
     for (const [i, run] of shown.entries()) {
       const { x, y } = this.curves[run.id];
       const values = by === 1 ? y : y.map((value) => value * by);
@@ -145,7 +148,7 @@ export class Overlay {
  */
 function layout(look, tokens, labels, { suffix, lines, seen, inView, highest, title }, large, size) {
   const margin = marginOf(large);
-  const room = labels.length ? (large ? ROOM.large : ROOM.small) : margin.r;
+  const room = labels.length ? roomOf(large) : margin.r;
   const y = height({ zero: false }, look.log, { lowest: seen[0], highest: seen[1] });
   const inside = (size.height || SMALL_HEIGHT + margin.t + margin.b) - margin.t - margin.b;
   return {

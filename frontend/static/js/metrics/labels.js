@@ -25,27 +25,27 @@ export function directLabels(ends, [bottom, top], height, log, room) {
     .sort((a, b) => a.natural - b.natural);
   placed.forEach((end, i) => (end.at = i ? Math.max(end.at, placed[i - 1].at + LABEL_HEIGHT) : Math.max(end.at, LABEL_HEIGHT / 2)));
   for (let i = placed.length - 1, most = height - LABEL_HEIGHT / 2; i >= 0; i--, most -= LABEL_HEIGHT) placed[i].at = Math.min(placed[i].at, most);
-  const letters = Math.floor((room - GAP) / LETTER_PX);
+  const letters = lettersIn(room);
   return placed.map((end) => ({
     xref: "paper", x: 1, xanchor: "left", xshift: GAP, yanchor: "middle", showarrow: false,
     y: on(end.y), yshift: end.at - end.natural,
-    text: plain(cut(end.label, letters)), font: { size: 10, color: end.colour },
+    text: plain(end.label.length > letters ? `${end.label.slice(0, letters - 1)}…` : end.label), font: { size: 10, color: end.colour },
     hovertext: plain(end.words ?? end.label),
   }));
 }
 
-/** Not at the end: names of runs and metrics differ at their ends. @param {string} label @param {number} letters */
-function cut(label, letters) {
-  if (label.length <= letters) return label;
-  const start = Math.floor((letters - 1) / 3);
-  return `${label.slice(0, start)}…${label.slice(label.length - (letters - 1 - start))}`;
-}
+/** @param {number} room  px of a margin */
+const lettersIn = (room) => Math.floor((room - GAP) / LETTER_PX);
 
-/** Names without the words that all begin with. @param {string[]} names @returns {string[]} */
-export function apart(names) {
-  if (new Set(names).size < 2) return names;
-  let same = names[0];
+/** Names of runs for a margin: without the words that all begin with, and cut before their ends, which differ.
+ * @param {string[]} names @param {number} room  in px @returns {string[]} */
+export function apart(names, room) {
+  const letters = lettersIn(room);
+  const start = Math.floor((letters - 1) / 3);
+  const short = (/** @type {string} */ name) =>
+    name.length > letters ? `${name.slice(0, start)}…${name.slice(name.length - (letters - 1 - start))}` : name;
+  let same = new Set(names).size > 1 ? names[0] : "";
   for (const name of names) while (!name.startsWith(same)) same = same.slice(0, -1);
   const { length } = SEPARATORS.exec(same)?.[0] ?? "";
-  return names.every((name) => name.length > length) ? names.map((name) => name.slice(length)) : names;
+  return names.every((name) => name.length > length) ? names.map((name) => short(name.slice(length))) : names.map(short);
 }
