@@ -83,7 +83,7 @@ async def _nothing(request: HttpRequest) -> HttpResponseBase:
 
 
 class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # servestatic has no types
-    """Compresses only changed files: every start collects, and the whole of Plotly (4.8 MB, 1.5 MB compressed) takes a second."""
+    """Compresses only changed files: every start collects, and all of Plotly (4.8 MB) takes a second."""
 
     def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Iterator[Any]:
         changed = {name: entry for name, entry in paths.items() if not self._compressed(name)}

@@ -11,9 +11,10 @@ test("names of runs lose what all begin with, up to a separator", () => {
 });
 
 test("labels stay apart, within the chart, and are cut to their room", () => {
-  const ends = [0, 0, 1, 5].map((y, i) => ({ label: `a-name-that-is-long-${i}`, y, colour: "red" }));
-  const labels = directLabels(ends, [0, 1], 100, false, 60);
+  const ends = [0, 0, 1, 5].map((y, i) => ({ label: `a-name-that-is-long-${i}`, y, colour: "rgb(200, 100, 0)" }));
+  const labels = directLabels(ends, { range: [0, 1], height: 100, log: false, room: 60, ink: "rgb(0, 0, 0)" });
   const places = labels.map(({ y, yshift }) => y * 100 + yshift);
   assert.deepEqual(places, [6, 18, 94]);
+  assert.equal(labels[0].font.color, "rgb(120,60,0)");
   assert.deepEqual(labels.map(({ text }) => text), ["a-name-…", "a-name-…", "a-name-…"]);
 });

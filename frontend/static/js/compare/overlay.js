@@ -164,6 +164,6 @@ function layout(look, tokens, labels, { suffix, lines, seen, inView, highest, ti
       ticksuffix: suffix, tickformat: highest >= 10_000 ? ".3~s" : ".4~g",
       ...(large ? { title: { text: plain(title), standoff: 8 } } : {}),
     },
-    annotations: directLabels(labels, y.range, inside, look.log, room),
+    annotations: directLabels(labels, { range: y.range, height: inside, log: look.log, room, ink: tokens["ink-1"] }),
   };
 }

@@ -5,6 +5,7 @@
 const LABEL_HEIGHT = 12;
 const LETTER_PX = 6.5;
 const GAP = 4;
+const INKED = 0.4;
 /** Of the part that several names have in common, up to one of these. */
 const SEPARATORS = /^.*[-_/.\s]/;
 
@@ -13,10 +14,11 @@ export const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&l
 
 /**
  * Pushed apart where lines end close together, within the chart.
- * @param {End[]} ends @param {[bottom: number, top: number]} range  of the y axis, as Plotly has it @param {number} height  of the
- * plot, in px @param {boolean} log @param {number} room  px of the margin
+ * @param {End[]} ends
+ * @param {{range: [bottom: number, top: number], height: number, log: boolean, room: number, ink: string}} place  range: of the y
+ *   axis, as Plotly has it; height: of the plot, and room: of the margin, in px
  */
-export function directLabels(ends, [bottom, top], height, log, room) {
+export function directLabels(ends, { range: [bottom, top], height, log, room, ink }) {
   const on = (/** @type {number} */ y) => (log ? Math.log10(Math.max(y, 1e-12)) : y);
   const high = (/** @type {number} */ y) => ((on(y) - bottom) / (top - bottom || 1)) * height;
   const placed = ends
@@ -29,9 +31,16 @@ export function directLabels(ends, [bottom, top], height, log, room) {
   return placed.map((end) => ({
     xref: "paper", x: 1, xanchor: "left", xshift: GAP, yanchor: "middle", showarrow: false,
     y: on(end.y), yshift: end.at - end.natural,
-    text: plain(end.label.length > letters ? `${end.label.slice(0, letters - 1)}…` : end.label), font: { size: 10, color: end.colour },
+    text: plain(end.label.length > letters ? `${end.label.slice(0, letters - 1)}…` : end.label), font: { size: 10, color: legible(end.colour, ink) },
     hovertext: plain(end.words ?? end.label),
   }));
+}
+
+/** A line's colour, nearer to that of words: as it is, small letters of some can hardly be read.
+ * @param {string} colour  rgb(…) @param {string} ink */
+function legible(colour, ink) {
+  const [own, words] = [colour, ink].map((each) => (each.match(/[\d.]+/g) ?? []).map(Number));
+  return `rgb(${own.slice(0, 3).map((part, i) => Math.round(part + INKED * ((words[i] ?? part) - part))).join(",")})`;
 }
 
 /** @param {number} room  px of a margin */

@@ -316,7 +316,7 @@ export function layout(spec, look, tokens, ends, figures) {
       type: "line", xref: "paper", x0: 0, x1: 1, y0: b.value * figures.by, y1: b.value * figures.by,
       line: { width: 1, dash: "dot", color: tokens["line-strong"] },
     })),
-    annotations: directLabels(labels, y.range, look.height ?? PLOT_HEIGHT, look.log, room),
+    annotations: directLabels(labels, { range: y.range, height: look.height ?? PLOT_HEIGHT, log: look.log, room, ink: tokens["ink-1"] }),
   };
 }
 
