@@ -10,14 +10,18 @@ ARG BASE=debian:12.11-slim
 FROM ${BASE} AS build
 # python3-pip      fills the environment from the lock; it stays behind in this stage
 # ca-certificates  the package index's certificate
+# npm              fetches Plotly's basic build for the pages
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3-pip ca-certificates \
+    && apt-get install -y --no-install-recommends python3-pip ca-certificates npm \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
 COPY requirements.lock ./
 # Every hash is in the lock; the pip outside fills the environment, which so has none itself.
 RUN python3 -m venv --without-pip /opt/venv \
     && python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --require-hashes --no-deps -r requirements.lock
+COPY frontend/package.json frontend/package-lock.json ./frontend/
+# A quarter of what browsers would load otherwise. Without npm's registry the image serves the whole of it.
+RUN npm ci --prefix frontend --ignore-scripts --no-audit --no-fund || echo "Plotly's basic build could not be fetched."
 COPY . .
 # Modules are compiled once here, not by every container that starts: the running user can't write beside them.
 RUN /opt/venv/bin/python -m compileall -q controlplane runs workers

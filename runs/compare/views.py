@@ -142,7 +142,13 @@ def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]
     looks = comparison.looks(chosen.runs)
     return {
         "runs": [
-            {"id": run.pk, "name": run.name, **asdict(looks[run.pk]), "live": comparison.is_live(run)}
+            {
+                "id": run.pk,
+                "name": run.name,
+                **asdict(looks[run.pk]),
+                "live": comparison.is_live(run),
+                "series": reverse("run_series", args=[run.pk]),
+            }
             for run in chosen.runs
         ],
         "metrics": [asdict(metric) for metric in metrics],

@@ -44,8 +44,7 @@ def plan_of(run: Run) -> list[ChartGroup]:
         planned = plan(spec_of(run), gpus_of(run), run.last_metrics)
     except ContractError:  # a spec of another version: the numbers are shown all the same
         planned = [chart_catalogue.of_machine(None, gpus_of(run))]
-    other = unforeseen(run.last_metrics, planned)
-    return [*planned, other] if other.charts else planned
+    return [*planned, *unforeseen(run.last_metrics, planned)]
 
 
 def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
@@ -56,14 +55,21 @@ def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -
     return [*training, *chart_catalogue.of_rollout(spec), chart_catalogue.of_machine(spec, gpus)]
 
 
-def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> ChartGroup:
-    """Charts of metrics that no planned chart shows; metrics with a common prefix share a chart."""
+def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list[ChartGroup]:
+    """Charts of metrics that no planned chart shows; metrics with a common prefix share a chart.
+
+    Those of evaluations are folded: most repeat on the held-out rows what other charts show.
+    """
     drawn = {*metrics(planned), *_NO_CHART}
     prefixes: dict[str, list[str]] = {}
     for name in sorted(name for name in set(names) - drawn if not name.startswith(LIMITS)):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
     taken: set[str] = set()
-    return ChartGroup("Other", tuple(c for prefix, of in prefixes.items() for c in _alike(prefix, of, taken)))
+    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, taken)]
+    evaluations = tuple(chart for chart in charts if chart.lines[0].metric.startswith("eval_"))
+    others = tuple(chart for chart in charts if chart not in evaluations)
+    groups = (ChartGroup("Other", others), ChartGroup("Other evaluation metrics", evaluations, folded=True))
+    return [group for group in groups if group.charts]
 
 
 def _alike(prefix: str, names: list[str], taken: set[str]) -> Iterator[Chart]:

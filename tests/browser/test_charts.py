@@ -120,10 +120,12 @@ def test_steps_tokens_and_time_are_three_axes_of_the_same_points_with_the_alerts
     assert page.evaluate(f"{marks}.x") == [20]
     picture = downloaded(page, lambda: choose(page, "reward", "Save as PNG"), tmp_path)
     assert picture.read_bytes().startswith(b"\x89PNG")
+    drawing = downloaded(page, lambda: choose(page, "reward", "Save as SVG"), tmp_path)
+    assert drawing.read_text().startswith("<svg")
     page.get_by_label("x axis").select_option("Tokens")
     until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.at(-1)") == 3000)
     page.get_by_label("x axis").select_option("Time")
-    until(page, lambda: page.evaluate(f"({AXIS})('reward').type") == "date")
+    until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.at(-1)") == 29)
     expect(page).to_have_url(re.compile("c.x=time"))
     assert complaints.heard == []
 
@@ -131,14 +133,19 @@ def test_steps_tokens_and_time_are_three_axes_of_the_same_points_with_the_alerts
 def test_moments_and_ranges_are_those_of_the_viewers_zone(site: Stack, a_run: Callable[..., str], page: Page) -> None:
     page.context.new_cdp_session(page).send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
     page.goto(f"{site.url}/runs/{a_run()}/?c.x=time&c.range=time:1005:1015")
-    ticks = chart(page, "reward").locator(".xtick")
-    expect(ticks.first).to_have_text(re.compile("^09:16:"))
+    expect(chart(page, "reward").locator(".xtick").first).to_have_text("5 s")
+    plot(page, "reward").hover(position={"x": 80, "y": 60})
+    told = chart(page, "reward").locator(".readout")
+    expect(told.locator(".where")).to_have_text(re.compile(r"^step \d+ · \d+ tokens · \d+ s · 1970-01-01 09:16:\d\d$"))
+    expect(told.locator(".line")).to_have_text(re.compile(r"^reward0(\.\d+)?$"))
+    covered = "element => element.getBoundingClientRect().bottom"
+    assert told.evaluate("element => element.getBoundingClientRect().top") >= chart(page, "reward").evaluate(covered)
     drag(page, "reward", 60, 160)
     page.wait_for_url(re.compile(r"c\.range=time:10(0|1)\d"))
     page.get_by_label("x axis").select_option("Step")
-    until(page, lambda: page.evaluate(f"({AXIS})('reward').type") == "linear")
-    low, high = page.evaluate(f"({AXIS})('reward').range")
-    assert 5 <= low < high <= 15
+    until(page, lambda: "c.x=" not in page.url)
+    until(page, lambda: 5 <= page.evaluate(f"({AXIS})('reward').range")[0] <= 15)
+    assert page.evaluate(f"({AXIS})('reward').range")[1] <= 15
 
 
 def test_a_look_at_a_part_fetches_what_the_whole_leaves_out(
@@ -162,6 +169,34 @@ def test_a_look_at_a_part_fetches_what_the_whole_leaves_out(
     until(page, lambda: [x for x in page.evaluate(f"({LINE})('reward')?.x ?? []") if low <= x <= high] == every)
     choose(page, "reward", "Show the whole range")
     until(page, lambda: page.evaluate(f"({LINE})('reward').x.length") == whole)
+    assert complaints.heard == []
+
+
+def test_a_link_to_a_view_shows_it_to_whoever_likes_curves_otherwise_and_a_double_click_ends_a_zoom(
+    site: Stack, a_run: Callable[..., str], page: Page, complaints: Complaints
+) -> None:
+    page.set_viewport_size({"width": 1440, "height": 1600})
+    page.goto(f"{site.url}/runs/{a_run()}/")
+    until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.at(-1)") == 30)
+    drag(page, "reward", 60, 200)
+    until(page, lambda: page.evaluate(f"({AXIS})('kl')?.autorange") is False)
+    page.locator("[data-group=Policy] > summary").click()
+    page.wait_for_url(re.compile(r"c\.smooth=0\.6.*c\.turned=Policy"))
+    link = page.url
+    slider = page.get_by_role("slider", name="Smoothing")
+    slider.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator("[data-chart-smoothing] output")).to_have_text("0.84")
+    page.goto(link.partition("?")[0])
+    expect(page).to_have_url(re.compile(r"c\.smooth=0\.84"))
+    page.goto(link)
+    expect(page.locator("[data-chart-smoothing] output")).to_have_text("0.60")
+    expect(chart(page, "kl")).to_be_hidden()
+    until(page, lambda: page.evaluate(f"({AXIS})('reward')?.autorange") is False)
+    plot(page, "reward").dblclick(position={"x": 80, "y": 60})
+    until(page, lambda: "c.range" not in page.url)
+    assert page.evaluate(f"({AXIS})('reward').autorange") is True
     assert complaints.heard == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -10,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
-from tests.browser.driving import drag_over, until
+from tests.browser.driving import columns, downloaded, drag_over, until
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -50,19 +51,29 @@ def runs(site: Stack, context: BrowserContext) -> list[str]:
 
 
 def test_curves_follow_what_a_person_chooses_and_the_address_keeps_it(
-    site: Stack, runs: list[str], page: Page, complaints: Complaints
+    site: Stack, runs: list[str], page: Page, complaints: Complaints, tmp_path: Path
 ) -> None:
-    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}")
+    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}&smooth=0")
     until(page, lambda: len(page.evaluate(LINES)) == 3)
     colours = {name: colour for name, _, colour in page.evaluate(LINES)}
     page.get_by_label("Show second in the charts").uncheck()
-    page.get_by_role("combobox", name="By", exact=True).select_option("tokens")
+    page.get_by_role("combobox", name="x axis", exact=True).select_option("tokens")
     until(page, lambda: [line[1] for line in page.evaluate(LINES)] == [1500, 1500])
     page.get_by_text("Metrics", exact=True).click()
     page.get_by_placeholder("Filter").fill("loss")
     page.locator(".choices").get_by_label("Loss", exact=True).check()
     expect(page.locator("[data-metric=loss].drawn")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.locator("[data-metric=reward] .annotation")).to_have_count(2)
+    page.locator("[data-metric=loss] summary").click()
+    values = downloaded(
+        page, page.locator("[data-metric=loss]").get_by_role("button", name="Save every value").click, tmp_path
+    )
+    rows = columns(values)
+    assert [(row["step"], row["loss"]) for row in rows if row["run"] == runs[2]] == [
+        (str(i), "0.1") for i in range(1, 31)
+    ]
+    assert {row["name"] for row in rows} == {"<b>bold</b>", "third"}
     drag_over(page, page.locator("[data-metric=reward] .nsewdrag").first, 40, 120)
     until(page, lambda: {"x", "off", "m", "zoom"} <= set(parse_qs(urlsplit(page.url).query)))
     zoomed = page.evaluate(RANGE, "reward")
@@ -76,7 +87,7 @@ def test_curves_follow_what_a_person_chooses_and_the_address_keeps_it(
 
 
 def test_a_run_that_goes_on_keeps_up(site: Stack, runs: list[str], page: Page, complaints: Complaints) -> None:
-    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}&of=reward")
+    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}&of=reward&smooth=0")
     row = page.locator(f'tr[data-run="{runs[1]}"]')
     expect(row.locator("[data-final=last]")).to_have_text("0.300")
     until(page, lambda: len(page.evaluate(LINES)) == 3)

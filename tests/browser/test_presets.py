@@ -135,7 +135,7 @@ def test_bounds_are_lines_on_the_charts_and_one_far_away_leaves_the_curve_its_ro
     site.django(GO_BY, run=run, bounds=near)
     page.goto(f"{site.url}/runs/{run}/")
     assert drawn(page, "kl") == [0.3]
-    expect(chart(page, "kl").get_by_text("watch above 0.3")).to_be_visible()
+    expect(chart(page, "kl").get_by_text("watch", exact=True)).to_be_visible()
     assert page.evaluate(TOP, "kl") < 1.5 * 0.25
     assert drawn(page, "zero-spread") == [15]
     page.goto(f"{site.url}/settings/health/")

@@ -20,10 +20,24 @@ from controlplane.templatetags import scripts
 
 
 def test_plotly_has_its_version_in_its_address_and_is_found_there_alone() -> None:
-    assert scripts.plotly_src() == f"/static/plotly/{version('plotly')}/plotly.min.js"
-    assert str(finders.find(packagefinder.PLOTLY)).endswith("package_data/plotly.min.js")
-    assert finders.find("plotly/plotly.min.js") is None
-    assert finders.find("plotly/datasets/iris.csv.gz") is None
+    assert scripts.plotly_src() == f"/static/{packagefinder.PLOTLY}"
+    assert Path(str(finders.find(packagefinder.PLOTLY))).is_file()
+    for name in ("plotly/plotly.min.js", "plotly/datasets/iris.csv.gz", packagefinder.PLOTLY.replace("min.js", "js")):
+        assert finders.find(name) is None
+
+
+def test_the_basic_build_of_plotly_is_served_where_it_is_installed_else_the_wheels(tmp_path: Path) -> None:
+    folder, name = packagefinder.plotly(tmp_path)
+    assert name == f"plotly/{version('plotly')}/plotly.min.js"
+    with (folder / "plotly.min.js").open() as file:
+        whole = file.read(200)
+    basic = tmp_path / "plotly.js-basic-dist-min"
+    basic.mkdir()
+    (basic / "plotly-basic.min.js").touch()
+    (basic / "package.json").write_text(json.dumps({"version": "4.0.0"}))
+    assert packagefinder.plotly(tmp_path) == (basic, "plotly-basic/4.0.0/plotly-basic.min.js")
+    wanted = json.loads((BASE_DIR / "frontend" / "package.json").read_text())["dependencies"]
+    assert f"plotly.js v{wanted['plotly.js-basic-dist-min']}\n" in whole, "both are to draw alike"
 
 
 def test_of_the_code_editor_only_what_python_needs_is_found() -> None:

@@ -31,6 +31,8 @@ test("several steps share an axis, and the GPUs' use has a part of its own", () 
   const use = { label: "vLLM’s GPUs", t: [1, 2], percent: [50, 100] };
   const { traces, layout } = drawing({ ...STEP, gpus: [use] }, TOKENS, { width: 390, longest: 15 });
   assert.equal(traces[traces.length - 1].yaxis, "y2");
+  // Plotly's basic build, which pages may have loaded, draws these.
+  assert.deepEqual([...new Set(traces.map(({ type }) => type))].sort(), ["bar", "scatter"]);
   assert.deepEqual(layout.xaxis.range, [0, 15]);
   assert.ok(layout.yaxis.domain[0] > layout.yaxis2.domain[1]);
 });

@@ -127,7 +127,7 @@ def test_rewards_that_failed_share_a_chart_once_the_run_tells_of_them() -> None:
         ("rewards/format/failed", "format"),
         ("rewards/right/failed", "right"),
     ]
-    assert run_charts.unforeseen(names, plan).charts == ()
+    assert run_charts.unforeseen(names, plan) == []
 
 
 def test_thirty_components_with_long_names_are_folded_away_behind_the_chart_of_all() -> None:
@@ -143,7 +143,8 @@ def test_thirty_components_with_long_names_are_folded_away_behind_the_chart_of_a
 def test_what_nobody_foresaw_has_a_chart_with_those_whose_names_begin_alike() -> None:
     planned = run_charts.plan(a_spec())
     names = ["kl", "lane/b", "lane/a", "reward", "epoch", "num_tokens", "vllm/odd", "<b>/x", "reward_std"]
-    other = {chart.title: chart for chart in run_charts.unforeseen(names, planned).charts}
+    (group,) = run_charts.unforeseen(names, planned)
+    other = {chart.title: chart for chart in group.charts}
     assert other.keys() == {"kl", "lane", "vllm/odd", "<b>/x"}
     assert [line.label for line in other["lane"].lines] == ["a", "b"]
     assert (other["kl"].x, other["vllm/odd"].x) == ("step", "time")
@@ -152,7 +153,8 @@ def test_what_nobody_foresaw_has_a_chart_with_those_whose_names_begin_alike() ->
 
 def test_many_unforeseen_metrics_of_one_family_fill_several_charts() -> None:
     names = [f"depth/of/layer {i} {'x' * 150}" for i in range(20)] + ["a.b", "a,b", "a-b"]
-    other = run_charts.unforeseen(names).charts
+    (group,) = run_charts.unforeseen(names)
+    other = group.charts
     assert [len(chart.lines) for chart in other if chart.title.startswith("depth")] == [8, 8, 4]
     assert len({chart.id for chart in other}) == len(other) == 6
 
@@ -168,6 +170,14 @@ def test_a_run_that_was_moved_by_a_resume_keeps_the_charts_of_its_earlier_gpus()
     assert run_charts.gpus_of(run) == (0, 1, 3)
     Attempt.objects.filter(run=run).update(placement=None)
     assert run_charts.gpus_of(Run.objects.get()) == ()
+
+
+def test_raw_metrics_of_evaluations_are_folded_away_from_a_persons_own() -> None:
+    groups = run_charts.unforeseen(["eval_kl", "my_own/figure"], run_charts.plan(a_spec()))
+    assert [(group.title, group.folded, [chart.title for chart in group.charts]) for group in groups] == [
+        ("Other", False, ["my_own/figure"]),
+        ("Other evaluation metrics", True, ["eval_kl"]),
+    ]
 
 
 @pytest.mark.django_db
@@ -198,7 +208,7 @@ def test_episodes_have_charts_before_their_first_step_and_tools_after_it() -> No
     plan = found(run_charts.plan(spec, names=names))
     assert [line.label for line in plan["tool-p95"].lines] == ["search"]
     assert [line.label for line in plan["turn-rewards"].lines] == ["turn 2"]
-    assert run_charts.unforeseen(names, run_charts.plan(spec, names=names)).charts == ()
+    assert run_charts.unforeseen(names, run_charts.plan(spec, names=names)) == []
 
 
 def test_the_gateway_has_charts_where_programs_drive_the_episodes() -> None:

@@ -1,8 +1,11 @@
 // The comparison: composes the numbers of the runs, their charts, the table and the address.
 
 import { connectionBar } from "../live/connection.js";
+import * as moves from "../metrics/chart_moves.js";
+import { PICTURE, everything, runsCsv, savePicture, saveText } from "../metrics/chart_files.js";
 import { readTokens } from "../metrics/plotly_figure.js";
 import { loadPlotly } from "../metrics/plotly_script.js";
+import * as smoothing from "../metrics/smoothing.js";
 import { Feed } from "../live/feed.js";
 import { figure } from "../figures.js";
 import { Overlay } from "./overlay.js";
@@ -13,16 +16,12 @@ import * as state from "../urlstate.js";
 const POINTS = 400;
 const PAUSE_MS = 2000;
 const AGAIN_MS = 3000;
-/** So many lines with their noise would be one thick band: smoothed unless the address says otherwise. */
-const SMOOTHED_FROM = 5;
-const SMOOTHED = "0.85";
 const LIVE_CELLS = ["Status", "Steps", "Duration", "GPU-hours", "Tokens"];
 
 const page = JSON.parse(document.getElementById("compare-page")?.textContent ?? "{}");
 const root = /** @type {HTMLElement} */ (document.querySelector(".compare"));
 const grid = /** @type {HTMLElement} */ (document.getElementById("curve-grid"));
 const axis = /** @type {HTMLSelectElement} */ (document.getElementById("axis"));
-const smoothing = /** @type {HTMLSelectElement} */ (document.getElementById("smoothing"));
 const log = /** @type {HTMLInputElement} */ (document.getElementById("log"));
 const figuresOf = /** @type {HTMLSelectElement} */ (document.getElementById("figures-of"));
 const table = /** @type {HTMLElement} */ (document.getElementById("compare-table"));
@@ -136,7 +135,7 @@ function sayWhatIsMissing() {
     [...overlays.values()].every((overlay) => !overlay.curves[run.id]?.x.length),
   );
   note.hidden = !without.length || !shown.length;
-  const what = { tokens: "token count", hours: "GPU-hours" }[look.axis] ?? "values";
+  const what = look.axis === "tokens" ? "token count" : look.axis === "hours" ? "GPU-hours" : "values";
   note.textContent = `No ${what}, so not drawn: ${without.map((/** @type {{name: string}} */ run) => run.name).join(", ")}.`;
 }
 
@@ -157,6 +156,10 @@ function overlayOf(name) {
   if (why) element.querySelector(".title")?.after(why.cloneNode(true));
   element.querySelector("[data-enlarge]")?.setAttribute("aria-label", `Enlarge ${metric.title}`);
   element.querySelector("[data-enlarge]")?.addEventListener("click", () => enlarge(overlay));
+  element.querySelector("summary")?.setAttribute("aria-label", `Save ${metric.title}`);
+  for (const button of /** @type {NodeListOf<HTMLElement>} */ (element.querySelectorAll("[data-save]"))) {
+    button.addEventListener("click", () => void save(overlay, button.dataset.save ?? ""));
+  }
   overlays.set(name, overlay);
   painter.add(overlay);
   return overlay;
@@ -166,6 +169,7 @@ function overlayOf(name) {
 function zoom(range) {
   look.range = range;
   state.set("zoom", range ? range.map((end) => String(Number(end.toPrecision(8)))).join(":") : null);
+  state.set("smooth", String(look.smoothing));
   painter.now();
 }
 
@@ -175,22 +179,30 @@ function arrange() {
   grid.replaceChildren(...elements);
 }
 
+/** @param {Overlay} overlay @param {string} format */
+async function save(overlay, format) {
+  if (!overlay.drawn) return;
+  const { name, title } = overlay.metric;
+  if (format === "csv") {
+    const runs = overlay.shown(look);
+    try {
+      const answers = await Promise.all(runs.map((run) => everything(run.series, [name])));
+      saveText(runsCsv(name, runs.map((run, i) => ({ ...run, columns: answers[i][name] }))), `compare-${name}.csv`);
+    } catch {
+      bar("lost");
+    }
+  } else await savePicture(plotly, overlay.figure(look, tokens, PICTURE), title, tokens, format === "svg" ? "svg" : "png", `compare-${name}`);
+}
+
 /** @param {Overlay} overlay */
 function enlarge(overlay) {
   const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("enlarged"));
-  if (dialog.open) {
-    dialog.close();
-    return;
-  }
-  const place = Object.assign(document.createElement("div"), { className: "chart" });
-  overlay.element.replaceWith(place);
-  dialog.append(overlay.element);
-  dialog.showModal();
-  overlay.resize(plotly);
-  dialog.addEventListener("close", () => {
-    place.replaceWith(overlay.element);
-    overlay.resize(plotly);
-  }, { once: true });
+  moves.enlarge(dialog, overlay.element, (large) => {
+    overlay.large = large;
+    painter.enlarged = large ? overlay.element : null;
+    state.set("large", large ? overlay.metric.name : null);
+    painter.now(overlay);
+  });
 }
 
 // --- what a person chooses -------------------------------------------------------------------------------------
@@ -198,8 +210,7 @@ function enlarge(overlay) {
 function restore() {
   const by = state.get("x") ?? "";
   if (by in page.axes) axis.value = by;
-  const weight = state.get("smooth") ?? usualSmoothing();
-  if ([...smoothing.options].some((option) => option.value === weight)) smoothing.value = weight;
+  look.smoothing = smoothing.chosen(state.get("smooth"));
   log.checked = state.get("log") === "1";
   const of = state.get("of") ?? "";
   if ([...figuresOf.options].some((option) => option.value === of)) figuresOf.value = of;
@@ -211,11 +222,8 @@ function restore() {
   take();
 }
 
-const usualSmoothing = () => (page.runs.length < SMOOTHED_FROM ? "0" : SMOOTHED);
-
 function take() {
-  look.axis = axis.value;
-  look.smoothing = Number(smoothing.value);
+  look.axis = /** @type {import("./overlay.js").Look["axis"]} */ (axis.value);
   look.log = log.checked;
 }
 
@@ -225,7 +233,7 @@ const boxes = (part, name) => /** @type {NodeListOf<HTMLInputElement>} */ (part.
 function changed() {
   take();
   state.set("x", look.axis === "step" ? null : look.axis);
-  state.set("smooth", smoothing.value === usualSmoothing() ? null : smoothing.value);
+  state.set("smooth", String(look.smoothing));
   state.set("log", look.log ? "1" : null);
   painter.now();
 }
@@ -247,7 +255,11 @@ function listen() {
     changed();
     void readAll();
   });
-  for (const element of [smoothing, log]) element.addEventListener("change", changed);
+  log.addEventListener("change", changed);
+  smoothing.slider(/** @type {HTMLElement} */ (document.querySelector("[data-chart-smoothing]")), look.smoothing, (weight) => {
+    look.smoothing = weight;
+    changed();
+  });
   figuresOf.addEventListener("change", () => {
     state.set("of", figuresOf.value);
     void atLast(() => read([]));
@@ -285,7 +297,7 @@ function listen() {
     painter.now();
   });
   addEventListener("resize", () => {
-    for (const overlay of overlays.values()) if (plotly && overlay.element.isConnected) overlay.resize(plotly);
+    painter.now();
   });
 }
 
@@ -350,6 +362,8 @@ async function start() {
   drawWaterfalls(loading);
   plotly = await loading;
   painter.now();
+  const large = state.get("large");
+  if (large && shown.includes(large)) enlarge(overlayOf(large));
   await numbers;
   follow();
 }

@@ -1,31 +1,37 @@
 // Draws one metric of several runs in one chart. Knows no socket and no address.
 
-import { height, plain, scale, visible } from "../metrics/plotly_figure.js";
+import { height, plainAxis, reach, scale, visible, xAxis } from "../metrics/axes.js";
+import { duration, si, significant } from "../figures.js";
+import { apart, directLabels, plain } from "../metrics/labels.js";
+import { ground, hovered, marginOf, spike } from "../metrics/plotly_figure.js";
+import { hush, rowsOf, tell } from "../metrics/readout.js";
 import { smooth } from "../metrics/series.js";
 
 /**
  * @typedef {{x: number[], y: number[]}} Curve
- * @typedef {{id: string, name: string, colour: string, dash: string, live: boolean}} Run
+ * @typedef {{id: string, name: string, colour: string, dash: string, live: boolean, series: string}} Run
  * @typedef {{name: string, title: string, format: string}} Metric
- * @typedef {{axis: string, smoothing: number, log: boolean, off: Set<string>,
+ * @typedef {{axis: import("../metrics/axes.js").Along, smoothing: number, log: boolean, off: Set<string>,
  *   range: [from: number, to: number] | null}} Look  range: the part of the x axis that is looked at
+ * @typedef {{width: number, height: number}} Size  in px
  */
 
 /** With more lines than this the raw ones behind the smoothed would hide them. */
 const RAW_UP_TO = 4;
-/** And one box with a row for each would hide the chart. */
-const UNIFIED_UP_TO = 8;
-const MINUTE = 60;
-const HOUR = 3600;
+/** So many lines are named at their ends; what is more can be told by the table and under the pointer. */
+const LABELLED = 8;
+/** Of the margin, for names of runs. */
+const ROOM = { small: 84, large: 174 };
+const SMALL_HEIGHT = 150;
 
-/** How the x axis is written: seconds become what a person would say. @param {string} axis @param {number} longest */
-function along(axis, longest) {
-  if (axis === "tokens") return { by: 1, suffix: "", format: ".3~s", title: "%{x} tokens" };
-  if (axis === "hours") return { by: 1, suffix: "", format: ".3~g", title: "%{x} GPU-hours" };
-  if (axis !== "time") return { by: 1, suffix: "", format: ",d", title: "step %{x}" };
-  if (longest >= 2 * HOUR) return { by: 1 / HOUR, suffix: " h", format: ".3~g", title: "%{x}" };
-  if (longest >= 2 * MINUTE) return { by: 1 / MINUTE, suffix: " min", format: ".3~g", title: "%{x}" };
-  return { by: 1, suffix: " s", format: ".3~g", title: "%{x}" };
+/** @param {boolean} large */
+const roomOf = (large) => (large ? ROOM.large : ROOM.small);
+
+/** A place on the x axis in words. @param {Look["axis"]} axis @param {number} x */
+function where(axis, x) {
+  if (axis === "time") return duration(x);
+  if (axis === "tokens") return `${si(x)} tokens`;
+  return axis === "hours" ? `${significant(x)} GPU-hours` : `step ${significant(x, 9)}`;
 }
 
 export class Overlay {
@@ -37,8 +43,11 @@ export class Overlay {
     this.plot = /** @type {HTMLElement} */ (element.querySelector(".plot"));
     /** @type {Record<string, Curve>} */
     this.curves = {};
-    /** What the x axis is scaled by. */
-    this.by = 1;
+    this.large = false;
+    /** Of the values, as drawn. */
+    this.suffix = "";
+    /** @type {Look["axis"]} what the x axis counts, as drawn */
+    this.axis = "step";
     this.loaded = false;
     this.drawn = false;
     this.onRange = (/** @type {[from: number, to: number] | null} */ _range) => {};
@@ -51,7 +60,7 @@ export class Overlay {
   /** @param {any} plotly @param {Look} look @param {Record<string, string>} tokens */
   draw(plotly, look, tokens) {
     if (!this.loaded) return;
-    const shown = this.runs.filter((run) => !look.off.has(run.id) && this.curves[run.id]?.x.length);
+    const shown = this.shown(look);
     this.element.classList.toggle("waiting", !shown.length);
     this.plot.setAttribute("aria-label", `${this.metric.title} of ${shown.map((run) => run.name).join(", ") || "no run"}`);
     if (!shown.length) {
@@ -59,12 +68,22 @@ export class Overlay {
       this.drawn = false;
       return;
     }
-    const { traces, layout, by } = this.drawing(shown, look, tokens);
+    const { traces, layout, suffix } = this.drawing(shown, look, tokens, this.large, { width: this.plot.clientWidth, height: this.plot.clientHeight });
     plotly.react(this.plot, traces, layout, { responsive: false, displayModeBar: false, doubleClick: "autosize", showTips: false });
-    this.by = by;
+    Object.assign(this, { suffix, axis: look.axis });
     if (!this.drawn) this.listen();
     this.drawn = true;
     this.element.classList.add("drawn");
+  }
+
+  /** As it would be drawn enlarged. @param {Look} look @param {Record<string, string>} tokens @param {Size} size */
+  figure(look, tokens, size) {
+    return this.drawing(this.shown(look), look, tokens, true, size);
+  }
+
+  /** @param {Look} look */
+  shown(look) {
+    return this.runs.filter((run) => !look.off.has(run.id) && this.curves[run.id]?.x.length);
   }
 
   listen() {
@@ -72,76 +91,79 @@ export class Overlay {
     plot.on("plotly_relayout", (/** @type {any} */ change) => {
       if (change["xaxis.autorange"]) return this.onRange(null);
       const [from, to] = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-      if (from !== undefined && to !== undefined) this.onRange([from / this.by, to / this.by]);
+      if (from !== undefined && to !== undefined) this.onRange([Number(from), Number(to)]);
     });
+    plot.on("plotly_hover", (/** @type {any} */ { points }) => {
+      const { x } = points[0];
+      const { xaxis } = plot._fullLayout;
+      tell(this.element, this.plot, xaxis._offset + xaxis.d2p(x), { where: where(this.axis, x), rows: rowsOf(points, this.suffix, (at) => where(this.axis, at)) });
+    });
+    plot.on("plotly_unhover", hush);
   }
 
-  /** @param {Run[]} shown @param {Look} look @param {Record<string, string>} tokens */
-  drawing(shown, look, tokens) {
+  /** @param {Run[]} shown @param {Look} look @param {Record<string, string>} tokens @param {boolean} large @param {Size} size */
+  drawing(shown, look, tokens, large, size) {
     const curves = shown.map((run) => this.curves[run.id]);
     const highest = curves.reduce((top, c) => c.y.reduce((m, v) => Math.max(m, v), top), -Infinity);
-    const longest = curves.reduce((top, c) => Math.max(top, c.x[c.x.length - 1]), 0);
-    const y = scale(this.metric.format, highest);
-    const x = along(look.axis, longest);
+    const { by, suffix } = scale(this.metric.format, highest);
     /** @type {any[]} */
     const traces = [];
-    for (const run of shown) {
-      const curve = this.curves[run.id];
-      const at = x.by === 1 ? curve.x : curve.x.map((value) => value * x.by);
-      const values = y.by === 1 ? curve.y : curve.y.map((value) => value * y.by);
+    /** @type {import("../metrics/labels.js").End[]} */
+    const ends = [];
+    const names = apart(shown.map((run) => run.name), roomOf(large));
+    for (const [i, run] of shown.entries()) {
+      const { x, y } = this.curves[run.id];
+      const values = by === 1 ? y : y.map((value) => value * by);
       const colour = tokens[run.colour];
       if (look.smoothing && values.length > 2 && shown.length <= RAW_UP_TO) {
-        traces.push({ x: at, y: values, mode: "lines", opacity: 0.25, line: { width: 1, color: colour }, hoverinfo: "skip" });
+        traces.push({ x, y: values, mode: "lines", opacity: 0.25, line: { width: 1, color: colour }, hoverinfo: "skip" });
       }
+      const smoothed = look.smoothing ? smooth(values, look.smoothing) : values;
+      const last = look.range ? x.findLastIndex((at) => at <= /** @type {number[]} */ (look.range)[1]) : x.length - 1;
+      ends.push({ label: names[i], words: run.name, y: smoothed[Math.max(0, last)], colour });
       traces.push({
-        x: at,
-        y: look.smoothing ? smooth(values, look.smoothing) : values,
+        x,
+        y: smoothed,
         customdata: values,
         name: plain(run.name),
+        meta: run.name,
         mode: values.length === 1 ? "markers" : "lines",
         marker: { size: 6, color: colour },
         line: { width: 1.5, color: colour, dash: run.dash },
-        hovertemplate: `%{customdata:.4~g}${y.suffix}`,
+        hoverinfo: "none",
       });
     }
-    /** @type {[from: number, to: number] | null} */
-    const range = look.range && [look.range[0] * x.by, look.range[1] * x.by];
-    const seen = range && visible(traces, range, look.log);
-    return { traces, layout: layout(look, tokens, { x, y, highest: highest * y.by, lines: shown.length, range, seen }), by: x.by };
-  }
-
-  /** @param {any} plotly */
-  resize(plotly) {
-    if (this.drawn) plotly.Plots.resize(this.plot);
+    const seen = visible(traces, look.range ?? [-Infinity, Infinity], look.log) ?? [0, 1];
+    const labels = ends.length > 1 && ends.length <= LABELLED ? ends : [];
+    const inView = look.range ?? reach(curves.map(({ x }) => x));
+    const figures = { suffix, lines: shown.length, seen, inView, highest: highest * by, title: this.metric.title };
+    return { traces, suffix, layout: layout(look, tokens, labels, figures, large, size) };
   }
 }
 
 /**
- * @param {Look} look @param {Record<string, string>} tokens
- * @param {{x: ReturnType<typeof along>, y: ReturnType<typeof scale>, highest: number, lines: number,
- *   range: [number, number] | null, seen: [lowest: number, highest: number] | null}} figures
+ * @param {Look} look @param {Record<string, string>} tokens @param {import("../metrics/labels.js").End[]} labels
+ * @param {{suffix: string, lines: number, seen: [lowest: number, highest: number], inView: [number, number], highest: number, title: string}} figures
+ * @param {boolean} large @param {Size} size
  */
-function layout(look, tokens, { x, y, highest, lines, range, seen }) {
-  const axis = { gridcolor: tokens.line, linecolor: tokens.line, zeroline: false, tickfont: { size: 10 }, automargin: false };
+function layout(look, tokens, labels, { suffix, lines, seen, inView, highest, title }, large, size) {
+  const margin = marginOf(large);
+  const room = labels.length ? roomOf(large) : margin.r;
+  const y = height({ zero: false }, look.log, { lowest: seen[0], highest: seen[1] });
+  const inside = (size.height || SMALL_HEIGHT + margin.t + margin.b) - margin.t - margin.b;
   return {
-    font: { family: tokens.font, size: 11, color: tokens["ink-3"] },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    margin: { l: 44, r: 10, t: 6, b: 22 },
-    showlegend: false,
-    hovermode: lines <= UNIFIED_UP_TO ? "x unified" : "closest",
-    hoverlabel: { bgcolor: tokens["surface-1"], bordercolor: tokens["line-strong"], font: { size: 11, color: tokens["ink-1"] } },
-    // The same value each time: a range that the person zoomed to survives new data.
-    uirevision: `${look.axis}${x.suffix}${look.log}`,
-    dragmode: "zoom",
-    xaxis: {
-      ...axis, type: "linear", ...(range ? { autorange: false, range } : { autorange: true }), showgrid: false, nticks: 6, tickformat: x.format, hoverformat: x.format, ticksuffix: x.suffix,
-      unifiedhovertitle: { text: x.title }, spikethickness: 1, spikedash: "solid", spikecolor: tokens["line-strong"],
-    },
+    ...ground(tokens),
+    ...(size.width && size.height ? size : {}),
+    margin: { ...margin, r: room },
+    showlegend: large && lines > LABELLED,
+    legend: { font: { size: 11, color: tokens["ink-2"] }, orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+    ...hovered(lines),
+    xaxis: { ...plainAxis(tokens), ...xAxis(look.axis, inView, large), ...(look.range ? { autorange: false, range: look.range } : { autorange: true }), ...spike(tokens) },
     yaxis: {
-      ...axis, type: look.log ? "log" : "linear", rangemode: "normal", nticks: 5, fixedrange: true,
-      ...(seen ? height({ zero: false }, look.log, { lowest: seen[0], highest: seen[1] }) : { autorange: true }),
-      ticksuffix: y.suffix, tickformat: highest >= 10_000 ? ".3~s" : ".4~g",
+      ...plainAxis(tokens), ...y, type: look.log ? "log" : "linear", nticks: large ? 10 : 5, fixedrange: true,
+      ticksuffix: suffix, tickformat: highest >= 10_000 ? ".3~s" : ".4~g",
+      ...(large ? { title: { text: plain(title), standoff: 8 } } : {}),
     },
+    annotations: directLabels(labels, { range: y.range, height: inside, log: look.log, room, ink: tokens["ink-1"] }),
   };
 }

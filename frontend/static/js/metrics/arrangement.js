@@ -29,17 +29,19 @@ export class Arrangement {
     this.lay();
   }
 
-  /** A chart that nobody planned, in a section that may be new. @param {Chart} chart @param {string} title */
-  add(chart, title) {
-    const group = this.groups.find((g) => g.title === title) ?? this.addGroup(title);
+  /** A chart that nobody planned, in a section that may be new. @param {Chart} chart
+   * @param {{title: string, folded: boolean}} section */
+  add(chart, { title, folded }) {
+    const group = this.groups.find((g) => g.title === title) ?? this.addGroup(title, folded);
     group.grid.append(chart.element);
     this.homes.set(chart, group);
     this.lay();
   }
 
-  /** @param {string} title @returns {Group} */
-  addGroup(title) {
-    const element = fromTemplate(this.root, "group");
+  /** @param {string} title @param {boolean} folded @returns {Group} */
+  addGroup(title, folded) {
+    const element = /** @type {HTMLDetailsElement} */ (fromTemplate(this.root, "group"));
+    element.open = !folded;
     element.dataset.group = title;
     /** @type {HTMLElement} */ (element.querySelector("h2")).textContent = title;
     this.last().element.after(element);

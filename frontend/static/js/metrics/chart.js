@@ -1,11 +1,11 @@
 // One chart on the page: its element, its range, its value. Draws with Plotly; knows no socket.
 
 import { on } from "./chart_ranges.js";
-import { MARGIN, drawing, kindOf, shown, unshown } from "./plotly_figure.js";
-import { figure } from "../figures.js";
+import { drawing, kindOf, marginOf } from "./plotly_figure.js";
+import { duration, figure, si, significant } from "../figures.js";
+import { hush, rowsOf, tell } from "./readout.js";
 import { convert, place, source } from "./series.js";
-
-export { layout, readTokens } from "./plotly_figure.js";
+import { short } from "../times.js";
 
 /**
  * @typedef {import("./plotly_figure.js").Spec} Spec
@@ -45,6 +45,8 @@ export class Chart {
     /** The line whose newest value stands beside the title; of several only one that speaks for all. */
     this.main = spec.lines.find((l, _, { length }) => length === 1 || /^(mean|all|total)$/.test(l.label)) ?? null;
     this.value.hidden = !this.main;
+    /** Of its values, as drawn. */
+    this.suffix = "";
     this.onRange = (/** @type {Range | null} */ _range) => {};
     this.onHover = (/** @type {number | null} */ _x) => {};
   }
@@ -78,48 +80,57 @@ export class Chart {
     const empty = !this.hasPoints();
     this.element.classList.toggle("waiting", empty);
     if (empty) return;
-    const { traces, layout } = this.figure(view);
+    const { traces, layout, suffix } = this.figure(view);
+    this.suffix = suffix;
     plotly.react(this.plot, traces, layout, CONFIG);
     if (!this.drawn) this.listen();
     this.drawn = true;
     this.element.classList.add("drawn");
   }
 
-  /** The drawing as data. @param {View} view */
-  figure(view) {
+  /** The drawing as data. @param {View} view @param {{width: number, height: number} | null} [size]  of an enlarged one, for a file */
+  figure(view, size = null) {
     const clock = this.series.clock();
     const asked = view.x === "tokens" && !clock.tokens.length ? "step" : view.x;
     this.kind = kindOf(this.spec, asked);
     const range = on(view.range, this.kind, clock);
-    const numbers = { get: (/** @type {string} */ metric) => this.series.get(metric, this.detail), clock };
+    const numbers = { get: (/** @type {string} */ metric) => this.series.get(metric, this.detail), clock, origin: this.series.origin() };
     /** @type {import("./plotly_figure.js").Look} */
-    const look = { smoothing: this.smoothed ? view.smoothing : 0, log: this.log, x: asked, large: this.large };
-    if (this.size) look.height = this.size.height - MARGIN.t - MARGIN.b;
+    const look = { smoothing: this.smoothed ? view.smoothing : 0, log: this.log, x: asked, large: this.large || size !== null };
+    const { t, b } = marginOf(look.large);
+    const room = size ?? this.size;
+    if (room) look.height = room.height - t - b;
     if (range) look.range = [this.to(range.from), this.to(range.to)];
-    const { traces, layout } = drawing(this.spec, numbers, view.marks, look, view.tokens);
-    return { traces, layout: { ...layout, ...this.size } };
+    const { traces, layout, suffix } = drawing(this.spec, numbers, view.marks, look, view.tokens);
+    return { traces, suffix, layout: { ...layout, ...room } };
   }
 
   /** A place as Plotly is given it. @param {number} x */
   to(x) {
-    return this.kind === "time" ? shown(x) : x;
+    return this.kind === "time" ? x - this.series.origin() : x;
   }
 
-  /** A place as Plotly's axis has it. @param {any} end */
-  from(end) {
-    const linear = this.plot._fullLayout.xaxis.r2l(end);
-    return this.kind === "time" ? unshown(linear) : linear;
+  /** A place of Plotly's axis. @param {number} x */
+  from(x) {
+    return this.kind === "time" ? x + this.series.origin() : x;
   }
 
   listen() {
-    this.plot.on("plotly_hover", (/** @type {any} */ event) => this.onHover(this.from(event.points[0].x)));
-    this.plot.on("plotly_unhover", () => this.onHover(null));
+    this.plot.on("plotly_hover", (/** @type {any} */ { points }) => {
+      const x = this.from(points[0].x);
+      tell(this.element, this.plot, this.pixel(points[0].x), { where: this.words(x), rows: rowsOf(points, this.suffix, (at) => this.placeOf(at)) });
+      this.onHover(x);
+    });
+    this.plot.on("plotly_unhover", () => {
+      hush();
+      this.onHover(null);
+    });
     this.plot.on("plotly_relayout", (/** @type {any} */ change) => {
       // What the person did, not what the axis is by now: a redraw may have come in between.
       if (change["xaxis.autorange"]) return this.onRange(null);
       const ends = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
       if (ends[0] === undefined || ends[1] === undefined) return;
-      const [from, to] = ends.map((/** @type {any} */ end) => this.from(end));
+      const [from, to] = ends.map((/** @type {any} */ end) => this.from(Number(end)));
       this.onRange({ kind: this.kind, from, to });
     });
   }
@@ -128,12 +139,35 @@ export class Chart {
   point(kind, x) {
     const here = x === null ? null : convert(this.series.clock(), x, kind, this.kind);
     const axis = this.drawn && here !== null ? this.plot._fullLayout.xaxis : null;
-    const at = axis ? axis.d2p(this.to(/** @type {number} */ (here))) : -1;
+    const at = axis ? this.pixel(this.to(/** @type {number} */ (here))) - axis._offset : -1;
     const inside = axis !== null && at >= 0 && at <= axis._length;
     this.cursor.hidden = !inside;
     if (inside) this.cursor.style.transform = `translateX(${axis._offset + at}px)`;
     this.value.classList.toggle("pointed", inside);
     this.showValue(inside ? this.valueAt(/** @type {number} */ (here)) : null);
+  }
+
+  /** From the plot's left. @param {number} x  as Plotly has it @returns {number} */
+  pixel(x) {
+    const axis = this.plot._fullLayout.xaxis;
+    return axis._offset + axis.d2p(x);
+  }
+
+  /** @param {number} x  as Plotly has it */
+  placeOf(x) {
+    if (this.kind === "time") return duration(Math.max(0, x));
+    return this.kind === "tokens" ? `${si(x)} tokens` : `step ${significant(x, 9)}`;
+  }
+
+  /** A place on the x axis in each of its kinds, and on the clock on the wall. @param {number} x */
+  words(x) {
+    const clock = this.series.clock();
+    const [step, tokens, t] = /** @type {Kind[]} */ (["step", "tokens", "time"]).map((kind) => convert(clock, x, this.kind, kind));
+    const parts = [];
+    if (step !== null) parts.push(`step ${significant(Math.floor(step), 9)}`);
+    if (tokens !== null) parts.push(`${si(tokens)} tokens`);
+    if (t !== null) parts.push(duration(Math.max(0, t - this.series.origin())), short(new Date(t * 1000)));
+    return parts.join(" · ");
   }
 
   /** @param {number} x @returns {number | null} */

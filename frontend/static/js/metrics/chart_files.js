@@ -1,5 +1,6 @@
 // A chart as a file: its picture, and every value of it. Asks the server for the values; draws nothing on the page.
 
+import { plain } from "./labels.js";
 import { listed } from "../urlstate.js";
 
 /** @typedef {import("./series.js").Columns} Columns */
@@ -10,22 +11,24 @@ const MOST_POINTS = 5000;
 const FULL = MOST_POINTS / 2;
 /** Halved so often, a stretch is a moment: the server's limit then is what there is. */
 const DEEPEST = 16;
+/** Of a saved picture, in px. */
+export const PICTURE = { width: 960, height: 480 };
 const SCALE = 2;
 const ROOM_FOR_TITLE = 30;
 
 /**
- * The chart as it stands, with its title, on the page's own ground.
- * @param {any} plotly @param {import("./chart.js").Chart} chart @param {import("./chart.js").View} view @param {string} name
+ * A drawing with its title, on the page's own ground.
+ * @param {any} plotly @param {{traces: any[], layout: any}} drawing  of the size of a picture @param {string} title
+ * @param {Record<string, string>} tokens @param {"png" | "svg"} format @param {string} name  without its ending
  */
-export async function savePicture(plotly, chart, view, name) {
-  const { traces, layout } = chart.figure(view);
-  const { width = 720, height = 360 } = chart.size ?? {};
-  const title = { text: chart.spec.title.replaceAll("&", "&amp;").replaceAll("<", "&lt;"), font: { size: 13, color: view.tokens["ink-1"] }, x: 0.02, xanchor: "left" };
+export async function savePicture(plotly, { traces, layout }, title, tokens, format, name) {
+  const { width, height } = PICTURE;
+  const head = { text: plain(title), font: { size: 14, color: tokens["ink-1"] }, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: { t: 10 } };
   const margin = { ...layout.margin, t: layout.margin.t + ROOM_FOR_TITLE };
-  const figure = { data: traces, layout: { ...layout, width, height: height + ROOM_FOR_TITLE, title, margin, paper_bgcolor: view.tokens["surface-1"] } };
+  const figure = { data: traces, layout: { ...layout, width, height: height + ROOM_FOR_TITLE, title: head, margin, paper_bgcolor: tokens["surface-1"] } };
   // Plotly would make the PNG by way of a blob, which the page's policy lets no image be.
   const picture = await plotly.toImage(figure, { format: "svg", width, height: height + ROOM_FOR_TITLE });
-  save(await png(picture, SCALE * width, SCALE * (height + ROOM_FOR_TITLE)), name);
+  save(format === "svg" ? picture : await png(picture, SCALE * width, SCALE * (height + ROOM_FOR_TITLE)), `${name}.${format}`);
 }
 
 /** @param {string} svg  as an address @param {number} width @param {number} height @returns {Promise<string>} */
@@ -100,10 +103,21 @@ export function csv(answer) {
     }
   });
   const lines = [...rows].sort(([a], [b]) => a - b).map(([, row]) =>
-    [row.step ?? "", new Date(row.t * 1000).toISOString(), ...Array.from(row.values, (value) => value ?? "")].join(","),
+    [row.step ?? "", moment(row.t), ...Array.from(row.values, (value) => value ?? "")].join(","),
   );
   return [["step", "time", ...metrics.map(quoted)].join(","), ...lines, ""].join("\n");
 }
+
+/** One metric of several runs: a row a point. @param {string} metric @param {{id: string, name: string, columns: Columns}[]} runs */
+export function runsCsv(metric, runs) {
+  const rows = runs.flatMap(({ id, name, columns: { step, t, value } }) =>
+    value.map((each, i) => [id, quoted(name), step[i] ?? "", moment(t[i]), each].join(",")),
+  );
+  return [["run", "name", "step", "time", quoted(metric)].join(","), ...rows, ""].join("\n");
+}
+
+/** @param {number} t  in seconds */
+const moment = (t) => new Date(t * 1000).toISOString();
 
 /** @param {string} text */
 const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);

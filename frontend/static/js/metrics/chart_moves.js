@@ -1,4 +1,4 @@
-// Charts put in another order: by dragging their titles, or with Alt and an arrow key.
+// Charts put in another order, by dragging their titles or with Alt and an arrow key; or into a dialog, to be large.
 
 /**
  * @param {HTMLElement} root
@@ -37,4 +37,25 @@ export function movable(root, chartAt, put, move) {
     event.preventDefault();
     move(chart, by);
   });
+}
+
+/**
+ * A chart moves into a dialog, which traps the focus; its place is kept meanwhile. Into an open one: back to its place.
+ * @param {HTMLDialogElement} dialog @param {HTMLElement} element @param {(large: boolean) => void} turned
+ */
+export function enlarge(dialog, element, turned) {
+  if (dialog.open) {
+    dialog.close();
+    return;
+  }
+  const place = Object.assign(document.createElement("div"), { className: "chart" });
+  element.replaceWith(place);
+  dialog.append(element);
+  dialog.showModal();
+  turned(true);
+  const back = () => {
+    place.replaceWith(element);
+    turned(false);
+  };
+  dialog.addEventListener("close", back, { once: true });
 }

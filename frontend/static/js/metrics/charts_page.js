@@ -2,20 +2,22 @@
 // socket. What a person chose is in the address (c.…).
 
 import { Arrangement, fromTemplate } from "./arrangement.js";
-import { Chart, readTokens } from "./chart.js";
-import { ask, csv, everything, saveText, savePicture } from "./chart_files.js";
+import { Chart } from "./chart.js";
+import { PICTURE, ask, csv, everything, savePicture, saveText } from "./chart_files.js";
 import * as ranges from "./chart_ranges.js";
-import { movable } from "./chart_moves.js";
+import { enlarge, movable } from "./chart_moves.js";
+import { readTokens } from "./plotly_figure.js";
 import { Painter } from "./redraws.js";
+import * as smoothing from "./smoothing.js";
 import * as unforeseen from "./unforeseen.js";
 import * as urlstate from "../urlstate.js";
 
-const SMOOTHING = "smoothing";
-const DEFAULT_SMOOTHING = "0.6";
 /** Of a run that is left open for days. */
 const MOST_MARKS = 1000;
 const DETAIL_POINTS = 1000;
 const DETAIL_PAUSE_MS = 150;
+/** What of the address says how the charts are looked at. */
+const LOOKS = ["c.x", "c.log", "c.raw", "c.range"];
 
 export class ChartsPage {
   /** @param {HTMLElement} root  the panel @param {any} page  the page's document @param {import("./series.js").Series} series */
@@ -25,7 +27,7 @@ export class ChartsPage {
     this.series = series;
     this.plotly = /** @type {any} */ (null);
     /** @type {import("./chart.js").View} */
-    this.view = { x: xOf(urlstate.get("c.x")), smoothing: smoothingOf(urlstate.get("c.smooth")), range: ranges.read(), marks: page.events.map(mark), tokens: readTokens() };
+    this.view = { x: xOf(urlstate.get("c.x")), smoothing: smoothing.chosen(urlstate.get("c.smooth")), range: ranges.read(), marks: page.events.map(mark), tokens: readTokens() };
     /** @type {Map<Element, Chart>} */
     this.charts = new Map();
     /** @type {Painter<Chart>} */
@@ -203,10 +205,9 @@ export class ChartsPage {
 
   tools() {
     const tool = (/** @type {string} */ name) => /** @type {HTMLInputElement} */ (this.root.querySelector(`[data-chart-${name}]`));
-    const [filter, x, smoothing] = [tool("filter"), tool("x"), tool("smoothing")];
+    const [filter, x] = [tool("filter"), tool("x")];
     filter.value = this.arrangement.filter;
     x.value = this.view.x;
-    smoothing.value = String(this.view.smoothing);
     filter.addEventListener("input", () => {
       this.arrangement.filterBy(filter.value);
       this.showReset();
@@ -216,10 +217,8 @@ export class ChartsPage {
       urlstate.set("c.x", x.value === "step" ? null : x.value);
       this.changed();
     });
-    smoothing.addEventListener("change", () => {
-      this.view.smoothing = Number(smoothing.value);
-      urlstate.set("c.smooth", smoothing.value);
-      remember(smoothing.value);
+    smoothing.slider(tool("smoothing"), this.view.smoothing, (weight) => {
+      this.view.smoothing = weight;
       this.changed();
     });
     document.addEventListener("themechange", () => {
@@ -235,13 +234,16 @@ export class ChartsPage {
   }
 
   showReset() {
+    const changed = LOOKS.some((name) => urlstate.get(name)) || this.arrangement.isChanged();
     const button = /** @type {HTMLElement} */ (this.root.querySelector('[data-act="reset-page"]'));
-    const looks = ["c.x", "c.log", "c.raw", "c.range"].some((name) => urlstate.get(name));
-    button.hidden = !looks && !this.arrangement.isChanged();
+    button.hidden = !changed;
+    // Whoever follows a link to a view sees that, however they smooth curves themselves.
+    const { smoothing: weight } = this.view;
+    urlstate.set("c.smooth", changed || weight !== smoothing.DEFAULT ? String(weight) : null);
   }
 
   resetPage() {
-    for (const name of ["c.x", "c.log", "c.raw", "c.range"]) urlstate.set(name, null);
+    for (const name of LOOKS) urlstate.set(name, null);
     this.view.x = "step";
     this.arrangement.reset();
     for (const chart of this.charts.values()) Object.assign(chart, { log: chart.spec.log, smoothed: true });
@@ -288,7 +290,7 @@ export class ChartsPage {
     word("enlarge", this.dialog.open ? "Back to its place" : "Enlarge");
     word("pin", this.arrangement.isPinned(chart) ? "Unpin" : "Pin to the top");
     part("reset").disabled = !chart.drawn;
-    part("png").disabled = !chart.drawn;
+    for (const act of ["png", "svg"]) part(act).disabled = !chart.drawn;
     for (const act of ["pin", "earlier", "later"]) part(act).hidden = this.dialog.open;
     part("log").checked = chart.log;
     part("smooth").checked = chart.smoothed;
@@ -308,7 +310,7 @@ export class ChartsPage {
     if (act === "pin") this.pin(chart);
     if (act === "earlier") this.move(chart, -1);
     if (act === "later") this.move(chart, 1);
-    if (act === "png") await savePicture(this.plotly, chart, this.view, `${name}.png`);
+    if (act === "png" || act === "svg") await this.saveDrawing(chart, act, name);
     if (act === "csv") await this.saveValues(chart, `${name}.csv`);
   }
 
@@ -342,6 +344,12 @@ export class ChartsPage {
     this.showReset();
   }
 
+  /** As it looks enlarged: with the names of its axes. @param {Chart} chart @param {"png" | "svg"} format @param {string} name */
+  async saveDrawing(chart, format, name) {
+    const { spec } = chart;
+    await savePicture(this.plotly, chart.figure(this.view, PICTURE), spec.title, this.view.tokens, format, name);
+  }
+
   /** @param {Chart} chart @param {string} name */
   async saveValues(chart, name) {
     this.say("Fetching every value…");
@@ -361,30 +369,18 @@ export class ChartsPage {
 
   // --- one chart, large --------------------------------------------------------------------------------------------
 
-  /** The chart moves into a dialog, which traps the focus; its place is kept meanwhile. @param {Chart} chart */
+  /** @param {Chart} chart */
   enlarge(chart) {
-    if (this.dialog.open) {
-      this.dialog.close();
-      return;
-    }
-    const place = Object.assign(document.createElement("div"), { className: "chart" });
-    chart.element.replaceWith(place);
-    this.dialog.append(chart.element);
-    this.dialog.showModal();
-    this.painter.enlarged = chart.element;
-    chart.large = true;
-    urlstate.set("c.large", chart.spec.id);
-    const back = () => {
-      place.replaceWith(chart.element);
-      this.painter.enlarged = null;
-      chart.large = false;
-      urlstate.set("c.large", null);
-      this.arrangement.lay();
-      chart.element.querySelector("summary")?.focus({ preventScroll: true });
+    enlarge(this.dialog, chart.element, (large) => {
+      chart.large = large;
+      this.painter.enlarged = large ? chart.element : null;
+      urlstate.set("c.large", large ? chart.spec.id : null);
+      if (!large) {
+        this.arrangement.lay();
+        chart.element.querySelector("summary")?.focus({ preventScroll: true });
+      }
       this.painter.now(chart);
-    };
-    this.dialog.addEventListener("close", back, { once: true });
-    this.painter.now(chart);
+    });
   }
 }
 
@@ -395,24 +391,3 @@ function mark(event) {
 
 /** @param {string | null} text @returns {import("./series.js").Kind} */
 const xOf = (text) => (text === "tokens" || text === "time" ? text : "step");
-
-/** As the address says, or as the person last chose. @param {string | null} text */
-function smoothingOf(text) {
-  let chosen = text;
-  try {
-    chosen ??= localStorage.getItem(SMOOTHING);
-  } catch {
-    // Nothing is stored: the default.
-  }
-  const weight = Number(chosen ?? DEFAULT_SMOOTHING);
-  return weight >= 0 && weight < 1 ? weight : Number(DEFAULT_SMOOTHING);
-}
-
-/** @param {string} text */
-function remember(text) {
-  try {
-    localStorage.setItem(SMOOTHING, text);
-  } catch {
-    // Not stored: it holds for this page.
-  }
-}

@@ -1,5 +1,7 @@
 // What Plotly is told of one chart, as plain data: traces from columns of numbers, and the one look of all charts.
 
+import { height, plainAxis, reach, scale, visible, xAxis } from "./axes.js";
+import { directLabels, plain } from "./labels.js";
 import { smooth, tokensOf, valuesAt } from "./series.js";
 
 /**
@@ -11,19 +13,20 @@ import { smooth, tokensOf, valuesAt } from "./series.js";
  *   bounds: {value: number, name: string, level: string}[], log: boolean, stack?: boolean}} Spec
  * @typedef {{step: number | null, t: number, kind: string, text: string}} Mark
  * @typedef {{smoothing: number, log: boolean, x?: Kind, large?: boolean, dense?: boolean, height?: number,
- *   range?: [from: number, to: number]}} Look  range: the part of the x axis that is looked at, as Plotly is given it
- * @typedef {{get: (metric: string) => Columns, clock: import("./series.js").Clock}} Numbers
+ *   range?: [from: number, to: number], span?: [from: number, to: number]}} Look  range: the part of the x axis that is looked at, as
+ *   Plotly is given it; span: all that there is of it; height: of the plot, in px
+ * @typedef {{get: (metric: string) => Columns, clock: import("./series.js").Clock, origin: number}} Numbers  origin: where an axis
+ *   of time begins
  * @typedef {Record<string, string>} Tokens
  * @typedef {Line & {columns: Columns, dash: string}} Drawn
- * @typedef {{label: string, y: number, colour: string}} End  of a line, for its name
+ * @typedef {import("./labels.js").End} End
  * @typedef {{kind: Kind, numbers: Numbers, look: Look, tokens: Tokens, by: number, suffix: string}} To  what it is drawn for
  */
 
-const ROOM_FOR_LABELS = 58;
-const LABEL_HEIGHT = 12;
-const LABEL_LETTERS = 8;
-const LARGE = 3;
-export const MARGIN = { l: 44, r: 10, t: 6, b: 22 };
+const MARGIN = { l: 44, r: 10, t: 6, b: 22 };
+const LARGE_MARGIN = { l: 68, r: 16, t: 16, b: 48 };
+/** Of the margin at the right, for names of lines, for a bound's level, and for both in full. */
+const ROOM = { lines: 70, bounds: 42, large: 174 };
 const PLOT_HEIGHT = 150;
 /** So many lines are named at their ends; more have a legend, once the chart is enlarged. */
 const LABELLED = 4;
@@ -33,6 +36,8 @@ const LABELLED_PARTS = 6;
 const HOVERED_TOGETHER = 8;
 const COLOURS = 8;
 const DASHES = ["solid", "dash", "dot", "dashdot"];
+/** @type {[from: number, to: number]} */
+const ALL = [-Infinity, Infinity];
 /** A mark further from the pointer than this isn't what is pointed at; where points are few, Plotly's own distance. */
 const NEAR_PX = 7;
 /** More points than this are too close together for full-size markers. */
@@ -41,17 +46,6 @@ const MANY = 40;
 const REACH = 0.3;
 /** Nearer than this share to an axis that starts at 0, a line can't be told from the axis. */
 const ON_AXIS = 0.02;
-/** Above and below the lines, of their height. */
-const ROOM = 0.06;
-const DAY_MS = 24 * 3600 * 1000;
-
-/** In one line each: the second that Plotly adds for the date has no room. */
-const TIME_TICKS = [
-  { dtickrange: [null, 59_999], value: "%H:%M:%S" },
-  { dtickrange: [60_000, DAY_MS - 1], value: "%H:%M" },
-  { dtickrange: [DAY_MS, null], value: "%b %-d" },
-];
-
 const MARKS = /** @type {Record<string, {symbol: string, colour: string, size: number}>} */ ({
   alert: { symbol: "diamond", colour: "warn", size: 9 },
   checkpoint: { symbol: "triangle-up", colour: "ink-3", size: 7 },
@@ -89,36 +83,16 @@ export function readTokens() {
   return tokens;
 }
 
-/** Plotly reads tags in texts; these are words of models, trainers and people. @param {string} text */
-export const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-
-/** Plotly's number for a value in the chart's format: percentages and GiB are scaled, not only labelled. */
-export function scale(/** @type {string} */ format, /** @type {number} */ highest) {
-  if (format === "percent") return { by: 100, suffix: "%" };
-  if (format === "percent100") return { by: 1, suffix: "%" };
-  if (format === "mib") return highest >= 2048 ? { by: 1 / 1024, suffix: " GiB" } : { by: 1, suffix: " MiB" };
-  if (format === "seconds") return { by: 1, suffix: " s" };
-  if (format === "watts") return { by: 1, suffix: " W" };
-  return { by: 1, suffix: "" };
-}
+/** Between the chart's edges and its plot. @param {boolean} [large] */
+export const marginOf = (large) => (large ? LARGE_MARGIN : MARGIN);
 
 /** What the x axis of a chart counts: samples of the machine have a time and no step. @param {Spec} spec @param {Kind} asked
  * @returns {Kind} */
 export const kindOf = (spec, asked) => (spec.x === "time" ? "time" : asked);
 
-/** Plotly takes a moment as milliseconds and shows it in the viewer's zone. @param {number} t  seconds */
-export const shown = (t) => t * 1000;
-
-/** The seconds of a place on Plotly's own axis: there the clock on the wall is written as if it were UTC.
- * @param {number} wall */
-export function unshown(wall) {
-  const offset = (/** @type {number} */ ms) => new Date(ms).getTimezoneOffset() * 60_000;
-  return (wall + offset(wall + offset(wall))) / 1000;
-}
-
 /** @param {Columns} columns @param {To} to @returns {(number | null)[]} */
 function places(columns, { kind, numbers }) {
-  if (kind === "time") return columns.t.map(shown);
+  if (kind === "time") return columns.t.map((t) => t - numbers.origin);
   return kind === "tokens" ? tokensOf(columns, numbers.clock) : columns.step;
 }
 
@@ -144,15 +118,16 @@ export function drawing(spec, numbers, marks, look, tokens) {
   const traces = spec.stack && !look.log ? stacked(lines, to, ends) : lines.flatMap((line) => curve(line, lines.length, to, ends));
   for (const line of spec.lines) traces.push(...evaluations(line, to));
   if (marks.length) traces.push(markTrace(marks, to));
-  const [bottom, top] = (look.range && visible(traces, look.range, look.log)) ?? [lowest * by, highest * by];
+  const span = reach(lines.map((line) => places(line.columns, to)));
+  const [bottom, top] = visible(traces, look.range ?? ALL, look.log) ?? [lowest * by, highest * by];
   const dense = lines.some((line) => line.columns.seq.length > MANY);
-  return { traces, layout: layout(spec, { ...look, x: kind, dense }, tokens, ends, { by, suffix, lowest: bottom, highest: top }) };
+  return { traces, suffix, layout: layout(spec, { ...look, x: kind, dense, span }, tokens, ends, { by, suffix, lowest: bottom, highest: top }) };
 }
 
 /** The line; behind it the raw one, and the band of its deviation where it is alone. @param {Drawn} line
  * @param {number} among  lines of the chart @param {To} to @param {End[]} ends  grows by where it ends */
 function curve(line, among, to, ends) {
-  const { look, tokens, suffix } = to;
+  const { look, tokens } = to;
   const colour = tokens[line.colour];
   const x = places(line.columns, to);
   const values = line.columns.value.map((v) => v * to.by * line.weight);
@@ -168,10 +143,11 @@ function curve(line, among, to, ends) {
     y: smoothed,
     customdata: values,
     name: plain(line.label),
+    meta: line.label,
     mode: values.length === 1 ? "markers" : "lines",
     marker: { size: 5, color: colour },
     line: { width: 1.5, color: colour, dash: line.dash },
-    hovertemplate: `%{customdata:.4~g}${suffix}`,
+    hoverinfo: "none",
   });
   return traces;
 }
@@ -195,11 +171,12 @@ function stacked(lines, to, ends) {
       y: top,
       customdata: values,
       name: plain(line.label),
+      meta: line.label,
       mode: "lines",
       line: { width: 1, color: colour },
       fill: i ? "tonexty" : "tozeroy",
       fillcolor: faint(colour, 0.3),
-      hovertemplate: `%{customdata:.4~g}${to.suffix}`,
+      hoverinfo: "none",
     };
   });
 }
@@ -261,10 +238,11 @@ function evaluations(line, to) {
       x: places(columns, to),
       y: columns.value.map((v) => v * to.by * line.weight),
       name: `${plain(line.label)}, evaluation`,
+      meta: `${line.label}, evaluation`,
       mode: "lines+markers",
       line: { width: 1, dash: "dot", color: colour },
       marker: { size: columns.value.length > MANY ? 3 : 6, color: to.tokens["surface-1"], line: { width: 1.5, color: colour } },
-      hovertemplate: `%{y:.4~g}${to.suffix}`,
+      hoverinfo: "none",
     },
   ];
 }
@@ -288,98 +266,78 @@ function markTrace(marks, to) {
       color: looks.map((l) => to.tokens[l.colour]),
       line: { width: looks.map((l) => (l.symbol.endsWith("open") ? 1.5 : 0)) },
     },
-    text: drawn.map((m) => plain(m.text)),
-    hovertemplate: "%{text}",
+    text: drawn.map((m) => m.text),
+    hoverinfo: "none",
     name: "",
   };
 }
 
 /**
  * The one look of all charts.
- * @param {Spec} spec @param {Look} look @param {Tokens} tokens
- * @param {{label: string, y: number, colour: string}[]} ends
+ * @param {Spec} spec @param {Look} look @param {Tokens} tokens @param {End[]} ends
  * @param {{by: number, suffix: string, lowest: number, highest: number}} figures
  */
 export function layout(spec, look, tokens, ends, figures) {
-  const font = { family: tokens.font, size: 11, color: tokens["ink-3"] };
-  const axis = { gridcolor: tokens.line, linecolor: tokens.line, zeroline: false, tickfont: { size: 10 }, automargin: false };
+  const large = look.large === true;
   const most = spec.stack ? LABELLED_PARTS : LABELLED;
-  const labels = ends.length > 1 && ends.length <= most;
-  const legend = ends.length > most && look.large === true;
+  const named = ends.length > 1 && ends.length <= most;
   const bounds = near(spec, look.log, figures);
+  const margin = marginOf(large);
+  const labels = [
+    ...(named ? ends : []),
+    ...bounds.map((b) => ({ label: large ? b.name : b.level, words: b.name, y: b.value * figures.by, colour: tokens["ink-3"] })),
+  ];
+  const room = !labels.length ? margin.r : large ? ROOM.large : named ? ROOM.lines : ROOM.bounds;
+  const y = height(spec, look.log, {
+    lowest: Math.min(figures.lowest, ...bounds.map((b) => b.value * figures.by)),
+    highest: Math.max(figures.highest, ...bounds.map((b) => b.value * figures.by)),
+  });
   return {
-    font,
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    margin: { ...MARGIN, r: labels ? ROOM_FOR_LABELS * (look.large ? LARGE : 1) : MARGIN.r },
-    showlegend: legend,
-    legend: { font: { size: 11, color: tokens["ink-2"] }, x: 1.01, y: 1, itemsizing: "constant" },
-    hovermode: ends.length > HOVERED_TOGETHER ? "closest" : "x unified",
+    ...ground(tokens),
+    margin: { ...margin, r: room },
+    showlegend: large && ends.length > most,
+    legend: { font: { size: 11, color: tokens["ink-2"] }, orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemsizing: "constant" },
+    ...hovered(ends.length),
     hoverdistance: look.dense ? NEAR_PX : undefined,
-    hoverlabel: { bgcolor: tokens["surface-1"], bordercolor: tokens["line-strong"], namelength: -1, font: { size: 11, color: tokens["ink-1"] } },
-    // The same value each time: a range that the person zoomed to survives new data.
-    uirevision: `${look.log ? "log" : "linear"} ${look.x}`,
-    dragmode: "zoom",
-    xaxis: { ...axis, ...xAxis(look.x ?? "step"), ...(look.range ? { autorange: false, range: look.range } : { autorange: true }), showgrid: false, nticks: 6, spikethickness: 1, spikedash: "solid", spikecolor: tokens["line-strong"] },
+    xaxis: { ...plainAxis(tokens), ...xAxis(look.x ?? "step", look.range ?? look.span ?? [0, 1], large), ...(look.range ? { autorange: false, range: look.range } : { autorange: true }), ...spike(tokens) },
     yaxis: {
-      ...axis,
+      ...plainAxis(tokens),
       type: look.log ? "log" : "linear",
-      rangemode: spec.zero && !look.log ? "tozero" : "normal",
       fixedrange: true,
-      ...(look.range ? height(spec, look.log, figures) : { autorange: true }),
-      nticks: 5,
+      ...(y.range.every(Number.isFinite) ? y : { autorange: true }),
+      nticks: large ? 10 : 5,
       ticksuffix: figures.suffix,
       // d3's SI form would write 0.5 as 500m.
       tickformat: figures.highest >= 10_000 ? ".3~s" : ".4~g",
+      ...(large ? { title: { text: plain(spec.title), standoff: 8 } } : {}),
     },
     yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
     shapes: bounds.map((b) => ({
       type: "line", xref: "paper", x0: 0, x1: 1, y0: b.value * figures.by, y1: b.value * figures.by,
       line: { width: 1, dash: "dot", color: tokens["line-strong"] },
     })),
-    annotations: [
-      ...bounds.map((b) => ({
-        // The worse one's words at the other end: they would lie on the milder one's.
-        xref: "paper", ...(b.level === "bad" ? { x: 1, xanchor: "right" } : { x: 0, xanchor: "left" }), y: look.log ? Math.log10(b.value * figures.by) : b.value * figures.by, yanchor: "bottom", showarrow: false,
-        text: plain(b.name), font: { size: 10, color: tokens["ink-3"] },
-      })),
-      ...(labels ? directLabels(ends, look, spec.zero && !look.log ? 0 : figures.lowest, figures.highest) : []),
-    ],
+    annotations: directLabels(labels, { range: y.range, height: look.height ?? PLOT_HEIGHT, log: look.log, room, ink: tokens["ink-1"] }),
   };
 }
 
-/** The lowest and the highest value between two places; null: none is there. Where Plotly fits an axis itself, it takes in
- * every point. @param {any[]} traces @param {[from: number, to: number]} range @param {boolean} log
- * @returns {[lowest: number, highest: number] | null} */
-export function visible(traces, [from, to], log) {
-  let [lowest, highest] = [Infinity, -Infinity];
-  for (const { x, y, yaxis } of traces) {
-    if (yaxis === "y2") continue;
-    for (let i = 0; i < x.length; i++) {
-      if (x[i] === null || x[i] < from || x[i] > to || (log && y[i] <= 0)) continue;
-      lowest = Math.min(lowest, y[i]);
-      highest = Math.max(highest, y[i]);
-    }
-  }
-  return lowest <= highest ? [lowest, highest] : null;
+/** What a chart stands on, on every page. @param {Tokens} tokens */
+export function ground(tokens) {
+  return {
+    font: { family: tokens.font, size: 11, color: tokens["ink-3"] },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    dragmode: "zoom",
+    hoverlabel: { bgcolor: tokens["surface-1"], bordercolor: tokens["line-strong"], namelength: -1, font: { size: 11, color: tokens["ink-1"] } },
+  };
 }
 
-/** The y axis from the lowest to the highest value, and some room. @param {{zero: boolean}} spec @param {boolean} log
- * @param {{lowest: number, highest: number}} figures */
-export function height({ zero }, log, { lowest, highest }) {
-  const [low, high] = log ? [Math.log10(lowest), Math.log10(highest)] : [lowest, highest];
-  const room = (high - low || Math.abs(high) || 1) * ROOM;
-  if (!zero || log) return { autorange: false, range: [low - room, high + room] };
-  return { autorange: false, range: [low < 0 ? low - room : 0, high > 0 ? high + room : 0] };
-}
+/** Of how many lines the values are told together. @param {number} lines */
+export const hovered = (lines) => ({ hovermode: lines > HOVERED_TOGETHER ? "closest" : "x" });
 
-/** @param {Kind} kind */
-function xAxis(kind) {
-  if (kind === "time") return { type: "date", tickformatstops: TIME_TICKS, hoverformat: "%b %-d, %H:%M:%S", unifiedhovertitle: { text: "%{x|%b %-d, %H:%M:%S}" } };
-  if (kind === "tokens") return { type: "linear", tickformat: ".3~s", hoverformat: ".4~s", unifiedhovertitle: { text: "%{x} tokens" } };
-  // Of one or two steps Plotly marks the halves, too: rounded, two marks would be of one step.
-  return { type: "linear", tickformat: ",.9~r", hoverformat: ",d", unifiedhovertitle: { text: "step %{x}" } };
-}
+/** The line through the point that is told of. @param {Tokens} tokens */
+export const spike = (tokens) => ({
+  showgrid: false, showspikes: true, spikemode: "across", spikesnap: "hovered data", spikethickness: 1, spikedash: "solid", spikecolor: tokens["line-strong"],
+});
 
 /** Plotly makes room for every line and its words, so a bound far from the data would flatten the curve: it shows as soon
  * as the curve comes near it. @param {Spec} spec @param {boolean} log
@@ -392,26 +350,3 @@ function near(spec, log, { by, lowest, highest }) {
   const least = from0 ? bottom + ON_AXIS * height : bottom - REACH * height;
   return spec.bounds.filter((b) => on(b.value * by) >= least && on(b.value * by) <= top + REACH * height);
 }
-
-/**
- * Names at the lines' ends instead of a legend, pushed apart where lines end close together, within the chart.
- * @param {{label: string, y: number, colour: string}[]} ends @param {Look} look
- * @param {number} bottom  where the y axis starts @param {number} top
- */
-function directLabels(ends, look, bottom, top) {
-  const on = (/** @type {number} */ y) => (look.log ? Math.log10(Math.max(y, 1e-12)) : y);
-  const height = look.height ?? PLOT_HEIGHT;
-  const high = (/** @type {number} */ y) => ((on(y) - on(bottom)) / (on(top) - on(bottom) || 1)) * height;
-  const placed = ends.map((end) => ({ ...end, natural: high(end.y), at: high(end.y) })).sort((a, b) => a.natural - b.natural);
-  placed.forEach((end, i) => (end.at = i ? Math.max(end.at, placed[i - 1].at + LABEL_HEIGHT) : Math.max(end.at, 0)));
-  for (let i = placed.length - 1, room = height; i >= 0; i--, room -= LABEL_HEIGHT) placed[i].at = Math.min(placed[i].at, room);
-  return placed.map((end) => ({
-    xref: "paper", x: 1, xanchor: "left", xshift: 4, yanchor: "middle", showarrow: false,
-    y: on(end.y),
-    yshift: end.at - end.natural,
-    text: plain(cut(end.label, LABEL_LETTERS * (look.large ? LARGE : 1))), font: { size: 10, color: end.colour },
-  }));
-}
-
-/** @param {string} label @param {number} letters */
-const cut = (label, letters) => (label.length > letters ? `${label.slice(0, letters - 1)}…` : label);

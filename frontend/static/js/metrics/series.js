@@ -75,6 +75,12 @@ export class Series {
     return (this.known ??= clockOf(total ?? this.stepped(), total !== undefined));
   }
 
+  /** When the first of all points was recorded, in seconds: where an axis of time begins. */
+  origin() {
+    const first = [...this.columns.values()].reduce((least, { t }) => Math.min(least, t[0] ?? Infinity), Infinity);
+    return Number.isFinite(first) ? first : 0;
+  }
+
   /** Any metric that has steps, where no tokens are counted. @returns {Columns} */
   stepped() {
     for (const columns of this.columns.values()) if (columns.step.length && columns.step[0] !== null) return columns;

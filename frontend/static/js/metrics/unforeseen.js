@@ -1,9 +1,10 @@
 // Charts for metrics that nobody foresaw: one each, in a section named after what comes before the name's slash.
 
-/** @typedef {import("./chart.js").Spec & {section: string}} Spec */
+/** @typedef {import("./chart.js").Spec & {section: {title: string, folded: boolean}}} Spec */
 
-/** As the server has it. */
-const SECTION = "Other";
+/** As the server has them. */
+const OTHER = { title: "Other", folded: false };
+const EVALUATIONS = { title: "Other evaluation metrics", folded: true };
 const BOOK_KEEPING = /^((train_|eval_)?(epoch|num_tokens|runtime|\w+_per_second)|total_flos|train_loss)$/;
 /** Names that change with each step would fill the page. */
 const MOST = 200;
@@ -25,7 +26,7 @@ export function specs(metrics, known) {
   return fresh.map((metric) => ({
     id: metric,
     title: metric,
-    section: SECTION,
+    section: metric.startsWith("eval_") ? EVALUATIONS : OTHER,
     lines: [{ metric, label: metric, colour: "c1", band: "", evaluation: "", weight: 1 }],
     format: "number",
     zero: false,

@@ -1,6 +1,7 @@
 // One step on one time axis: a bar for each phase, a row for each lane. Draws with Plotly; knows no socket.
 
-import { plain, readTokens } from "./plotly_figure.js";
+import { plain } from "./labels.js";
+import { readTokens } from "./plotly_figure.js";
 
 /**
  * @typedef {{phase: string, colour: string, start: number, seconds: number}} Bar

@@ -1,0 +1,107 @@
+// The axes of all charts: what x counts and how it is written, what a value is scaled by, which part of y is seen.
+
+/** @typedef {"step" | "tokens" | "time" | "hours"} Along  what an x axis counts; time in seconds since the run began */
+
+const MINUTE = 60;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+const UNITS = /** @type {[string, number][]} */ ([["d", DAY], ["h", HOUR], ["min", MINUTE], ["s", 1]]);
+/** Between two marks of an axis of time, in seconds. */
+const PACES = [1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY];
+/** Of about 45 px each, which "2 h 30 min" takes. */
+const MARKS = { small: 4, large: 10 };
+/** Above and below the lines, of their height. */
+const ROOM = 0.06;
+
+/** How each axis is called where there is room for a title. */
+const TITLES = {
+  step: "Step",
+  tokens: "Tokens so far, of prompts and completions",
+  time: "Time since the start",
+  hours: "GPU-hours",
+};
+const FORMATS = { step: ",.9~r", tokens: ".3~s", hours: ".3~g" };
+
+/**
+ * The x axis as Plotly is given it.
+ * @param {Along} along @param {[from: number, to: number]} seen  what of it is in view @param {boolean} large
+ */
+export function xAxis(along, [from, to], large) {
+  const title = large ? { title: { text: TITLES[along], standoff: 8 } } : {};
+  if (along !== "time") return { type: "linear", tickformat: FORMATS[along], nticks: large ? MARKS.large : 6, ...title };
+  const marks = moments(from, to, large ? MARKS.large : MARKS.small);
+  return { type: "linear", tickvals: marks, ticktext: marks.map(lasting), ...title };
+}
+
+/** Where an axis of time is marked, at full minutes, hours or days. @param {number} from @param {number} to @param {number} most */
+function moments(from, to, most) {
+  const widest = (to - from) / most;
+  const pace = PACES.find((each) => each >= widest) ?? Math.ceil(widest / DAY) * DAY;
+  const marks = [];
+  for (let at = Math.ceil(from / pace) * pace; at <= to && marks.length <= 2 * most; at += pace) marks.push(at);
+  return marks;
+}
+
+/** A mark of it in every unit that it has: two units alone would write some neighbours alike. @param {number} seconds */
+function lasting(seconds) {
+  const parts = [];
+  let rest = Math.abs(seconds);
+  for (const [unit, size] of UNITS) {
+    const count = Math.floor(rest / size);
+    if (count) parts.push(`${count} ${unit}`);
+    rest -= count * size;
+  }
+  return (seconds < 0 ? "−" : "") + (parts.join(" ") || "0");
+}
+
+/** The values of an axis from the first to the last; of none, a stretch that any axis can show.
+ * @param {(number | null)[][]} all  each in order @returns {[from: number, to: number]} */
+export function reach(all) {
+  let [from, to] = [Infinity, -Infinity];
+  for (const places of all) {
+    for (const place of [places[0], places[places.length - 1]]) {
+      if (typeof place !== "number") continue;
+      [from, to] = [Math.min(from, place), Math.max(to, place)];
+    }
+  }
+  return from <= to ? [from, to] : [0, 1];
+}
+
+/** Plotly's number for a value in the chart's format: percentages and GiB are scaled, not only labelled.
+ * @param {string} format @param {number} highest */
+export function scale(format, highest) {
+  if (format === "percent") return { by: 100, suffix: "%" };
+  if (format === "percent100") return { by: 1, suffix: "%" };
+  if (format === "mib") return highest >= 2048 ? { by: 1 / 1024, suffix: " GiB" } : { by: 1, suffix: " MiB" };
+  if (format === "seconds") return { by: 1, suffix: " s" };
+  if (format === "watts") return { by: 1, suffix: " W" };
+  return { by: 1, suffix: "" };
+}
+
+/** The lowest and the highest value between two places; null: none is there. Where Plotly fits an axis itself, it takes in
+ * every point. @param {any[]} traces @param {[from: number, to: number]} range @param {boolean} log
+ * @returns {[lowest: number, highest: number] | null} */
+export function visible(traces, [from, to], log) {
+  let [lowest, highest] = [Infinity, -Infinity];
+  for (const { x, y, yaxis } of traces) {
+    if (yaxis === "y2") continue;
+    for (let i = 0; i < x.length; i++) {
+      if (x[i] === null || x[i] < from || x[i] > to || (log && y[i] <= 0)) continue;
+      lowest = Math.min(lowest, y[i]);
+      highest = Math.max(highest, y[i]);
+    }
+  }
+  return lowest <= highest ? [lowest, highest] : null;
+}
+
+/** The y axis from the lowest to the highest value, and some room. @param {{zero: boolean}} spec @param {boolean} log
+ * @param {{lowest: number, highest: number}} figures @returns {{autorange: boolean, range: [bottom: number, top: number]}} */
+export function height({ zero }, log, { lowest, highest }) {
+  const [low, high] = log ? [Math.log10(lowest), Math.log10(highest)] : [lowest, highest];
+  const room = (high - low || Math.abs(high) || 1) * ROOM;
+  if (!zero || log) return { autorange: false, range: [low - room, high + room] };
+  return { autorange: false, range: [low < 0 ? low - room : 0, high > 0 ? high + room : 0] };
+}
+
+/** What all axes share. @param {Record<string, string>} tokens */
+export const plainAxis = (tokens) => ({ gridcolor: tokens.line, linecolor: tokens.line, zeroline: false, tickfont: { size: 10 }, automargin: false });
