@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 from django.conf import settings
 from django.db import models
 
+from controlplane.deletable import Deletable, unique_name
 from controlplane.versioned.reading import in_order, readable
 from workers.environments import Entry
 from workers.rewards import Reward
@@ -40,8 +41,8 @@ class Kind:
         return self.parts.removesuffix("s")
 
 
-class Item(models.Model):
-    name = models.CharField(max_length=80, unique=True)
+class Item(Deletable):
+    name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     archived_at = models.DateTimeField(null=True)
@@ -51,6 +52,7 @@ class Item(models.Model):
     class Meta:
         abstract = True
         ordering = ("name",)
+        constraints = [unique_name("%(class)s_name")]
 
     def __str__(self) -> str:
         return self.name

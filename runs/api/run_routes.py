@@ -241,7 +241,8 @@ def no_resume(request: HttpRequest, run_id: str) -> Any:
 
 
 def as_yaml(run: Run) -> str:
-    return safe_yaml.dump(run.spec, tuple(run.spec))
+    """Under the name that it has now."""
+    return safe_yaml.dump({**run.spec, "name": run.name}, tuple(run.spec))
 
 
 def _answer(request: HttpRequest, run_id: str) -> dict[str, Any]:

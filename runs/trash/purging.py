@@ -1,0 +1,87 @@
+"""Deleting for good: first what lies elsewhere, on hosts and in the artifact store, then the rows.
+
+Each round goes on where the last one ended, so a host that is away holds up its own runs only, and a crash loses
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Model, ProtectedError, Q
+from django.db.models.query import QuerySet
+
+from controlplane.datasets import archiving
+from controlplane.datasets.errors import DatasetError
+from controlplane.datasets.models import Dataset
+from controlplane.http import outage
+from runs import deletions
+from runs.artifacts.models import StoredCopy
+from runs.metrics.models import StepSpans
+from runs.models import Lease, LogChunk, MetricChunk, MetricRow, PromptProgress, Run, SampleRow
+from runs.trash.kinds import KINDS
+
+log = logging.getLogger(__name__)
+
+ROWS_AT_ONCE = 500
+"""Of a table in one transaction: writers of lines wait for it."""
+
+
+def purge(now: datetime) -> int:
+    """One round over what is due. Return how many are gone."""
+    gone = 0
+    for kind in KINDS.values():
+        # Jobs before the runs whose models they used.
+        for row in kind.model.every.filter(purge_at__lte=now).order_by("purge_at", "pk"):
+            try:
+                gone += not waits_for(row, now)
+            except Exception as error:  # loop boundary: one row must not keep the others
+                if outage.is_away(error):
+                    raise
+                log.exception("%s %s could not be deleted", kind.one, row.pk)
+    return gone
+
+
+def waits_for(row: Any, now: datetime) -> str:
+    """Delete a row that is due, or as much of it as can be now. Return what the rest waits for; "": it is gone."""
+    if isinstance(row, Run):
+        return _run(row, now)
+    if isinstance(row, Dataset):
+        try:
+            archiving.delete_dataset(row)
+        except DatasetError:
+            return "Runs used it: it goes with the last of them."
+        return ""
+    row.delete()
+    return ""
+
+
+def _run(run: Run, now: datetime) -> str:
+    if Run.every.filter(source=run).exists():
+        return "Its jobs are deleted first."
+    waits = [words for attempt in run.attempts.select_related("host") if (words := deletions.clear_away(attempt, now))]
+    stored = StoredCopy.objects.filter(attempt__run=run)
+    stored.filter(wanted=True).update(wanted=False, next_at=now, tries=0)  # what upkeep works from
+    if (copy := stored.order_by("pk").first()) is not None:
+        waits.append(f"The artifact store still has copies of it. {copy.problem}".strip())
+    if waits:
+        return " ".join(dict.fromkeys(waits))
+    for rows in _many(run):
+        while pks := list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE]):
+            rows.filter(pk__in=pks).delete()
+    Lease.objects.filter(attempt__run=run, state=Lease.RELEASED).delete()
+    try:
+        run.delete()
+    except ProtectedError:
+        return "Resources are not proved free after it: release them on the Hardware page."
+    return ""
+
+
+def _many(run: Run) -> Iterator[QuerySet[Any]]:
+    """The rows of which a run may have very many."""
+    of_run: tuple[type[Model], ...] = (SampleRow, MetricRow, MetricChunk, PromptProgress, StepSpans)
+    yield from (model._default_manager.filter(run=run) for model in of_run)
+    yield LogChunk.objects.filter(Q(attempt__run=run))
