@@ -84,30 +84,36 @@ def request(checkpoint: Checkpoint, user: User) -> None:
     copies.to_go(current)
 
 
-def clear_away(attempt: Attempt, now: datetime) -> str:
-    """Have the host delete the whole folder of an ended attempt. Return what that waits for; "": there is none, or it
-    stays on a host that is gone for good."""
-    host = attempt.host
-    if host is None or attempt.dispatched_at is None or is_lost(attempt):
-        return ""
-    last = _told(attempt, WHOLE).last()
-    if last is not None and last.kind == DELETED:
+def clear_away(attempt: Attempt, now: datetime) -> None:
+    """Have the host delete the whole folder of an ended attempt, unless it has. If no answer comes, it is asked
+    again."""
+    host, last = attempt.host, _told(attempt, WHOLE).last()
+    if host is None or not folder_waits(attempt, now) or not host.is_fresh(now):
+        return
+    if last is not None and last.at > now - ASK_AGAIN:
+        return
+    arguments = [f"{attempt.run_id}/{attempt.number}", attempt_token(attempt.pk)]
+    try:
+        host_commands.send(host.name, Task.DELETE_MODEL, arguments)
+    except host_commands.BrokerDown as error:
+        log.warning("the deletion of %s was not sent: %s", attempt.pk, error)
+        return
+    with transaction.atomic():
+        Attempt.objects.select_for_update().get(pk=attempt.pk)
+        _tell(attempt, DELETION_ASKED, "trash", path=WHOLE)
+
+
+def folder_waits(attempt: Attempt, now: datetime) -> str:
+    """What the deletion of an ended attempt's whole folder waits for; "": it is gone, there was none, or it stays on a
+    host that is gone for good."""
+    host, last = attempt.host, _told(attempt, WHOLE).last()
+    if host is None or attempt.dispatched_at is None or is_lost(attempt) or (last and last.kind == DELETED):
         return ""
     if not host.is_fresh(now):
         return f"{host} is out of reach: it deletes the run's files when it is back."
-    if last is None or last.at <= now - ASK_AGAIN:
-        try:
-            host_commands.send(
-                host.name, Task.DELETE_MODEL, [f"{attempt.run_id}/{attempt.number}", attempt_token(attempt.pk)]
-            )
-        except host_commands.BrokerDown as error:
-            log.warning("the deletion of %s was not sent: %s", attempt.pk, error)
-            return f"The message to {host} could not be sent."
-        with transaction.atomic():
-            Attempt.objects.select_for_update().get(pk=attempt.pk)
-            _tell(attempt, DELETION_ASKED, "trash", path=WHOLE)
-    problem = str(last.data.get("problem", "")) if last is not None else ""
-    return f"{host} couldn't delete the run's files: {problem}" if problem else f"{host} deletes the run's files."
+    if last is not None and last.kind == NOT_DELETED:
+        return f"{host} couldn't delete the run's files: {last.data.get('problem')}"
+    return f"{host} deletes the run's files."
 
 
 def needed_by(run: Run, *, jobs: Collection[str]) -> list[str]:

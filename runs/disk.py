@@ -64,6 +64,18 @@ def of_run(run: Run) -> Disk:
     )
 
 
+def sum_of(several: Iterable[Disk]) -> Disk:
+    """Of several runs."""
+    several = list(several)
+    hosts: dict[str, tuple[int, datetime]] = {}
+    for name, size, at in (host for one in several for host in one.hosts):
+        sum_, oldest = hosts.get(name, (0, at))
+        hosts[name] = (sum_ + size, min(oldest, at))
+    by_size = sorted(((name, *rest) for name, rest in hosts.items()), key=lambda host: -host[1])
+    columns = ("store", "texts", "points", "logs")
+    return Disk(tuple(by_size), *(sum(getattr(one, column) for one in several) for column in columns))
+
+
 def sum_of_run() -> Subquery[Any]:
     """Of an outer query of runs: bytes on all hosts; NULL: none has measured it."""
     sizes = RunDisk.objects.filter(run=OuterRef("pk")).order_by().values("run")

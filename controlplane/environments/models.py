@@ -33,6 +33,7 @@ class EnvironmentVersion(Version):
     """A workers.contract.episodes.EpisodeLimits; what is missing has its default."""
     kind = Kind(
         name="environment",
+        slug="environment",
         page="Environments",
         route="environment",
         version_route="environment_version",

@@ -37,6 +37,7 @@ class RewardVersion(Version):
     """The share of rows on which a component may fail before the run ends; 1: never ends."""
     kind = Kind(
         name="reward config",
+        slug="reward",
         page="Rewards",
         route="reward_config",
         version_route="reward_version",

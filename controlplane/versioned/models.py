@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models
 
 from controlplane.deletable import Deletable, unique_name
@@ -21,6 +22,8 @@ class Kind:
 
     name: str
     """Of one item, in words."""
+    slug: str
+    """Among the kinds that can be deleted and renamed (runs.trash)."""
     page: str
     """The title of their list."""
     route: str
@@ -56,6 +59,13 @@ class Item(Deletable):
 
     def __str__(self) -> str:
         return self.name
+
+    def validate_unique(self, exclude: Collection[str] | None = None) -> None:
+        """The database's own check looks at a column that no form has."""
+        super().validate_unique(exclude)
+        others = type(self)._default_manager.filter(name=self.name).exclude(pk=self.pk)
+        if "name" not in (exclude or ()) and others.exists():
+            raise ValidationError({"name": ValidationError("This name is taken.", code="unique")})
 
 
 class Version(models.Model):

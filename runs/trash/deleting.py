@@ -11,6 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from controlplane.accounts.models import User
@@ -85,6 +86,12 @@ def for_good(kind: Kind, pk: str) -> bool:
                 each.purge_at = now
                 each.save(update_fields=["purge_at"])
     return True
+
+
+def deleted(kind: Kind) -> QuerySet[Any]:
+    """Without jobs that were deleted with their run."""
+    rows: QuerySet[Any] = kind.model.every.exclude(deleted_at=None)
+    return rows.exclude(source__deleted_at=F("deleted_at")) if kind.model is Run else rows
 
 
 def tell(run: Run, kind: str, user: User, **data: str) -> None:

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Model, ProtectedError, Q
+from django.db.models import Model
 from django.db.models.query import QuerySet
 
 from controlplane.datasets import archiving
-from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import Dataset
 from controlplane.http import outage
 from runs import deletions
@@ -34,10 +33,9 @@ def purge(now: datetime) -> int:
     """One round over what is due. Return how many are gone."""
     gone = 0
     for kind in KINDS.values():
-        # Jobs before the runs whose models they used.
         for row in kind.model.every.filter(purge_at__lte=now).order_by("purge_at", "pk"):
             try:
-                gone += not waits_for(row, now)
+                gone += _purge(row, now)
             except Exception as error:  # loop boundary: one row must not keep the others
                 if outage.is_away(error):
                     raise
@@ -46,42 +44,45 @@ def purge(now: datetime) -> int:
 
 
 def waits_for(row: Any, now: datetime) -> str:
-    """Delete a row that is due, or as much of it as can be now. Return what the rest waits for; "": it is gone."""
-    if isinstance(row, Run):
-        return _run(row, now)
+    """What a deletion for good waits for, in sentences; "": nothing."""
     if isinstance(row, Dataset):
-        try:
-            archiving.delete_dataset(row)
-        except DatasetError:
-            return "Runs used it: it goes with the last of them."
+        used = Run.every.filter(dataset_version__dataset=row).exists()
+        return "Runs used it: it goes with the last of them." if used else ""
+    if not isinstance(row, Run):
         return ""
-    row.delete()
-    return ""
-
-
-def _run(run: Run, now: datetime) -> str:
-    if Run.every.filter(source=run).exists():
+    if Run.every.filter(source=row).exists():
         return "Its jobs are deleted first."
-    waits = [words for attempt in run.attempts.select_related("host") if (words := deletions.clear_away(attempt, now))]
-    stored = StoredCopy.objects.filter(attempt__run=run)
-    stored.filter(wanted=True).update(wanted=False, next_at=now, tries=0)  # what upkeep works from
-    if (copy := stored.order_by("pk").first()) is not None:
+    waits = [deletions.folder_waits(attempt, now) for attempt in row.attempts.select_related("host")]
+    if (copy := StoredCopy.objects.filter(attempt__run=row).order_by("pk").first()) is not None:
         waits.append(f"The artifact store still has copies of it. {copy.problem}".strip())
-    if waits:
-        return " ".join(dict.fromkeys(waits))
-    for rows in _many(run):
-        while pks := list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE]):
-            rows.filter(pk__in=pks).delete()
-    Lease.objects.filter(attempt__run=run, state=Lease.RELEASED).delete()
-    try:
-        run.delete()
-    except ProtectedError:
-        return "Resources are not proved free after it: release them on the Hardware page."
-    return ""
+    if Lease.objects.filter(attempt__run=row).exclude(state=Lease.RELEASED).exists():
+        waits.append("Resources are not proved free after it: release them on the Hardware page.")
+    return " ".join(dict.fromkeys(filter(None, waits)))
+
+
+def _purge(row: Any, now: datetime) -> bool:
+    """False: something else is to go first."""
+    if isinstance(row, Run):
+        for attempt in row.attempts.select_related("host"):
+            deletions.clear_away(attempt, now)
+        kept = StoredCopy.objects.filter(attempt__run=row, wanted=True)
+        kept.update(wanted=False, next_at=now, tries=0)  # what upkeep works from
+    if waits_for(row, now):
+        return False
+    if isinstance(row, Dataset):
+        archiving.delete_dataset(row)
+        return True
+    if isinstance(row, Run):
+        for rows in _many(row):
+            while pks := list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE]):
+                rows.filter(pk__in=pks).delete()
+        Lease.objects.filter(attempt__run=row).delete()
+    row.delete()
+    return True
 
 
 def _many(run: Run) -> Iterator[QuerySet[Any]]:
     """The rows of which a run may have very many."""
     of_run: tuple[type[Model], ...] = (SampleRow, MetricRow, MetricChunk, PromptProgress, StepSpans)
     yield from (model._default_manager.filter(run=run) for model in of_run)
-    yield LogChunk.objects.filter(Q(attempt__run=run))
+    yield LogChunk.objects.filter(attempt__run=run)
