@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import OuterRef, Subquery, Sum
+from django.db.models import Count, F, OuterRef, Subquery, Sum, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from controlplane.hardware.models import Host
@@ -82,14 +83,28 @@ def sum_of_run() -> Subquery[Any]:
     return Subquery(sizes.annotate(sum=Sum("bytes")).values("sum"))
 
 
-def biggest(hosts: Iterable[Host], most: int) -> dict[int, tuple[int, int, list[RunDisk]]]:
-    """Host -> the bytes of all its runs, their number, and the biggest."""
-    found: dict[int, tuple[int, int, list[RunDisk]]] = {}
-    for host in hosts:
-        rows = RunDisk.objects.filter(host=host).select_related("run__owner").order_by("-bytes", "pk")
-        sizes = list(rows.values_list("bytes", flat=True))
-        found[host.pk] = (sum(sizes), len(sizes), list(rows[:most]))
-    return found
+@dataclass(frozen=True)
+class Taken:
+    """What all runs take on a host."""
+
+    bytes: int
+    runs: int
+    biggest: tuple[RunDisk, ...]
+    """The most first; of deleted runs, too."""
+
+
+def of_hosts(most: int = 5) -> dict[int, Taken]:
+    """By host, as far as they have measured it; one query for any number of hosts."""
+    on_host: dict[str, Any] = {"partition_by": "host"}
+    rows = RunDisk.objects.select_related("run").annotate(
+        place=Window(RowNumber(), order_by=[F("bytes").desc(), F("pk")], **on_host),
+        sum=Window(Sum("bytes"), **on_host),
+        count=Window(Count("pk"), **on_host),
+    )
+    by_host: dict[int, list[Any]] = {}
+    for row in rows.filter(place__lte=most).order_by("place"):
+        by_host.setdefault(row.host_id, []).append(row)
+    return {host: Taken(int(first[0].sum), first[0].count, tuple(first)) for host, first in by_host.items()}
 
 
 @transaction.atomic
@@ -99,7 +114,7 @@ def measured(host: Host, sizes: dict[str, int], now: datetime | None = None) -> 
     Hosts that share the folder measure the same: the last one to do so counts.
     """
     now = now or timezone.now()
-    known = set(Run.every.filter(pk__in=list(sizes)).values_list("pk", flat=True))
+    known = set(Run.every.filter(pk__in=queries.readable(sizes)).values_list("pk", flat=True))
     rows = [RunDisk(run_id=pk, host=host, bytes=size, measured_at=now) for pk, size in sizes.items() if pk in known]
     RunDisk.objects.bulk_create(
         rows, update_conflicts=True, unique_fields=["run", "host"], update_fields=["bytes", "measured_at"]

@@ -37,6 +37,7 @@ from runs.api import (
     serving_routes,
     study_routes,
     token_routes,
+    trash_routes,
     versioned_routes,
 )
 from runs.api.access import Problem
@@ -82,6 +83,7 @@ routers = (
     host_routes.router,
     admin_routes.router,
     token_routes.router,
+    trash_routes.router,
 )
 for router in routers:
     api.add_router("", router)

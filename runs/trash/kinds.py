@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db.models import Manager, Model, QuerySet
+from django.http import Http404
 from django.urls import reverse
 
 from controlplane.datasets.models import Dataset
@@ -51,6 +53,16 @@ class Kind:
     @property
     def longest_name(self) -> int:
         return int(self.model._meta.get_field("name").max_length)
+
+    def key(self, text: str) -> Any:
+        """A primary key as its model has it. Raises Http404 for what can name no row."""
+        try:
+            key = self.model._meta.pk.to_python(text)
+        except ValidationError:
+            raise Http404 from None
+        if "\0" in text or (isinstance(key, int) and key >= 2**63):
+            raise Http404
+        return key
 
     def address(self, row: Model) -> str:
         return reverse(self.page, args=[row.pk])

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -107,7 +107,7 @@ def _delete(request: HttpRequest, kind: Kind, rows: list[Any]) -> HttpResponseBa
 def restore(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
     kind = _kind(thing)
     try:
-        row, words = deleting.restore(kind, _pk(kind, key), person(request))
+        row, words = deleting.restore(kind, kind.key(key), person(request))
     except deleting.NotRestorable as error:
         messages.error(request, str(error))
         return redirect("deleted")
@@ -119,7 +119,7 @@ def restore(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
 @operator_required
 def for_good(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
     kind = _kind(thing)
-    if deleting.for_good(kind, _pk(kind, key)):
+    if deleting.for_good(kind, kind.key(key)):
         messages.success(request, "It is deleted for good within a minute, as far as its hosts are in reach.")
     else:
         messages.info(request, f"This {kind.one} is gone, or was restored meanwhile.")
@@ -130,7 +130,7 @@ def for_good(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
 def name(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
     """A page's title: as text, with ?edit as a form; what is sent becomes the name."""
     kind = _kind(thing)
-    row = kind.model.objects.filter(pk=_pk(kind, key)).first()
+    row = kind.model.objects.filter(pk=kind.key(key)).first()
     if row is None:
         raise Http404
     context = {"slug": thing, "row": row, "typed": row.name, "longest": kind.longest_name}
@@ -158,17 +158,6 @@ def _kind(thing: str) -> Kind:
     return KINDS[thing]
 
 
-def _pk(kind: Kind, text: str) -> Any:
-    """As its model has it. Raises Http404 for what can name no row."""
-    try:
-        key = kind.model._meta.pk.to_python(text)
-    except ValidationError:
-        raise Http404 from None
-    if "\0" in text or (isinstance(key, int) and key >= 2**63):
-        raise Http404
-    return key
-
-
 def _rows(kind: Kind, ids: list[str]) -> list[Any]:
-    keys = [_pk(kind, each) for each in ids[:MOST_LISTED]]
+    keys = [kind.key(each) for each in ids[:MOST_LISTED]]
     return list(kind.model.objects.filter(pk__in=keys).order_by("name", "pk"))
