@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from workers.contract.artifacts import RUN_FOLDER
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 600.0
+EVERY_S = 60.0
+SHARE = 50
+"""A walk takes a fiftieth of the time at most: there may be very many files, or a slow disk."""
 MOST_RUNS = 50_000
 BLOCK = 512
 """The unit of st_blocks, whatever the file system's."""
@@ -26,8 +29,9 @@ class RunSizes:
         """Bytes by run id, as last measured; another object after each walk. None: not yet."""
 
     def tick(self, now: float) -> float:
+        started = time.monotonic()
         self.measured = measure(self._runs_dir)
-        return EVERY_S
+        return max(EVERY_S, SHARE * (time.monotonic() - started))
 
 
 def measure(runs_dir: Path) -> dict[str, int]:
