@@ -74,7 +74,7 @@ def restore(kind: Kind, pk: str, user: User) -> tuple[Any, str]:
 
 
 def for_good(kind: Kind, pk: str) -> bool:
-    """End the time in which it can be restored: what it holds is deleted within a minute, if its hosts are in reach.
+    """End the time in which it can be restored: what it holds is deleted within two minutes, if its hosts are in reach.
     False: there is nothing to end."""
     now = timezone.now()
     with transaction.atomic():

@@ -120,7 +120,7 @@ def restore(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
 def for_good(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
     kind = _kind(thing)
     if deleting.for_good(kind, kind.key(key)):
-        messages.success(request, "It is deleted for good within a minute, as far as its hosts are in reach.")
+        messages.success(request, "It is deleted for good within two minutes, as far as its hosts are in reach.")
     else:
         messages.info(request, f"This {kind.one} is gone, or was restored meanwhile.")
     return redirect("deleted")
