@@ -228,7 +228,8 @@ def _shared(data: dict[str, Any]) -> str:
 
 
 def _checkpoint(data: dict[str, Any]) -> str:
-    return str(data.get("path")).rpartition("/")[2]
+    """Or all of its attempt."""
+    return str(data.get("path")).rpartition("/")[2] or "the run's folder"
 
 
 def _role(data: dict[str, Any]) -> str:
@@ -256,6 +257,9 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "resumed": _resumed,
     "resume_planned": _planned,
     "resume_called_off": lambda data: "Canceled the automatic resume.",
+    "deleted": lambda data: f"Deleted the run; it can be restored until {str(data.get('until'))[:10]}.",
+    "restored": lambda data: "Restored the run.",
+    "renamed": lambda data: f"Renamed it from “{data.get('from')}” to “{data.get('to')}”.",
     "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
     "noted": lambda data: "Deleted the notes." if data.get("empty") else "Changed the notes.",
     "shared": _shared,

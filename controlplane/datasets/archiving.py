@@ -53,7 +53,7 @@ def delete_dataset(dataset: Dataset) -> None:
 
 def _locked(dataset: Dataset) -> Dataset | None:
     """Lock the dataset against new versions until the transaction ends. None: it is gone."""
-    return Dataset.objects.select_for_update().filter(pk=dataset.pk).first()
+    return Dataset.every.select_for_update().filter(pk=dataset.pk).first()
 
 
 @contextmanager

@@ -48,7 +48,8 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return _error(request, 404, "Not found", "There is nothing at this address. It may have been deleted.")
+    what = "There is nothing at this address. If it was deleted, look under Settings, Recently deleted."
+    return _error(request, 404, "Not found", what)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -38,6 +38,7 @@ from runs.api import (
     sharing_routes,
     study_routes,
     token_routes,
+    trash_routes,
     versioned_routes,
 )
 from runs.api.access import Problem
@@ -84,6 +85,7 @@ routers = (
     host_routes.router,
     admin_routes.router,
     token_routes.router,
+    trash_routes.router,
 )
 for router in routers:
     api.add_router("", router)

@@ -293,7 +293,7 @@ def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
         update(Attempt, attempts)
         return
     for pk, facts in runs.items():
-        Run.objects.filter(pk=pk).update(**facts)
+        Run.every.filter(pk=pk).update(**facts)
     for pk, facts in attempts.items():
         Attempt.objects.filter(pk=pk).update(**facts)
 
