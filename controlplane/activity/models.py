@@ -27,7 +27,7 @@ class Act(models.Model):
         ordering = ("-at", "-pk")
         indexes = [
             models.Index(fields=["-at", "-id"], name="act_newest"),
-            models.Index(fields=["by", "-at", "-id"], name="act_by"),
+            models.Index(fields=["by_name", "-at", "-id"], name="act_by"),
             models.Index(fields=["kind", "-at", "-id"], name="act_kind"),
             models.Index(fields=["kind", "key", "-at", "-id"], name="act_object"),
         ]

@@ -23,6 +23,7 @@ from controlplane.accounts.models import ApiToken
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, decode
 from runs.api import (
+    activity_routes,
     adding_routes,
     admin_routes,
     corpus_routes,
@@ -82,6 +83,7 @@ routers = (
     host_routes.router,
     admin_routes.router,
     token_routes.router,
+    activity_routes.router,
 )
 for router in routers:
     api.add_router("", router)

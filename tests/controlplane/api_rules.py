@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 READ = """
-base_models chat compare corpora corpus dataset datasets environment environment_yaml environments host hosts
+base_models chat compare corpora corpus dataset datasets environment environment_yaml environments events host hosts
 inspection join_code learnability me model model_card model_download model_jobs models preset presets profile
 profile_memory profile_yaml profiles queue reference_check reference_checks reference_failures reward reward_yaml
 rewards rows run run_checkpoints run_completions run_dry_run run_evaluations run_events run_export run_health

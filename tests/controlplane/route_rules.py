@@ -45,6 +45,8 @@ RULES = {
     "alert_delete": ADMIN,
     "alert_deliveries": ADMIN,
     "alert_again": ADMIN,
+    "events": READ,
+    "events_csv": READ,
     "glossary": READ,
     "documents": READ,
     "document": READ,

@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ('-at', '-pk'),
-                'indexes': [models.Index(fields=['-at', '-id'], name='act_newest'), models.Index(fields=['by', '-at', '-id'], name='act_by'), models.Index(fields=['kind', '-at', '-id'], name='act_kind'), models.Index(fields=['kind', 'key', '-at', '-id'], name='act_object')],
+                'indexes': [models.Index(fields=['-at', '-id'], name='act_newest'), models.Index(fields=['by_name', '-at', '-id'], name='act_by'), models.Index(fields=['kind', '-at', '-id'], name='act_kind'), models.Index(fields=['kind', 'key', '-at', '-id'], name='act_object')],
             },
         ),
     ]
