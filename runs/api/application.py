@@ -35,6 +35,7 @@ from runs.api import (
     profile_routes,
     result_routes,
     run_routes,
+    search_routes,
     serving_routes,
     study_routes,
     token_routes,
@@ -84,6 +85,7 @@ routers = (
     admin_routes.router,
     token_routes.router,
     activity_routes.router,
+    search_routes.router,
 )
 for router in routers:
     api.add_router("", router)

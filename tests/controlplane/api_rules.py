@@ -7,7 +7,7 @@ base_models chat compare corpora corpus dataset datasets environment environment
 inspection join_code learnability me model model_card model_download model_jobs models preset presets profile
 profile_memory profile_yaml profiles queue reference_check reference_checks reference_failures reward reward_yaml
 rewards rows run run_checkpoints run_completions run_dry_run run_evaluations run_events run_export run_health
-run_log run_logs run_metrics run_prompts run_receipts run_series run_spec run_waterfall runs serving tokens trial
+run_log run_logs run_metrics run_prompts run_receipts run_series run_spec run_waterfall runs search serving tokens trial
 trials version version_export version_problems warm_servers
 """
 

@@ -45,6 +45,7 @@ RULES = {
     "alert_delete": ADMIN,
     "alert_deliveries": ADMIN,
     "alert_again": ADMIN,
+    "search": READ,
     "events": READ,
     "events_csv": READ,
     "glossary": READ,
