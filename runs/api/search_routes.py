@@ -15,7 +15,7 @@ router = Router(tags=["search"])
 
 class Found(Schema):
     kind: str
-    """Run, Dataset, Reward config, Environment, Model, Hardware profile, Host, Corpus, User, Page or Act."""
+    """Run, Dataset, Reward config, Environment, Model, Hardware profile, Host, Corpus, User, Page or Action."""
     title: str
     about: str
     page: str

@@ -94,7 +94,7 @@ def search(request: HttpRequest, text: str) -> list[Hit]:
     if not words:
         return []
     user = person(request)
-    found = [*_places(ACTS, "Act", user, words), *_places(PAGES, "Page", user, words)]
+    found = [*_places(ACTS, "Action", user, words), *_places(PAGES, "Page", user, words)]
     runs = _runs(request, words)
     found += NOUNS["run"].hits(runs[:OF_EACH])
     for noun in list(NOUNS.values())[1:]:
@@ -111,7 +111,7 @@ def begin(request: HttpRequest, recent: Iterable[str]) -> list[Hit]:
     user = person(request)
     known = [hit for address in list(recent)[:RECENT] if (hit := _of_address(request, address)) is not None]
     newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:OF_EACH]) if hit not in known]
-    acts = [_hit(place, "Act") for place in ACTS if place.open_to(user)]
+    acts = [_hit(place, "Action") for place in ACTS if place.open_to(user)]
     pages = [_hit(place, "Page") for place in PAGES if place.open_to(user)]
     recents = [Hit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in known]
     return [*recents, *newest, *acts, *pages]
@@ -177,7 +177,7 @@ def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]:
         page = reverse("run", args=[run.pk])
         for title, mode in ((f"Stop {run.name} now…", "now"), (f"Save and stop {run.name}…", "save")):
             if _all_in(words, title):
-                yield Hit("Act", title, f"{page}#dialog=stop-{mode}", "octagon-x" if mode == "now" else "save")
+                yield Hit("Action", title, f"{page}#dialog=stop-{mode}", "octagon-x" if mode == "now" else "save")
 
 
 def _has(words: list[str], column: str) -> Q:

@@ -63,12 +63,12 @@ def test_the_best_of_each_kind_comes_first() -> None:
 
 def test_acts_are_offered_to_those_who_may_do_them() -> None:
     attempt = an_attempt(run=a_run("sums"))
-    assert ("Act", "New run") in titles(Role.OPERATOR, q="launch")
+    assert ("Action", "New run") in titles(Role.OPERATOR, q="launch")
     assert titles(Role.VIEWER, q="launch") == []
     [stop] = found(Role.OPERATOR, q="stop sums now")
     assert stop["address"] == f"{reverse('run', args=[attempt.run_id])}#dialog=stop-now"
     assert found(Role.VIEWER, q="stop sums now") == []
-    assert ("Act", "Invite a user") in titles(Role.ADMIN, q="invite")
+    assert ("Action", "Invite a user") in titles(Role.ADMIN, q="invite")
     assert titles(Role.OPERATOR, q="invite") == []
 
 
@@ -86,7 +86,7 @@ def test_before_anything_is_typed_what_was_seen_last_comes_first_if_it_is_still_
         ("Recent", "seen too", "Dataset"),
         ("Recent", "seen", "Run"),
     ]
-    assert {item["kind"] for item in items} == {"Recent", "Act", "Page"}
+    assert {item["kind"] for item in items} == {"Recent", "Action", "Page"}
 
 
 def test_what_is_looked_at_does_not_grow_with_what_there_is(django_assert_max_num_queries: Any) -> None:
