@@ -16,8 +16,8 @@ register = template.Library()
 
 @register.inclusion_tag("components/nav_item.html", takes_context=True)
 def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -> dict[str, Any]:
-    """A navigation link. It is current if the page is below its address, or that of a route in `also`; of two items, the
-    one with the longer address."""
+    """A navigation link. It is current if the page is below its address, or that of a route in `also`; of two items the
+    longer address wins."""
     try:
         address = reverse(name)
     except NoReverseMatch:
