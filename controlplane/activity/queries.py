@@ -70,7 +70,7 @@ def shown(acts: Iterable[Act], user: User) -> list[Shown]:
     there = {
         (name, str(pk))
         for name, wanted in keys.items()
-        for pk in apps.get_model(KINDS[name].model)._base_manager.filter(pk__in=wanted).values_list("pk", flat=True)
+        for pk in apps.get_model(KINDS[name].model)._default_manager.filter(pk__in=wanted).values_list("pk", flat=True)
     }
     return [_shown(act, (act.kind, act.key) in there) for act in acts]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.urls import Resolver404, resolve, reverse
 
@@ -24,9 +24,10 @@ from controlplane.hardware.queries import hosts_for, profiles_for
 from controlplane.rewards import queries as rewards
 from controlplane.rewards.models import RewardVersion
 from runs import checkpoints, queries
-from runs.models import Run
+from runs.models import Attempt, Run, RunEvent
 from runs.search.places import ACTS, PAGES, Place
 from runs.states import ACTIVE
+from workers.contract import EventKind
 
 LONGEST = 100
 """Characters of a query."""
@@ -90,17 +91,18 @@ NOUNS = {
 
 def search(request: HttpRequest, text: str) -> list[Hit]:
     """What matches every word: acts and pages first, then the objects, the best of each kind first."""
-    words = text[:LONGEST].replace("\0", "").casefold().split()
+    words = text[:LONGEST].replace("\0", "").split()
     if not words:
         return []
     user = person(request)
     found = [*_places(ACTS, "Action", user, words), *_places(PAGES, "Page", user, words)]
-    runs = _runs(request, words)
-    found += NOUNS["run"].hits(runs[:OF_EACH])
+    named = list(_runs(request, words).values_list("pk", flat=True)[: 8 * OF_EACH])
+    runs = queries.runs_for(request).filter(pk__in=[words[0].lower(), *named[:OF_EACH]])
+    found += NOUNS["run"].hits(runs.order_by("-created_at"))
     for noun in list(NOUNS.values())[1:]:
         rows = noun.rows(request).filter(_has(words, noun.name)).order_by(noun.name)
         found += _ranked(noun.hits(rows[: 4 * OF_EACH]), words)[:OF_EACH]
-    found += _models(request, words)
+    found += _models(request, named)
     found += _others(request, user, words)
     return [*found, *_stops(request, user, words)]
 
@@ -141,15 +143,16 @@ def _hit(place: Place, kind: str) -> Hit:
 
 
 def _runs(request: HttpRequest, words: list[str]) -> QuerySet[Run]:
+    """By name, the newest first."""
     everything = queries.runs_for(request)
     newest = everything.order_by("-created_at").values("pk")[:RUNS_SEARCHED]
-    by_name = Q(pk__in=newest) & _has(words, "name")
-    return everything.filter(by_name | Q(pk=words[0])).order_by("-created_at")
+    return everything.filter(_has(words, "name"), pk__in=newest).order_by("-created_at")
 
 
-def _models(request: HttpRequest, words: list[str]) -> Iterator[Hit]:
-    """The newest that is there, of the newest runs with such a name."""
-    for run in _runs(request, words).filter(events__kind="checkpoint").distinct()[:OF_EACH]:
+def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[Hit]:
+    """The newest that is there, of each of the newest runs among these that have saved any."""
+    saving = Exists(RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.CHECKPOINT))
+    for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:OF_EACH]:
         saved = next((each for each in checkpoints.of_run(run) if each.usable), None)
         if saved is not None:
             yield Hit("Model", saved.name, reverse("model", args=[saved.event.pk]), "box", saved.kind)
@@ -168,12 +171,12 @@ def _others(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]
 
 def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]:
     """To stop an active run: its page asks first."""
-    verbs = [word for word in words if len(word) > 1 and any(verb.startswith(word) for verb in ("stop", "save"))]
+    verbs = [word for word in words if len(word) > 1 and any(v.startswith(word.lower()) for v in ("stop", "save"))]
     if not user.may_operate or not verbs:
         return
-    named = [word for word in words if word not in (*verbs, "and", "now")]
-    active = Q(attempts__status__in=ACTIVE) & _has(named, "name")
-    for run in queries.runs_for(request).filter(active).distinct().order_by("-created_at")[:OF_EACH]:
+    named = [word for word in words if word not in verbs and word.lower() not in ("and", "now")]
+    active = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
+    for run in queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")[:OF_EACH]:
         page = reverse("run", args=[run.pk])
         for title, mode in ((f"Stop {run.name} now…", "now"), (f"Save and stop {run.name}…", "save")):
             if _all_in(words, title):
@@ -185,14 +188,16 @@ def _has(words: list[str], column: str) -> Q:
 
 
 def _all_in(words: list[str], text: str) -> bool:
-    return all(word in text.casefold() for word in words)
+    return all(word.casefold() in text.casefold() for word in words)
 
 
 def _ranked(hits: list[Hit], words: list[str]) -> list[Hit]:
     """Those whose title begins with the first word, then those with a word that does, then the others."""
 
+    first = words[0].casefold()
+
     def rank(hit: Hit) -> int:
         title = hit.title.casefold()
-        return 0 if title.startswith(words[0]) else 1 if f" {words[0]}" in title else 2
+        return 0 if title.startswith(first) else 1 if f" {first}" in title else 2
 
     return sorted(hits, key=rank)

@@ -134,6 +134,7 @@ function go(acts, elsewhere) {
 export function palette(acts) {
   if (!dialog) return; // nobody is signed in
   remember([location.pathname, ...remembered()]);
+  if (navigator.platform.startsWith("Mac")) for (const key of document.querySelectorAll("[data-palette] kbd")) key.textContent = "⌘ K";
   const summon = () => {
     if (document.querySelector("dialog[open]")) return;
     field.value = "";
