@@ -6,6 +6,7 @@ from workers.contract.joining import JOIN
 urlpatterns = [
     path("", include("controlplane.accounts.urls")),
     path("", include("controlplane.guide.urls")),
+    path("events/", include("controlplane.activity.urls")),
     path("", include("runs.urls")),
     path("datasets/references/", include("controlplane.references.urls")),
     path("datasets/", include("controlplane.datasets.urls")),

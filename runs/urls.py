@@ -36,6 +36,7 @@ from runs.run_list import views as run_list_views
 from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
 from runs.run_page import views as run_page_views
 from runs.scheduling import views as queue_views
+from runs.search import views as search_views
 from runs.secrets import views as secrets_views
 from runs.served import keyed_views
 from runs.served import views as served_views
@@ -52,6 +53,7 @@ urlpatterns = [
     # The list
     path("", run_list_views.home, name="home"),
     path("demo/", first_steps_views.demo, name="demo_run"),
+    path("search/", search_views.search, name="search"),
     # First steps
     path("start/", first_steps_views.start, name="start"),
     path("start/<slug:slug>/", first_steps_views.recipe, name="recipe"),

@@ -14,6 +14,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane.accounts.models import ApiScope, ApiToken, ApiTokenAct, Role, User
+from controlplane.activity.recording import record
 from controlplane.http.tokens import hashed
 
 PREFIX = "grpo_"
@@ -98,6 +99,8 @@ def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
         rows = list(tokens.select_for_update().filter(revoked_at=None))
         ApiToken.objects.filter(pk__in=[row.pk for row in rows]).update(revoked_at=now)
         ApiTokenAct.objects.bulk_create(ApiTokenAct(token=row, at=now, by=by, what="revoked") for row in rows)
+        for row in rows:
+            record(row, "Revoked it")
     return len(rows)
 
 

@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
+from controlplane.activity.recording import record
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.folders import remove_folder
 from controlplane.datasets.models import Dataset, DatasetVersion
@@ -19,11 +20,13 @@ USED = "Runs were trained on it, and their record needs it: it can't be deleted.
 
 def archive(version: DatasetVersion) -> bool:
     """Archive a version: the launch form no longer offers it; its runs and derived versions stay unchanged."""
-    return bool(DatasetVersion.objects.filter(pk=version.pk, archived_at=None).update(archived_at=timezone.now()))
+    live = DatasetVersion.objects.filter(pk=version.pk, archived_at=None)
+    return _archived(version, "Archived", live.update(archived_at=timezone.now()))
 
 
 def unarchive(version: DatasetVersion) -> bool:
-    return bool(DatasetVersion.objects.filter(pk=version.pk, archived_at__isnull=False).update(archived_at=None))
+    away = DatasetVersion.objects.filter(pk=version.pk, archived_at__isnull=False)
+    return _archived(version, "Offered again", away.update(archived_at=None))
 
 
 def delete_version(version: DatasetVersion) -> bool:
@@ -49,6 +52,12 @@ def delete_dataset(dataset: Dataset) -> None:
         locked.delete()
         for folder in folders:
             transaction.on_commit(partial(remove_folder, folder))
+
+
+def _archived(version: DatasetVersion, verb: str, changed: int) -> bool:
+    if changed:
+        record(version.dataset, f"{verb}: version {version.number}")
+    return bool(changed)
 
 
 def _locked(dataset: Dataset) -> Dataset | None:

@@ -16,6 +16,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from controlplane.accounts.models import User
+from controlplane.activity.recording import record
 from controlplane.datasets.errors import DatasetError, NameTaken
 from controlplane.datasets.folders import make_folder, remove_folder, take_over
 from controlplane.datasets.models import Dataset, DatasetVersion, column_names, rows_of
@@ -118,6 +119,7 @@ def ask_for_import(
         check_started_at=None,
     )
     if changed:
+        record(version.dataset, f"Mapped the columns of version {version.number}")
         send_to_worker(version)
     return bool(changed)
 

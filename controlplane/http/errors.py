@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.request import split_domain_port
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
 
 from controlplane.http import outage
 
 RETRY_S = 5
+SECTIONS = {
+    "runs": ("runs", "All runs"),
+    "datasets": ("datasets", "All datasets"),
+    "rewards": ("reward_configs", "All reward configs"),
+    "environments": ("environments", "All environments"),
+    "models": ("models", "All models"),
+    "hardware": ("hardware", "Hardware"),
+    "events": ("events", "Events"),
+    "settings": ("settings", "Settings"),
+    "users": ("settings", "Settings"),
+    "help": ("documents", "Documentation"),
+}
+"""First part of an address -> the route that it is below, and its name."""
 AWAY = "The database can't be reached. Runs go on training and hand in what they wrote as soon as it is back."
 
 
@@ -48,18 +64,23 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    what = "There is nothing at this address. If it was deleted, look under Settings, Recently deleted."
-    return _error(request, 404, "Not found", what)
+    said = exception.args[0] if exception is not None and exception.args else ""
+    own = isinstance(said, str) and said and not said.endswith("matches the given query.")  # a view's own words
+    what = str(said) if own else "There is nothing at this address."
+    return _error(request, 404, "Not found", what, fix="If it was deleted, look under Settings, Recently deleted.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     # Django requests this page while it handles the error.
     if outage.is_away(sys.exc_info()[1]):
         return database_away(request)
-    what = "Something went wrong on our side. It is in the web's log with its cause; runs are not affected."
+    what = "Something went wrong on our side. Your runs are not affected."
+    now = timezone.now()
+    fix = f"If it happens again, tell whoever runs this installation: the cause is in web.log at {now:%H:%M:%S} UTC."
     if wants_json(request):
-        return error_json(500, what)
-    return error_page(500, "Server error", what)
+        return error_json(500, what, fix=fix)
+    again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
+    return error_page(500, "Server error", what, fix=fix, again=again, ways=_ways(request))
 
 
 def database_away(request: HttpRequest) -> HttpResponse:
@@ -83,13 +104,26 @@ def database_away(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def error_page(status: int, title: str, what: str) -> HttpResponse:
-    """Rendered without the request: its context processors (database, session) may be what is broken."""
-    page = render_to_string("error.html", {"status": status, "title": title, "what": what})
+def error_page(status: int, title: str, what: str, **more: Any) -> HttpResponse:
+    """Rendered without the request: its context processors (database, session) may be what is broken.
+
+    `more`: "fix", a sentence; "again", an address to try once more; "ways", see _ways.
+    """
+    page = render_to_string("error.html", {"status": status, "title": title, "what": what, **more})
     return HttpResponse(page, status=status)
 
 
-def _error(request: HttpRequest, status: int, title: str, what: str) -> HttpResponse:
+def _error(request: HttpRequest, status: int, title: str, what: str, *, fix: str = "") -> HttpResponse:
     if wants_json(request):
-        return error_json(status, what)
-    return render(request, "error.html", {"status": status, "title": title, "what": what}, status=status)
+        return error_json(status, what, fix=fix)
+    context = {"status": status, "title": title, "what": what, "fix": fix, "ways": _ways(request)}
+    return render(request, "error.html", context, status=status)
+
+
+def _ways(request: HttpRequest) -> list[tuple[str, str]]:
+    """(address, label) of pages that one can go to from here: the list that the address is below, and the runs."""
+    section = request.path.strip("/").partition("/")[0]
+    known = [(reverse(SECTIONS[section][0]), SECTIONS[section][1])] if section in SECTIONS else []
+    ways = [way for way in known if way[0] != request.path]
+    runs = (reverse("runs"), "All runs")
+    return ways if runs in ways or request.path == runs[0] else [*ways, runs]

@@ -18,14 +18,16 @@ register = template.Library()
 
 @register.inclusion_tag("components/nav_item.html", takes_context=True)
 def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -> dict[str, Any]:
-    """A navigation link. It is current if the page is below its address; of two, the longer one wins."""
+    """A navigation link. It is current if the page is below its address, or that of a route in `also`; of two items the
+    longer address wins."""
     try:
         address = reverse(name)
     except NoReverseMatch:
         address = ""
     path = context["request"].path if "request" in context else ""
     longer = extra.get("but_not")
-    current = bool(address) and path.startswith(address) and not (longer and path.startswith(reverse(longer)))
+    below = [address, *map(reverse, extra.get("also", "").split())]
+    current = bool(address) and path.startswith(tuple(below)) and not (longer and path.startswith(reverse(longer)))
     return {"name": name, "icon": icon, "label": label, "address": address, "current": current, **extra}
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from controlplane.activity.recording import record
 from controlplane.versioned.models import Item, Kind, Version
 from controlplane.versioned.queries import free_name
 from controlplane.versioned.reading import full
@@ -77,12 +78,19 @@ def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
 def archive(item: Item) -> bool:
     """Offer it no more for new runs; runs that used it are unaffected. False: it was archived already."""
     live = type(item)._default_manager.filter(pk=item.pk, archived_at=None)
-    return bool(live.update(archived_at=timezone.now()))
+    return _archived(item, "Archived it", live.update(archived_at=timezone.now()))
 
 
 def unarchive(item: Item) -> bool:
     """False: it wasn't archived."""
-    return bool(type(item)._default_manager.filter(pk=item.pk).exclude(archived_at=None).update(archived_at=None))
+    away = type(item)._default_manager.filter(pk=item.pk).exclude(archived_at=None)
+    return _archived(item, "Offered it again", away.update(archived_at=None))
+
+
+def _archived(item: Item, what: str, changed: int) -> bool:
+    if changed:
+        record(item, what)
+    return bool(changed)
 
 
 def _add(model: type[VersionT], item: Item, number: int, content: Composition, by: Any, note: str) -> VersionT:

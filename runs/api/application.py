@@ -23,6 +23,7 @@ from controlplane.accounts.models import ApiToken
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, decode
 from runs.api import (
+    activity_routes,
     adding_routes,
     admin_routes,
     corpus_routes,
@@ -34,6 +35,7 @@ from runs.api import (
     profile_routes,
     result_routes,
     run_routes,
+    search_routes,
     serving_routes,
     sharing_routes,
     study_routes,
@@ -85,6 +87,8 @@ routers = (
     host_routes.router,
     admin_routes.router,
     token_routes.router,
+    activity_routes.router,
+    search_routes.router,
     trash_routes.router,
 )
 for router in routers:

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from controlplane.accounts.models import User
+from controlplane.activity.recording import record
 from controlplane.templatetags.figures import significant
 from runs.health.rules import HealthRule
 from runs.models import HealthPreset, Run
@@ -75,6 +76,7 @@ def make_default(row: HealthPreset) -> None:
     with transaction.atomic():
         HealthPreset.objects.filter(is_default=True).update(is_default=False)
         HealthPreset.objects.filter(pk=row.pk).update(is_default=True)
+        record(row, "Made it the default")
 
 
 def undeletable(row: HealthPreset) -> str:

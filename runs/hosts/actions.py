@@ -10,12 +10,14 @@ from django.utils import timezone
 from redis import RedisError
 
 from controlplane.accounts.models import User
+from controlplane.activity.recording import record
 from controlplane.hardware.models import Host
 from controlplane.joining import credentials, host_redis
 from runs import tick
 from runs.hosts.cards import is_fresh
 from runs.models import Attempt, Lease
 from runs.scheduling import launching, leasing, recovery
+from runs.sentences import resource_words
 from runs.states import ACTIVE, ON_HOST, RunStatus
 
 
@@ -42,6 +44,7 @@ def release(leases: Iterable[Lease], user: User) -> list[str]:
         released = [lease for lease in leases if leasing.release(lease, by=user.get_username())]
         if released:
             recovery.plan_all(lease.attempt_id for lease in released)
+            record(released[0].host, f"Released {resource_words(lease.resource for lease in released)} from quarantine")
             transaction.on_commit(launching.dispatch_ready, robust=True)
     return [lease.resource for lease in released]
 
@@ -60,6 +63,7 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
     """
     if is_fresh(host):
         return 0, 0
+    record(host, "Marked it as lost")
     ended = sum(tick.give_up(attempt, user.get_username()) for attempt in on_host(host))
     quarantined = Lease.objects.filter(host=host, state=Lease.QUARANTINED)
     return ended, len(release(quarantined, user)) if free else 0
@@ -73,6 +77,7 @@ def revoke(host: Host, user: User) -> tuple[int, str]:
     with transaction.atomic():
         if not credentials.revoke(host.name, user):
             return 0, f"{host.name} has no credentials."
+        record(host, "Revoked its credentials")
         Host.every.filter(pk=host.pk).update(announced_at=None)
         detail = f"The host's credentials were revoked by {user.get_username()}."
         ended = sum(tick.give_up(attempt, user.get_username(), detail=detail) for attempt in on_host(host))
@@ -96,5 +101,6 @@ def remove(host: Host) -> str:
         if waiting is not None:
             verb = "waits for" if waiting.status == RunStatus.QUEUED else "is on"
             return f"{waiting.run.name} {verb} {host.name}: stop it first."
-        Host.every.filter(pk=row.pk, removed_at=None).update(removed_at=timezone.now())
+        if Host.every.filter(pk=row.pk, removed_at=None).update(removed_at=timezone.now()):
+            record(row, "Removed it")
     return ""

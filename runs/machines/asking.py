@@ -17,6 +17,7 @@ from django.db.models import Q
 from django.utils import timezone
 from redis import RedisError
 
+from controlplane.activity.recording import record
 from controlplane.hardware.models import Host
 from controlplane.http.tokens import machine_code
 from controlplane.joining import codes, credentials, host_redis
@@ -171,6 +172,7 @@ def release(request: MachineRequest, *, by: str) -> str:
             return f"{request.host_name} is {rows.get().get_state_display()}."
         # No more runs go there.
         Host.every.filter(name=request.host_name).update(draining=True)
+    record(request.source, f"Released the machine {request.host_name}")
     return _release_there(request, request.handle) if request.handle else ""
 
 

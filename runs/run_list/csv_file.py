@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from controlplane.http.spreadsheet import safe
 from runs import queries
 from runs.compare import comparison
 from runs.models import Run
@@ -33,7 +34,7 @@ def text(query: RunListQuery, everything: QuerySet[Run]) -> str:
         some = ids[start : start + AT_ONCE]
         runs = columns.with_figures(everything, others).in_bulk(some)
         listed = [runs[pk] for pk in some if pk in runs]
-        writer.writerows([_safe(value) for value in (*_usual(run), *columns.Values(run).of(others))] for run in listed)
+        writer.writerows([safe(value) for value in (*_usual(run), *columns.Values(run).of(others))] for run in listed)
     return target.getvalue()
 
 
@@ -46,9 +47,3 @@ def _usual(run: Run) -> list[Any]:
         *(" ".join(map(str, attempt.gpus)), run.owner.get_username(), ", ".join(run.tags)),
         *(summary["created_at"], summary["started_at"], summary["ended_at"]),
     ]
-
-
-def _safe(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula begins with an apostrophe."""
-    text = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return f"'{value}" if text else value

@@ -190,6 +190,7 @@ def everything(rows: list[dict[str, Any]]) -> dict[str, str]:
         "new profile": "/hardware/profiles/new/",
         "new trial": "/hardware/trials/new/",
         "trial": f"/hardware/trials/{trial.pk}/",
+        "events": "/events/",
         "settings": "/settings/",
         "health presets": "/settings/health/",
         "health preset": f"/settings/health/{preset}/",

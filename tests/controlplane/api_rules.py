@@ -4,12 +4,12 @@ from __future__ import annotations
 
 READ = """
 base_models chat compare compare_report corpora corpus dataset datasets deleted environment environment_yaml
-environments host host_disk hosts inspection join_code learnability me model model_card model_download model_jobs
-models preset presets profile profile_memory profile_yaml profiles queue reference_check reference_checks
+environments events host host_disk hosts inspection join_code learnability me model model_card model_download
+model_jobs models preset presets profile profile_memory profile_yaml profiles queue reference_check reference_checks
 reference_failures reward reward_yaml rewards rows run run_checkpoints run_completions run_disk run_dry_run
 run_evaluations run_events run_export run_follow run_health run_links run_log run_logs run_metrics run_prompts
-run_receipts run_report run_series run_spec run_waterfall runs serving tokens trial trials version version_export
-version_problems warm_servers
+run_receipts run_report run_series run_spec run_waterfall runs search serving tokens trial trials version
+version_export version_problems warm_servers
 """
 
 OPERATE = """

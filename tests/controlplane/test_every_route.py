@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.test import Client
-from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve, reverse
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from controlplane.accounts.models import ApiScope, Role
 from controlplane.datasets.models import Corpus, CorpusVersion
@@ -191,22 +191,29 @@ def test_a_viewer_reads_what_everybody_may_read(address: Any) -> None:
     assert {name: code for name, code in answers.items() if code not in (200, 302)} == {}
 
 
-def test_no_page_offers_a_viewer_what_is_closed_to_viewers(address: Any) -> None:
-    client = signed_in(Role.VIEWER)
-    offered = set()
-    for name in of(READ, EDIT, SELF):
-        answer = closed(client.get(address(name)))
-        page = "" if answer.streaming else answer.content.decode(errors="replace")
-        links = re.findall(r'(?:href|action|hx-get|hx-post)="(/[^"#?]*)', page)
-        offered |= {(name, route) for link in links if (route := _route(link)) in of(OPERATE, ACT, ADMIN)}
-    assert offered == set()
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_no_link_and_no_form_leads_to_a_refusal(role: Role, address: Any) -> None:
+    """Of all pages that are open to this role: links are followed, forms are sent (empty)."""
+    client = signed_in(role)
+    pages = of(READ, EDIT, SELF, *([ACT, OPERATE] if role == Role.OPERATOR else []))
+    ways = {way: name for name in pages for way in _ways(closed(client.get(address(name))), address(name))}
+    leave = ("POST", reverse("sign_out"))
+    assert leave in ways
+    # What is deleted by the way is not there any more, which is no refusal.
+    answers = {way: closed(client.generic(*way)).status_code for way in sorted(ways.keys() - {leave})}
+    assert {(ways[way], way) for way, code in answers.items() if code == 403} == set()
 
 
-def _route(path: str) -> str:
-    try:
-        return resolve(path).url_name or ""
-    except Resolver404:
-        return ""
+def _ways(answer: Any, page_address: str) -> set[tuple[str, str]]:
+    """(method, address) of what a page offers, one of each address; the query doesn't decide who may."""
+    page = "" if answer.streaming else answer.content.decode(errors="replace")
+    posts = set(re.findall(r'(?:hx-post|formaction)="(/[^"#?]*)', page))
+    for form in re.findall(r"<form[^>]*>", page):
+        action = re.search(r'\baction="(/[^"#?]*)', form)
+        if 'method="post"' in form:
+            posts.add(action[1] if action else page_address)
+    gets = set(re.findall(r'(?:href|hx-get|data-source)="(/[^"#?]*)', page))
+    return {("GET", each) for each in gets if not each.startswith("/static/")} | {("POST", each) for each in posts}
 
 
 @pytest.mark.parametrize("method", WRITING)

@@ -8,6 +8,7 @@ from functools import partial
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.activity.recording import record
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.folders import remove_folder
 from controlplane.datasets.models import Corpus, CorpusVersion
@@ -22,11 +23,19 @@ def users(version: CorpusVersion) -> list[str]:
 
 def archive(version: CorpusVersion) -> bool:
     """Forms no longer offer it; what uses it goes on."""
-    return bool(CorpusVersion.objects.filter(pk=version.pk, archived_at=None).update(archived_at=timezone.now()))
+    live = CorpusVersion.objects.filter(pk=version.pk, archived_at=None)
+    return _archived(version, "Archived", live.update(archived_at=timezone.now()))
 
 
 def unarchive(version: CorpusVersion) -> bool:
-    return bool(CorpusVersion.objects.filter(pk=version.pk, archived_at__isnull=False).update(archived_at=None))
+    away = CorpusVersion.objects.filter(pk=version.pk, archived_at__isnull=False)
+    return _archived(version, "Offered again", away.update(archived_at=None))
+
+
+def _archived(version: CorpusVersion, verb: str, changed: int) -> bool:
+    if changed:
+        record(version.corpus, f"{verb}: version {version.number}")
+    return bool(changed)
 
 
 def delete(version: CorpusVersion) -> None:

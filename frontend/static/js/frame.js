@@ -1,10 +1,12 @@
 // The frame of every page: theme, keyboard, dialogs, menus, ages that go on, the connection bar's element.
 
 import { age, elapsed } from "./figures.js";
+import { watchNetwork } from "./live/connection.js";
+import { palette } from "./palette.js";
 import { localise } from "./times.js";
 import "./why.js";
 
-const GO = { r: "runs", d: "datasets", w: "reward_configs", e: "environments", m: "models", h: "hardware", s: "settings" };
+const GO = { r: "runs", d: "datasets", w: "reward_configs", e: "environments", m: "models", h: "hardware", v: "events", s: "settings" };
 const GO_WINDOW_MS = 1200;
 
 /** Address of a frame link, as the server wrote it: paths are known there only. @param {string} name */
@@ -89,8 +91,12 @@ function clicks() {
 
 /** System, light, dark, and round again. */
 function nextTheme() {
+  setTheme({ undefined: "light", light: "dark", dark: undefined }[String(document.documentElement.dataset.theme)]);
+}
+
+/** @param {string | undefined} next  undefined: the system's choice */
+function setTheme(next) {
   const root = document.documentElement;
-  const next = { undefined: "light", light: "dark", dark: undefined }[String(root.dataset.theme)];
   if (next) root.dataset.theme = next;
   else delete root.dataset.theme;
   try {
@@ -100,6 +106,14 @@ function nextTheme() {
     // Not stored: it holds for this page.
   }
   document.dispatchEvent(new CustomEvent("themechange"));
+}
+
+/** An address may name a dialog to open: #dialog=stop-now. */
+function namedDialog() {
+  const id = new URLSearchParams(location.hash.slice(1)).get("dialog");
+  if (!id) return;
+  history.replaceState(history.state, "", location.pathname + location.search); // a reload shall not ask again
+  openDialog(id);
 }
 
 /** A form that is being sent shall not be sent twice by a second click. */
@@ -162,3 +176,12 @@ forms();
 ages();
 quiet();
 times();
+namedDialog();
+addEventListener("hashchange", namedDialog);
+watchNetwork();
+palette({
+  "theme-dark": () => setTheme("dark"),
+  "theme-light": () => setTheme("light"),
+  "theme-system": () => setTheme(undefined),
+  shortcuts: () => openDialog("shortcuts"),
+});

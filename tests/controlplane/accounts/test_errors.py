@@ -35,6 +35,23 @@ def test_a_page_that_is_not_there_says_so_to_everybody():
 
 
 @pytest.mark.django_db
+def test_an_error_page_says_what_to_do_and_where_one_can_go():
+    client = viewer()
+    missing = client.get("/datasets/999/").content.decode()
+    assert 'href="/datasets/">All datasets' in missing
+    assert 'href="/runs/">All runs' in missing
+    assert "There is no run rnowhere." in client.get("/runs/rnowhere/").content.decode()
+    refused = client.get("/datasets/upload/").content.decode()
+    assert "This requires the operator role" in refused
+    assert "role: viewer" in refused
+    assert 'href="/datasets/">All datasets' in refused
+    failed = errors.server_error(RequestFactory().get("/runs/?q=a")).content.decode()
+    assert 'href="/runs/?q=a">Try again' in failed
+    assert 'href="/runs/"' not in failed  # it has just failed
+    assert "Try again" not in errors.server_error(RequestFactory().post("/runs/stop")).content.decode()
+
+
+@pytest.mark.django_db
 def test_a_crash_in_a_view_becomes_the_error_page(monkeypatch):
     client = viewer()
     client.raise_request_exception = False

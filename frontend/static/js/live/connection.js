@@ -1,36 +1,89 @@
-// The thin bar that says a connection is lost. It greys nothing: what is on the page stays readable.
+// The thin bar that says that what the page shows is old, and since when. It greys nothing: the page stays readable.
 
 import { timeOfDay } from "../times.js";
 
 const PATIENCE_MS = 2500;
+const PROBE_MS = 5000;
+
+const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
+/** What has lost the control plane: the page's feed, or its requests. @type {Set<"feed" | "requests">} */
+const away = new Set();
+/** When what the page shows was last known to be so. */
+let known = new Date();
+let timer = 0;
+
+/** @param {"feed" | "requests"} part */
+function lose(part) {
+  away.add(part);
+  // A short break is nothing to read about.
+  if (!timer && bar.hidden) timer = setTimeout(say, PATIENCE_MS);
+}
+
+/** @param {"feed" | "requests"} part */
+function find(part) {
+  if (!away.size) known = new Date();
+  if (!away.delete(part) || away.size) return;
+  clearTimeout(timer);
+  timer = 0;
+  known = new Date();
+  bar.hidden = true;
+  document.dispatchEvent(new CustomEvent("reconnected"));
+}
+
+function say() {
+  timer = 0;
+  bar.textContent = `Offline: this page shows what was known at ${timeOfDay(known)}. It goes on by itself; runs are not affected.`;
+  bar.hidden = false;
+}
 
 /** Follows the states of a feed. @returns {(state: import("./feed.js").State) => void} */
 export function connectionBar() {
-  const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
-  let timer = 0;
-  /** @type {Date | null} */
-  let lost = null;
   return (state) => {
     if (state === "connecting") return;
-    clearTimeout(timer);
-    lost = state === "lost" ? lost ?? new Date() : null;
     document.documentElement.dataset.live = state;
     if (state === "open") {
-      bar.hidden = true;
-    } else if (state === "signed-out") {
-      bar.replaceChildren("You are signed out, so this page no longer updates. ", signInLink());
-      bar.hidden = false;
-    } else if (state === "gone") {
-      bar.textContent = "This run no longer exists.";
-      bar.hidden = false;
+      find("feed");
+    } else if (state === "lost") {
+      if (!away.has("feed")) known = new Date(); // heard until now
+      lose("feed");
     } else {
-      // A short break is nothing to read about.
-      timer = setTimeout(() => {
-        bar.textContent = `No connection to the control plane since ${timeOfDay(lost ?? new Date())}; retrying. Runs are not affected.`;
-        bar.hidden = false;
-      }, PATIENCE_MS);
+      clearTimeout(timer);
+      bar.replaceChildren(
+        ...(state === "gone"
+          ? ["This run no longer exists."]
+          : ["You are signed out, so this page no longer updates. ", signInLink()]),
+      );
+      bar.hidden = false;
     }
   };
+}
+
+/** Follows the page's own requests and the network; call once, on every page. */
+export function watchNetwork() {
+  /** @type {number | undefined} */
+  let probing;
+  const probe = async () => {
+    try {
+      const answer = await fetch(bar.dataset.probe ?? "", { cache: "no-store" });
+      if (answer.ok) back();
+    } catch {
+      // Still away.
+    }
+  };
+  const gone = () => {
+    lose("requests");
+    probing ??= setInterval(probe, PROBE_MS);
+  };
+  const back = () => {
+    clearInterval(probing);
+    probing = undefined;
+    find("requests");
+  };
+  if (!navigator.onLine) gone();
+  addEventListener("offline", gone);
+  addEventListener("online", probe);
+  document.addEventListener("htmx:sendError", gone);
+  document.addEventListener("htmx:afterOnLoad", back);
 }
 
 /** In a tab whose content has never come. @param {Element} panel */

@@ -1,0 +1,49 @@
+"""Pages by cursor: newest first, and nothing is skipped or shown twice while rows are added."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.db.models import Model, Q, QuerySet
+
+M = TypeVar("M", bound=Model)
+
+
+class BadCursor(ValueError):
+    """This cursor can't be read."""
+
+
+def page(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
+    """The rows after `cursor`, and the cursor of the next page ("": there is none). `by`: a column with a time; the key
+    decides between equal ones. Raises BadCursor."""
+    if cursor:
+        rows = rows.filter(_after(cursor, by))
+    order = [f"-{by}", "-pk"] if by else ["-pk"]
+    found = list(rows.order_by(*order)[: limit + 1])
+    if len(found) <= limit:
+        return found, ""
+    last = found[limit - 1]
+    return found[:limit], _cursor([getattr(last, by).isoformat(), last.pk] if by else [last.pk])
+
+
+def _after(cursor: str, by: str) -> Q:
+    try:
+        key: list[Any] = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        if by:
+            at, pk = datetime.fromisoformat(key[0]), str(key[1])
+            if at.tzinfo is None or "\0" in pk:
+                raise ValueError
+            return Q(**{f"{by}__lt": at}) | Q(**{by: at, "pk__lt": pk})
+        [number] = key
+        if type(number) is not int or abs(number) >= 2**62:
+            raise ValueError
+        return Q(pk__lt=number)
+    except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
+        raise BadCursor from None
+
+
+def _cursor(key: list[Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
