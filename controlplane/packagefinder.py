@@ -97,14 +97,12 @@ FONT = "fonts/geist/Geist[wght].ttf"
 class FontFinder(PackageFinder):
     """The typeface: one file with all weights. Slanted text is slanted by the browser, so the italics stay behind."""
 
-    package = "fontpkg_geist"
-    inside = "files"
+    inside = located("fontpkg_geist") / "files"
     folder = "fonts/geist"
     files = ("Geist[wght].ttf",)
 
 
 class MonoFontFinder(PackageFinder):
-    package = "fontpkg_geist_mono"
-    inside = "files"
+    inside = located("fontpkg_geist_mono") / "files"
     folder = "fonts/geist-mono"
     files = ("GeistMono[wght].ttf",)

@@ -18,7 +18,17 @@ from runs import queries
 from runs.compare import comparison
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
-from runs.run_list.columns import FIGURE, USUAL, Column, Values, chosen, figure_columns, is_setting, offered, with_figures
+from runs.run_list.columns import (
+    FIGURE,
+    USUAL,
+    Column,
+    Values,
+    chosen,
+    figure_columns,
+    is_setting,
+    offered,
+    with_figures,
+)
 from runs.run_list.groups import Grouping, grouping
 from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, TRIAL, RunListQuery
 from runs.scheduling import leasing, queueing

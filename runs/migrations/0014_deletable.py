@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
         ('environments', '0002_deletable'),
         ('hardware', '0007_deletable'),
         ('rewards', '0002_deletable'),
-        ('runs', '0012_run_groups'),
+        ('runs', '0013_clone_source'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0012_run_groups'),
+        ('runs', '0014_deletable'),
     ]
 
     operations = [
