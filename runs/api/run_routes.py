@@ -84,7 +84,7 @@ class Change(Asked):
     name: str | None = Field(None, max_length=200)
     add_tags: list[str] = Field([], max_length=50)
     remove_tags: list[str] = Field([], max_length=50)
-    notes: str | None = Field(None, max_length=notes.LONGEST)
+    notes: str | None = Field(None, max_length=notes.LONGEST, description="Markdown")
     archived: bool | None = None
     priority: Literal["high", "normal", "low"] | None = None
     preset: Id | None = Field(None, description="Of health checks, by its id. The run is rated again at once.")

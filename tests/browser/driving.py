@@ -140,4 +140,4 @@ def stop_training(page: Page) -> None:
     expect(dialog).to_contain_text("Nothing is saved")
     dialog.get_by_role("button", name="Stop now").click()
     expect(page.locator("#run-status .chip.stopped")).to_be_visible()
-    expect(page.get_by_text("Resources released")).to_be_visible()
+    expect(page.locator("#run-chips summary", has_text="Resources released")).to_be_visible()
