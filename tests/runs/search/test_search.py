@@ -116,7 +116,7 @@ def test_the_api_finds_the_same_without_what_only_a_browser_does() -> None:
         {"kind": "Run", "title": "zebra", "about": owner, "page": page}
     ]
     assert program.get("search", q="theme dark").json()["items"] == []
-    assert program.get("search", q="").status_code == 422
+    assert program.get("search").json()["items"] == []
 
 
 @pytest.mark.parametrize("text", ["\ud800", "%", "'\"", "x" * 300, "🦓", "a\\b_"])
