@@ -56,6 +56,7 @@ app.conf.update(
     beat_schedule={
         "tick": {"task": "runs.tick", "schedule": Every(settings.TICK_S), "options": {"expires": settings.TICK_S}},
         "expired": {"task": "runs.expired", "schedule": Every(3600.0), "options": {"expires": 3600}},
+        "trash": {"task": "runs.purge", "schedule": Every(60.0), "options": {"expires": 60}},
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
         "datasets in the store": {"task": "datasets.store", "schedule": Every(30.0), "options": {"expires": 30}},
         "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},

@@ -143,7 +143,7 @@ def find(run: Run, event_id: str) -> Checkpoint | None:
 def by_folder(folder: str) -> Checkpoint | None:
     """`folder`: on the host, or relative to its RUNS_DIR."""
     folder = folder_in(folder)
-    run = Run.objects.filter(pk=folder.partition("/")[0]).first()
+    run = Run.every.filter(pk=folder.partition("/")[0]).first()
     return next((each for each in of_run(run) if each.folder == folder), None) if run else None
 
 

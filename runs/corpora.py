@@ -17,6 +17,6 @@ def of_run(run: Run, sha256: str) -> CorpusVersion | None:
 
 def users(version: CorpusVersion) -> list[str]:
     """Runs that search it, in words."""
-    runs = Run.objects.filter(spec__icontains=version.sha256).order_by("-pk") if version.sha256 else Run.objects.none()
+    runs = Run.every.filter(spec__icontains=version.sha256).order_by("-pk") if version.sha256 else Run.every.none()
     names = [f"the run {name}" for name in runs.values_list("name", flat=True)[: MOST_NAMED + 1]]
     return [*names[:MOST_NAMED], "other runs"] if len(names) > MOST_NAMED else names

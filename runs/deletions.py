@@ -1,4 +1,5 @@
-"""Deleting a saved model: what refers to it, what forbids it, the request to its host, and the host's answer.
+"""Deleting a saved model, or all that a run has on its hosts: what refers to it, what forbids it, the request to its
+host, and the host's answer.
 
 The files are on the host, so only its answer makes a model a deleted one, unless the host is gone for good. The copy in
 the artifact store is removed by the control plane (runs.artifacts.upkeep).
@@ -7,7 +8,8 @@ the artifact store is removed by the control plane (runs.artifacts.upkeep).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -19,7 +21,7 @@ from controlplane.http.tokens import attempt_token
 from controlplane.joining.credentials import revoked_since_dispatch
 from runs import checkpoints, hints
 from runs.artifacts import copies
-from runs.checkpoints import DELETED, DELETION_ASKED, FOLDER_PARTS, NOT_DELETED, Checkpoint
+from runs.checkpoints import DELETED, DELETION_ASKED, NOT_DELETED, Checkpoint
 from runs.models import Attempt, Run, RunEvent
 from runs.queries import with_attempts
 from runs.sentences import counted
@@ -32,6 +34,9 @@ from workers.contract.jobs import KINDS
 log = logging.getLogger(__name__)
 
 MOST_NAMED = 5
+WHOLE = ""
+"""In place of a checkpoint's path: the whole folder of an attempt."""
+ASK_AGAIN = timedelta(hours=1)
 
 
 class NotDeletable(Exception):
@@ -79,6 +84,47 @@ def request(checkpoint: Checkpoint, user: User) -> None:
     copies.to_go(current)
 
 
+def clear_away(attempt: Attempt, now: datetime) -> None:
+    """Have the host delete the whole folder of an ended attempt, unless it has. If no answer comes, it is asked
+    again."""
+    host, last = attempt.host, _told(attempt, WHOLE).last()
+    if host is None or not folder_waits(attempt, now) or not host.is_fresh(now):
+        return
+    if last is not None and last.at > now - ASK_AGAIN:
+        return
+    arguments = [f"{attempt.run_id}/{attempt.number}", attempt_token(attempt.pk)]
+    try:
+        host_commands.send(host.name, Task.DELETE_MODEL, arguments)
+    except host_commands.BrokerDown as error:
+        log.warning("the deletion of %s was not sent: %s", attempt.pk, error)
+        return
+    with transaction.atomic():
+        Attempt.objects.select_for_update().get(pk=attempt.pk)
+        _tell(attempt, DELETION_ASKED, "trash", path=WHOLE)
+
+
+def folder_waits(attempt: Attempt, now: datetime) -> str:
+    """What the deletion of an ended attempt's whole folder waits for; "": it is gone, there was none, or it stays on a
+    host that is gone for good."""
+    host, last = attempt.host, _told(attempt, WHOLE).last()
+    if host is None or attempt.dispatched_at is None or is_lost(attempt) or (last and last.kind == DELETED):
+        return ""
+    if not host.is_fresh(now):
+        return f"{host} is out of reach: it deletes the run's files when it is back."
+    if last is not None and last.kind == NOT_DELETED:
+        return f"{host} couldn't delete the run's files: {last.data.get('problem')}"
+    return f"{host} deletes the run's files."
+
+
+def needed_by(run: Run, *, jobs: Collection[str]) -> list[str]:
+    """The active runs that need one of its checkpoints, and those of its jobs, in sentences."""
+    return [
+        f"{_named(other)} is {other.latest().status} and needs a checkpoint of it. Stop it, or wait for its end."
+        for other in _active(run)
+        if other.pk in jobs or any(folder.startswith(f"{run.pk}/") for folder in _folders(other))
+    ]
+
+
 def is_lost(attempt: Attempt) -> bool:
     """Whether its host is gone for good: taken off the Hardware page, or revoked since."""
     removed = attempt.host is not None and attempt.host.removed_at is not None
@@ -89,10 +135,7 @@ def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launche
     """Store the host's answer; a repeated one changes nothing. False: nobody has asked."""
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=attempt.pk)
-        told = RunEvent.objects.filter(
-            attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED), data__path=path
-        )
-        last = told.order_by("-id").first()
+        last = _told(attempt, path).last()
         if last is None:
             return False
         if last.kind != DELETED and not (problem and last.kind == NOT_DELETED):
@@ -103,8 +146,13 @@ def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launche
 
 def is_asked(attempt: Attempt) -> bool:
     """Whether the host is still to answer for one of the attempt's checkpoints."""
+    return DELETION_ASKED in {event.data["path"]: event.kind for event in _told(attempt)}.values()
+
+
+def _told(attempt: Attempt, path: str | None = None) -> QuerySet[RunEvent]:
+    """What was said of deletions of its folders, or of this one, in order."""
     told = RunEvent.objects.filter(attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
-    return DELETION_ASKED in {event.data["path"]: event.kind for event in told}.values()
+    return told if path is None else told.filter(data__path=path)
 
 
 def _tell(attempt: Attempt, kind: str, actor: str, **data: str) -> None:
@@ -172,13 +220,16 @@ def _referring(checkpoint: Checkpoint) -> QuerySet[Run]:
 
 
 def _uses(run: Run, checkpoint: Checkpoint) -> bool:
-    """As what it starts with, as its model, or as a reward model."""
+    return checkpoint.folder in _folders(run)
+
+
+def _folders(run: Run) -> list[str]:
+    """Where checkpoints would be that it needs: as what it starts with, as its model, or as a reward model."""
     try:
         paths = [model.path for model in models_of(spec_of(run))]
     except ContractError:
         paths = [str(run.spec["model"]["path"])]
-    folders = ["/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:]) for path in paths]
-    return checkpoint.folder in (run.spec.get("start_from"), *folders)
+    return [str(run.spec.get("start_from") or ""), *map(checkpoints.folder_in, paths)]
 
 
 def _named(run: Run) -> str:

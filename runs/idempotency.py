@@ -52,13 +52,13 @@ def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Ru
         Run.objects.filter(pk=run.pk).update(launch_key=key)
         return run
 
-    return once(Run.objects.all(), key, make)
+    return once(Run.every.all(), key, make)
 
 
 def forget(now: datetime) -> None:
     """Forget keys of long ago. One row at a time: a statement for many would wait for writers of lines, who lock
     several runs in an order of their own."""
-    for rows in (Run.objects.all(), RunGroup.objects.all(), ProfileTrial.objects.all()):
+    for rows in (Run.every.all(), RunGroup.objects.all(), ProfileTrial.objects.all()):
         old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
         for row in old.only("pk")[:A_ROUND]:
             rows.filter(pk=row.pk).update(launch_key=None)

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 
+from controlplane.deletable import Deletable, Kept
 from runs.recorded import ChunkOutline as ChunkOutline
 from runs.recorded import LogChunk as LogChunk
 from runs.recorded import MetricChunk as MetricChunk
@@ -29,7 +30,7 @@ def new_run_id() -> str:
     return "r" + "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
-class Run(models.Model):
+class Run(Deletable):
     """A run as people launch and view it. Status, reason, lease and receipt are those of its latest attempt."""
 
     id = models.CharField(primary_key=True, max_length=16, default=new_run_id, editable=False)
@@ -76,11 +77,16 @@ class Run(models.Model):
     health = models.JSONField(default=dict)
     """The last assessment (see runs.health.assess); written only by runs.health. {}: none yet."""
 
+    objects = Kept["Run"]()
+    every = models.Manager["Run"]()
+
     class Meta:
         ordering = ("-created_at",)
         indexes = [
             models.Index(fields=["-created_at"], name="run_newest"),
-            models.Index(fields=["archived_at", "-created_at", "kind", "id"], name="run_listed"),  # not the wide rows
+            models.Index(
+                fields=["archived_at", "deleted_at", "-created_at", "kind", "id"], name="run_listed"
+            ),  # not the wide rows
             models.Index(fields=["tags"], name="run_tags"),  # whole lists; PostgreSQL has each tag in run_tag, too
             models.Index(Lower("name"), models.F("created_at").desc(), "id", name="run_by_name"),
         ]
@@ -214,6 +220,18 @@ class Attempt(models.Model):
         """The GPUs of its placement: the trainer's, then vLLM's, without duplicates."""
         placed: dict[str, list[int]] = self.placement or {}
         return tuple(dict.fromkeys(gpu for of in ("gpus", "server_gpus") for gpu in placed.get(of) or ()))
+
+
+class RunDisk(models.Model):
+    """What a run's folder takes on a host, as the host measured it."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="disks")
+    host = models.ForeignKey("hardware.Host", on_delete=models.CASCADE, related_name="disks")
+    bytes = models.BigIntegerField()
+    measured_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "host"], name="disk_of_run")]
 
 
 class HealthPreset(models.Model):

@@ -221,7 +221,8 @@ def _with_detail(text: str, detail: object) -> str:
 
 
 def _checkpoint(data: dict[str, Any]) -> str:
-    return str(data.get("path")).rpartition("/")[2]
+    """Or all of its attempt."""
+    return str(data.get("path")).rpartition("/")[2] or "the run's folder"
 
 
 def _took(seconds: object) -> str:
@@ -253,6 +254,9 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "submitted": lambda data: "Submitted.",
     "resumed": _resumed,
     "resume_planned": _planned,
+    "deleted": lambda data: f"Deleted the run; it can be restored until {str(data.get('until'))[:10]}.",
+    "restored": lambda data: "Restored the run.",
+    "renamed": lambda data: f"Renamed it from “{data.get('from')}” to “{data.get('to')}”.",
     "resume_called_off": lambda data: "Cancelled the automatic resume.",
     "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
     "noted": lambda data: "Deleted the notes." if data.get("empty") else "Changed the notes.",

@@ -97,8 +97,8 @@ def _change(run_id: str, kind: str, user: User, change: Change) -> bool:
     attempt = Attempt.objects.select_for_update().filter(run=run_id).order_by("-number").first()
     if attempt is None:
         return False
-    run = Run.objects.only("tags", "archived_at").get(pk=run_id)
-    columns = change(run, attempt)
+    run = Run.objects.only("tags", "archived_at").filter(pk=run_id).first()
+    columns = change(run, attempt) if run else {}
     if not columns:
         return False
     Run.objects.filter(pk=run_id).update(**columns)

@@ -11,6 +11,7 @@ from runs import tick as runs_tick
 from runs.monitoring import measured
 from runs.monitoring.readiness import TICKED
 from runs.scheduling import launching
+from runs.trash import purging
 
 
 @app.task(name="runs.tick")  # type: ignore[untyped-decorator]  # Celery has no types
@@ -24,6 +25,11 @@ def tick() -> None:
 @app.task(name="runs.expired")  # type: ignore[untyped-decorator]
 def forget_expired() -> None:
     expired.forget_all(timezone.now())
+
+
+@app.task(name="runs.purge")  # type: ignore[untyped-decorator]
+def purge() -> None:
+    purging.purge(timezone.now())
 
 
 @app.task(name="runs.dispatch")  # type: ignore[untyped-decorator]

@@ -38,6 +38,7 @@ from runs.search import views as search_views
 from runs.secrets import views as secrets_views
 from runs.served import keyed_views
 from runs.served import views as served_views
+from runs.trash import views as trash_views
 from runs.trials import views as trial_views
 from runs.warm import views as warm_views
 
@@ -59,6 +60,12 @@ urlpatterns = [
     path("runs/stop", run_list_views.stop_several, name="stop_several"),
     path("runs/archive", run_list_views.archive_several, name="archive_several"),
     path("runs/unarchive", run_list_views.unarchive_several, name="unarchive_several"),
+    # Deleting, restoring, renaming
+    path("deleted/", trash_views.deleted, name="deleted"),
+    path("deleted/<slug:thing>/", trash_views.delete, name="delete"),
+    path("deleted/<slug:thing>/<slug:key>/restore", trash_views.restore, name="restore"),
+    path("deleted/<slug:thing>/<slug:key>/for-good", trash_views.for_good, name="delete_for_good"),
+    path("names/<slug:thing>/<slug:key>/", trash_views.name, name="rename"),
     path("runs/tag", run_list_views.tag_several, name="tag_several"),
     path("runs/views", run_list_views.save_view, name="save_view"),
     path("runs/views/<int:view_id>/delete", run_list_views.delete_view, name="delete_view"),

@@ -113,6 +113,34 @@ def change_run(client: Client, options: Namespace) -> int:
     )
 
 
+def rename_run(client: Client, options: Namespace) -> int:
+    return _one(client.patch(f"runs/{options.id}", {"name": options.name}), options)
+
+
+def disk_of_run(client: Client, options: Namespace) -> int:
+    return _one(client.get(f"runs/{options.id}/disk"), options)
+
+
+def delete_run(client: Client, options: Namespace) -> int:
+    client.ask("DELETE", f"runs/{options.id}")
+    return _one(next(item for item in client.get("deleted")["items"] if item["id"] == options.id), options)
+
+
+def restore_run(client: Client, options: Namespace) -> int:
+    options.kind = "run"
+    return restore(client, options)
+
+
+def restore(client: Client, options: Namespace) -> int:
+    return _one(client.post(f"deleted/{options.kind}/{options.id}/restore", {}), options)
+
+
+def purge(client: Client, options: Namespace) -> int:
+    client.ask("DELETE", f"deleted/{options.kind}/{options.id}")
+    _say("It is deleted for good as soon as its hosts are in reach.")
+    return OK
+
+
 def launch(client: Client, options: Namespace) -> int:
     text = _read(options.file) if options.file else ""
     body: dict[str, Any] = {

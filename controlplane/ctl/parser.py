@@ -74,6 +74,11 @@ def _runs(groups: Any) -> None:
     change.add_argument("--notes")
     change.add_argument("--priority", choices=("high", "normal", "low"))
     change.add_argument("--archive", action=argparse.BooleanOptionalAction)
+    rename = _of_run(inner, "rename", commands.rename_run, "Give a run another name.")
+    rename.add_argument("name")
+    _of_run(inner, "disk", commands.disk_of_run, "What a run takes on hosts, in the store and in the database.")
+    _of_run(inner, "delete", commands.delete_run, "Delete an ended run; it can be restored for a while.")
+    _of_run(inner, "restore", commands.restore_run, "Restore a deleted run.")
 
 
 def _filters(one: argparse.ArgumentParser) -> None:
@@ -133,6 +138,14 @@ def _catalogue(groups: Any) -> None:
             get.add_argument("id", type=_count)
             if name == "rewards":
                 get.add_argument("-o", "--output", choices=("text", "yaml"), default="text")
+        if name == "deleted":
+            for act, run, about in (
+                ("restore", commands.restore, "Restore one."),
+                ("purge", commands.purge, "Delete one for good, before its time."),
+            ):
+                one = _command(inner, act, run, about)
+                one.add_argument("kind", help="as the list has it")
+                one.add_argument("id")
         if name in ("rewards", "environments"):
             create = _command(inner, "create", commands.create_thing, "Make one from a YAML file.", thing=thing)
             create.add_argument("file")

@@ -27,5 +27,10 @@ THINGS = {
         "warm vLLM servers, and who uses them",
         ("run", "model", "holder", "host", "gpus", "state", "used_by", "ends_at"),
     ),
+    "deleted": Thing(
+        "deleted",
+        "what was deleted lately and can be restored",
+        ("kind", "id", "name", "deleted_by", "purge_at", "restorable", "waits_for"),
+    ),
     "hosts": Thing("hosts", "hosts", ("id", "name", "in_reach", "draining", "gpus", "cpu_slots_free", "disk_free_mib")),
 }

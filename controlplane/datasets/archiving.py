@@ -62,7 +62,7 @@ def _archived(version: DatasetVersion, verb: str, changed: int) -> bool:
 
 def _locked(dataset: Dataset) -> Dataset | None:
     """Lock the dataset against new versions until the transaction ends. None: it is gone."""
-    return Dataset.objects.select_for_update().filter(pk=dataset.pk).first()
+    return Dataset.every.select_for_update().filter(pk=dataset.pk).first()
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import Manager, QuerySet
+
 from controlplane.datasets.models import DatasetVersion
 
 MAX_SHOWN = 20
@@ -26,7 +28,7 @@ class Lineage:
 def lineage(version: DatasetVersion) -> Lineage:
     return Lineage(
         parents=_parents(version),
-        children=list(version.children.select_related("dataset").defer("report").order_by("pk")[:MAX_SHOWN]),
+        children=list(_shown(version.children).order_by("pk")[:MAX_SHOWN]),
         same_file=recognised(version.source_sha256, other_than=version),
         runs=list(version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS]),
         run_count=version.runs.count(),
@@ -37,7 +39,7 @@ def recognised(source_sha256: str, *, other_than: DatasetVersion | None = None) 
     """Versions with this source, the oldest first. Repeated uploads are allowed and reported."""
     if not source_sha256:
         return []
-    versions = DatasetVersion.objects.filter(source_sha256=source_sha256).select_related("dataset").defer("report")
+    versions = _shown(DatasetVersion.objects).filter(source_sha256=source_sha256)
     if other_than is not None:
         versions = versions.exclude(pk=other_than.pk)
     return list(versions.order_by("pk")[:MAX_SHOWN])
@@ -47,7 +49,14 @@ def _parents(version: DatasetVersion) -> list[DatasetVersion]:
     parents: list[DatasetVersion] = []
     at = version.parent_id
     while at is not None and len(parents) < MAX_SHOWN:
-        parent = DatasetVersion.objects.select_related("dataset").defer("report").get(pk=at)
+        parent = _shown(DatasetVersion.objects).filter(pk=at).first()
+        if parent is None:
+            break
         parents.append(parent)
         at = parent.parent_id
     return parents
+
+
+def _shown(versions: Manager[DatasetVersion]) -> QuerySet[DatasetVersion]:
+    """Of datasets that aren't deleted."""
+    return versions.filter(dataset__deleted_at=None).select_related("dataset").defer("report")

@@ -10,6 +10,7 @@ from django.db import models
 from django.urls import reverse
 
 from controlplane.datasets.reader import files
+from controlplane.deletable import Deletable, Kept, unique_name
 from workers.contract import corpora
 from workers.contract.episodes import CorpusSpec
 
@@ -24,13 +25,17 @@ def rows_of(report: dict[str, Any]) -> int:
     return int(report.get("records") or report.get("rows") or 0)
 
 
-class Dataset(models.Model):
-    name = models.CharField(max_length=80, unique=True)
+class Dataset(Deletable):
+    name = models.CharField(max_length=80)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    objects = Kept["Dataset"]()
+    every = models.Manager["Dataset"]()
+
     class Meta:
         ordering = ("name",)
+        constraints = [unique_name("dataset_name")]
 
     def __str__(self) -> str:
         return self.name

@@ -20,7 +20,6 @@ urlpatterns = [
     path("<int:dataset_id>/hub/", adding_views.hub, name="dataset_hub_version"),
     path("<int:dataset_id>/path/", adding_views.path, name="dataset_path_version"),
     path("<int:dataset_id>/tasks/", adding_views.tasks, name="dataset_tasks_version"),
-    path("<int:dataset_id>/delete/", version_views.delete, name="dataset_delete"),
     path(VERSION, views.dataset, name="dataset_version"),
     path(f"{VERSION}state/", views.state, name="dataset_state"),
     path(f"{VERSION}report/", look_views.report, name="dataset_report"),

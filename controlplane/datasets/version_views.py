@@ -5,13 +5,14 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from controlplane.accounts.roles import operator_required
 from controlplane.datasets import archiving, importing
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import Dataset
-from controlplane.datasets.queries import dataset_for, version_for
+from controlplane.datasets.queries import version_for
 
 
 @operator_required
@@ -59,22 +60,10 @@ def unarchive(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 
 @operator_required
 @require_POST
-def delete(request: HttpRequest, dataset_id: int) -> HttpResponse:
-    dataset = dataset_for(request, dataset_id)
-    name = dataset.name
-    try:
-        archiving.delete_dataset(dataset)
-    except DatasetError as error:
-        messages.error(request, str(error))
-        return redirect("dataset", dataset_id)
-    messages.success(request, f"Deleted {name} with all its versions.")
-    return redirect("datasets")
-
-
-@operator_required
-@require_POST
 def delete_version(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
+    if version.status == version.READY and not version.dataset.versions.exclude(pk=version.pk).exists():
+        return redirect(f"{reverse('delete', args=['dataset'])}?id={dataset_id}")  # its dataset can be restored
     try:
         last = archiving.delete_version(version)
     except DatasetError as error:

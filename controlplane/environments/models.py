@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import models
 
+from controlplane.deletable import Kept
 from controlplane.versioned.models import Item, Kind, Version
 from workers.contract import ContractError, from_dict
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec
@@ -15,6 +16,9 @@ from workers.environments import LIBRARY
 
 class Environment(Item):
     """A named set of tools, with at most one game or server; its newest version is the current one."""
+
+    objects = Kept["Environment"]()
+    every = models.Manager["Environment"]()
 
     def newest(self) -> EnvironmentVersion:
         """The newest version, in one query. Every environment has one: both are created in one transaction."""
@@ -29,6 +33,7 @@ class EnvironmentVersion(Version):
     """A workers.contract.episodes.EpisodeLimits; what is missing has its default."""
     kind = Kind(
         name="environment",
+        slug="environment",
         page="Environments",
         route="environment",
         version_route="environment_version",

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import models
 
+from controlplane.deletable import Deletable, Kept, unique_name
+
 
 class HostsInUse(models.Manager["Host"]):
     """Without removed hosts."""
@@ -86,10 +88,10 @@ class ModelInspection(models.Model):
         ordering = ("-asked_at",)
 
 
-class HardwareProfile(models.Model):
+class HardwareProfile(Deletable):
     """How a run uses GPUs, with the LoRA and batch sizes that launches start from."""
 
-    name = models.CharField(max_length=80, unique=True)
+    name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
     spec = models.JSONField()
     """workers.contract.HardwareSpec, which runs freeze."""
@@ -100,8 +102,12 @@ class HardwareProfile(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    objects = Kept["HardwareProfile"]()
+    every = models.Manager["HardwareProfile"]()
+
     class Meta:
         ordering = ("name",)
+        constraints = [unique_name("profile_name")]
 
     def __str__(self) -> str:
         return self.name

@@ -1,4 +1,4 @@
-"""Hardware profiles: viewing, creating, changing, deleting, and export and import as YAML."""
+"""Hardware profiles: viewing, creating, changing, and export and import as YAML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from controlplane.exchange.documents import MOST_BYTES
@@ -41,16 +41,6 @@ def profile(request: HttpRequest, profile_id: int) -> HttpResponseBase:
 @operator_required
 def _change(request: HttpRequest, row: HardwareProfile) -> HttpResponseBase:
     return _edit(request, row)
-
-
-@require_POST
-@operator_required
-def profile_delete(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Delete a profile; runs keep their frozen copies."""
-    row = profile_for(request, profile_id)
-    row.delete()
-    messages.success(request, f"Profile {row.name} is deleted. Runs that used it are not affected.")
-    return redirect("hardware")
 
 
 @require_safe

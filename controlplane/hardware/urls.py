@@ -7,5 +7,4 @@ urlpatterns = [
     path("import/", views.profile_import, name="profile_import"),
     path("<int:profile_id>/", views.profile, name="profile"),
     path("<int:profile_id>/profile.yaml", views.profile_export, name="profile_export"),
-    path("<int:profile_id>/delete/", views.profile_delete, name="profile_delete"),
 ]

@@ -67,7 +67,7 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
     said = exception.args[0] if exception is not None and exception.args else ""
     own = isinstance(said, str) and said and not said.endswith("matches the given query.")  # a view's own words
     what = str(said) if own else "There is nothing at this address."
-    return _error(request, 404, "Not found", what, fix="It may have been deleted, or the address was cut.")
+    return _error(request, 404, "Not found", what, fix="If it was deleted, look under Settings, Recently deleted.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

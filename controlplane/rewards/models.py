@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from controlplane.deletable import Kept
 from controlplane.versioned.models import Item, Kind, Version
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
@@ -16,6 +17,9 @@ FAILED_SHARE = 0.5
 
 class RewardConfig(Item):
     """A named definition of a good completion; its newest version holds the current scoring."""
+
+    objects = Kept["RewardConfig"]()
+    every = models.Manager["RewardConfig"]()
 
     def newest(self) -> RewardVersion:
         """The newest version, in one query. Every config has one: both are created in one transaction."""
@@ -33,6 +37,7 @@ class RewardVersion(Version):
     """The share of rows on which a component may fail before the run ends; 1: never ends."""
     kind = Kind(
         name="reward config",
+        slug="reward",
         page="Rewards",
         route="reward_config",
         version_route="reward_version",

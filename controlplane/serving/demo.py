@@ -110,7 +110,10 @@ class Demo:
 
     def _dataset(self, config: dict[str, Any]) -> DatasetVersion:
         ready = DatasetVersion.objects.filter(
-            dataset__name=config["name"], status=DatasetVersion.READY, validation_rows__gte=config["eval_rows"]
+            dataset__name=config["name"],
+            dataset__deleted_at=None,
+            status=DatasetVersion.READY,
+            validation_rows__gte=config["eval_rows"],
         )
         if existing := ready.order_by("number").last():
             return existing

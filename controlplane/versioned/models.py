@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models
 
+from controlplane.deletable import Deletable, unique_name
 from controlplane.versioned.reading import in_order, readable
 from workers.environments import Entry
 from workers.rewards import Reward
@@ -20,6 +22,8 @@ class Kind:
 
     name: str
     """Of one item, in words."""
+    slug: str
+    """Among the kinds that can be deleted and renamed (runs.trash)."""
     page: str
     """The title of their list."""
     route: str
@@ -40,8 +44,8 @@ class Kind:
         return self.parts.removesuffix("s")
 
 
-class Item(models.Model):
-    name = models.CharField(max_length=80, unique=True)
+class Item(Deletable):
+    name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     archived_at = models.DateTimeField(null=True)
@@ -51,9 +55,17 @@ class Item(models.Model):
     class Meta:
         abstract = True
         ordering = ("name",)
+        constraints = [unique_name("%(class)s_name")]
 
     def __str__(self) -> str:
         return self.name
+
+    def validate_unique(self, exclude: Collection[str] | None = None) -> None:
+        """The database's own check looks at a column that no form has."""
+        super().validate_unique(exclude)
+        others = type(self)._default_manager.filter(name=self.name).exclude(pk=self.pk)
+        if "name" not in (exclude or ()) and others.exists():
+            raise ValidationError({"name": ValidationError("This name is taken.", code="unique")})
 
 
 class Version(models.Model):

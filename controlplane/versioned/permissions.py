@@ -8,6 +8,7 @@ from typing import Any
 
 from controlplane.accounts.models import User
 from controlplane.versioned.models import Version
+from controlplane.versioned.queries import kept
 from controlplane.versioned.reading import full_params
 
 
@@ -23,7 +24,7 @@ def may_use(model: type[Version], user: User, spec: Any) -> bool:
 
 def is_saved(model: type[Version], spec: Any) -> bool:
     """Whether a version of any item has this function with the same parameters: an admin saved it."""
-    lists: Iterable[Any] = model._default_manager.values_list(model.kind.parts, flat=True).iterator(chunk_size=200)
+    lists: Iterable[Any] = kept(model).values_list(model.kind.parts, flat=True).iterator(chunk_size=200)
     parts = (part for parts in lists if isinstance(parts, list) for part in parts if isinstance(part, dict))
     wanted = _content(model, spec.function, spec.params)
     return any(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Model, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest
 
 from controlplane.versioned.models import Item, Version
@@ -24,7 +24,7 @@ def item_for(model: type[ItemT], request: HttpRequest, item_id: int) -> ItemT:
 
 def version_for(model: type[VersionT], request: HttpRequest, item_id: int, number: int) -> VersionT:
     if request.user.is_authenticated:
-        versions = model._default_manager.select_related(f"{model.kind.item}__owner", "created_by")
+        versions = kept(model).select_related(f"{model.kind.item}__owner", "created_by")
         if (version := versions.filter(**{model.kind.item: item_id, "number": number}).first()) is not None:
             return version
     raise Http404
@@ -44,7 +44,7 @@ def offered_versions(model: type[VersionT], chosen: object = None) -> QuerySet[V
     return active.filter(Q(~Exists(_newer(model))) | Q(pk=number))
 
 
-def free_name(model: type[Item], name: str) -> str:
+def free_name(model: type[Model], name: str) -> str:
     """`name`, or the first free name with a number appended."""
     used = set(model._default_manager.values_list("name", flat=True))
     longest = 80 - len(" 999")
@@ -53,7 +53,12 @@ def free_name(model: type[Item], name: str) -> str:
 
 
 def _by_name(model: type[VersionT]) -> QuerySet[VersionT]:
-    return model._default_manager.select_related(model.kind.item).order_by(f"{model.kind.item}__name")
+    return kept(model).select_related(model.kind.item).order_by(f"{model.kind.item}__name")
+
+
+def kept(model: type[VersionT]) -> QuerySet[VersionT]:
+    """Of items that aren't deleted."""
+    return model._default_manager.filter(**{f"{model.kind.item}__deleted_at": None})
 
 
 def _newer(model: type[VersionT]) -> QuerySet[VersionT]:

@@ -28,5 +28,4 @@ def routes(
         path(f"{at}duplicate/", views.cloned, of | {"clone": clone}, name=f"{version}_duplicate"),
         path("<int:item_id>/archive/", views.archive, of, name=f"{item}_archive"),
         path("<int:item_id>/unarchive/", views.unarchive, of, name=f"{item}_unarchive"),
-        path("<int:item_id>/delete/", views.delete, of, name=f"{item}_delete"),
     ]

@@ -1,4 +1,4 @@
-"""The list of items, an item's versions, and actions on a whole item: clone, archive, delete."""
+"""The list of items, an item's versions, and actions on a whole item: clone, archive."""
 
 from __future__ import annotations
 
@@ -106,15 +106,6 @@ def unarchive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpR
     if saving.unarchive(item):
         messages.success(request, f"{item.name} is offered for new runs again.")
     return redirect(model.kind.route, item.pk)
-
-
-@operator_required
-@require_POST
-def delete(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
-    item = item_for(model.items(), request, item_id)
-    model.items()._default_manager.filter(pk=item.pk).delete()
-    messages.success(request, f"Deleted {item.name} with all its versions.")
-    return redirect(f"{model.kind.route}s")
 
 
 @require_safe

@@ -39,6 +39,7 @@ from runs.api import (
     serving_routes,
     study_routes,
     token_routes,
+    trash_routes,
     versioned_routes,
 )
 from runs.api.access import Problem
@@ -86,6 +87,7 @@ routers = (
     token_routes.router,
     activity_routes.router,
     search_routes.router,
+    trash_routes.router,
 )
 for router in routers:
     api.add_router("", router)

@@ -1,4 +1,4 @@
-"""Datasets: reading, mapping, looking, deriving, archiving, deleting."""
+"""Datasets: reading, mapping, looking, deriving, archiving, renaming, deleting."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from controlplane.datasets.forms import NAME_LENGTH, name_problem
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader.filtering import RowFilter
-from runs.api import form_values, paging, shapes
+from runs.api import form_values, paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
+from runs.trash.kinds import KINDS
 
 router = Router(tags=["datasets"])
 
@@ -188,9 +189,13 @@ def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Ar
     summary="Delete a version of a dataset",
 )
 def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """Only a version that no run was trained on."""
+    """Only a version that no run was trained on. The only version of a dataset takes the dataset with it, which can be
+    restored for a while; others are gone at once."""
+    version = dataset_queries.version_for(request, dataset_id, number)
+    if version.status == version.READY and not version.dataset.versions.exclude(pk=version.pk).exists():
+        return trash_routes.mark(KINDS["dataset"], dataset_id, person(request))
     with _conflict("Archive it instead."):
-        archiving.delete_version(dataset_queries.version_for(request, dataset_id, number))
+        archiving.delete_version(version)
     return Status(204, None)
 
 
@@ -318,10 +323,19 @@ def export(
     summary="Delete a dataset with all versions",
 )
 def delete_dataset(request: HttpRequest, dataset_id: Id) -> Any:
-    """Only a dataset that no run was trained on."""
-    with _conflict("Archive its versions instead."):
-        archiving.delete_dataset(dataset_queries.dataset_for(request, dataset_id))
-    return Status(204, None)
+    """Only a dataset that no run was trained on. It can be restored for a while: see /deleted."""
+    dataset_queries.dataset_for(request, dataset_id)
+    return trash_routes.mark(KINDS["dataset"], dataset_id, person(request))
+
+
+@router.patch(
+    "datasets/{int:dataset_id}", auth=OPERATE, response=Answer, url_name="v1_dataset_change", summary="Rename a dataset"
+)
+def change_dataset(request: HttpRequest, dataset_id: Id, payload: trash_routes.Name) -> Any:
+    """Runs and documents find its rows by their checksum."""
+    dataset = dataset_queries.dataset_for(request, dataset_id)
+    trash_routes.rename(KINDS["dataset"], dataset, payload.name, person(request))
+    return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id))}
 
 
 @contextmanager

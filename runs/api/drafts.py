@@ -149,7 +149,7 @@ def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, 
     request = draft.request(KINDS.get(kind, "train"))
     key = key_of_api(user, idempotency_key)
     # After preflight, which may have seen a queue that the first request has just filled.
-    earlier = Run.objects.filter(launch_key=key).first() if key else None
+    earlier = Run.every.filter(launch_key=key).first() if key else None
     if earlier is None:
         _refuse(draft, accept_notes=wanted.accept_notes)
     try:

@@ -14,7 +14,7 @@ from controlplane.hardware.prices import DEAREST, PriceForm
 from controlplane.hardware.queries import host_for, hosts_for, known_host_for
 from controlplane.joining import codes, credentials, host_redis
 from controlplane.joining.models import JoinCode
-from runs import queries, sentences
+from runs import disk, queries, sentences
 from runs.api import form_values, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Id
@@ -104,6 +104,22 @@ def hosts(request: HttpRequest) -> Any:
 @router.get("hosts/{int:host_id}", auth=READ, response=Answer, url_name="v1_host", summary="Read a host")
 def host(request: HttpRequest, host_id: Id) -> Any:
     return _answer(request, host_id)
+
+
+@router.get(
+    "hosts/{int:host_id}/disk", auth=READ, response=Answer, url_name="v1_host_disk", summary="What runs take on a host"
+)
+def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
+    """In bytes, as the host has measured it; `biggest`: the runs that take the most."""
+    [view] = host_views([host_for(request, host_id)])
+    taken = disk.of_hosts(most=50).get(host_id)
+    runs = [
+        {"run": row.run_id, "name": row.run.name, "deleted": row.run.deleted_at is not None, "bytes": row.bytes}
+        for row in (taken.biggest if taken else ())
+    ]
+    sizes = {"total_mib": view.disk_total_mib, "free_mib": view.disk_free_mib}
+    item = {**sizes, "bytes": taken.bytes if taken else None, "runs": taken.runs if taken else None, "biggest": runs}
+    return {"item": item}
 
 
 @router.patch(

@@ -62,7 +62,9 @@ class Deletion(Schema):
 @router.get("models", auth=READ, response=Listed, url_name="v1_models", summary="List saved models")
 def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """What runs have saved and still exists, the newest first."""
-    saved = RunEvent.objects.filter(kind=EventKind.CHECKPOINT, run__archived_at=None).select_related("run")
+    saved = RunEvent.objects.filter(
+        kind=EventKind.CHECKPOINT, run__archived_at=None, run__deleted_at=None
+    ).select_related("run")
     events, after = paging.page(saved, cursor, limit)
     by_run = {event.run_id: {each.event.pk: each for each in checkpoints.of_run(event.run)} for event in events}
     found = [by_run[event.run_id].get(event.pk) for event in events]

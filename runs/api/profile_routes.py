@@ -16,12 +16,13 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import profile_of
 from controlplane.hardware.queries import profile_for, profiles_for
 from controlplane.safe_yaml import YamlRefused
-from runs.api import form_values, paging
+from runs.api import form_values, paging, trash_routes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
 from runs.health import presets
 from runs.health.forms import PresetForm
 from runs.models import HealthPreset
+from runs.trash.kinds import KINDS
 from workers.contract import ContractError, to_dict
 
 router = Router(tags=["profiles and presets"])
@@ -141,9 +142,9 @@ def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange)
     summary="Delete a profile",
 )
 def delete_profile(request: HttpRequest, profile_id: Id) -> Any:
-    """Runs that used it are not affected."""
-    profile_for(request, profile_id).delete()
-    return Status(204, None)
+    """Runs that used it are not affected. It can be restored for a while: see /deleted."""
+    profile_for(request, profile_id)
+    return trash_routes.mark(KINDS["profile"], profile_id, person(request))
 
 
 @router.get("presets", auth=READ, response=Listed, url_name="v1_presets", summary="List presets of health checks")

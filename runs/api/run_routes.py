@@ -1,4 +1,4 @@
-"""Runs: list, read, check, launch, stop, resume, tag."""
+"""Runs: list, read, check, launch, stop, resume, tag, rename, delete."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ninja import Field, Header, Query, Router, Schema, Status
 
 from controlplane import safe_yaml
 from controlplane.accounts.roles import person
-from runs import checkpoints, queries, tags
-from runs.api import drafts, paging, shapes
+from runs import checkpoints, disk, queries, tags
+from runs.api import drafts, paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.drafts import RunDocument
 from runs.api.shapes import Asked, Cursor, Id, Limit, RunAnswer, Runs, Text
@@ -21,6 +21,7 @@ from runs.run_list.query import ARCHIVED, HEALTH_ASKED, KINDS, STATUSES, RunList
 from runs.run_page import notes
 from runs.scheduling import launching, queueing, recovery, reordering, stopping
 from runs.scheduling.limits import QueueFull
+from runs.trash.kinds import KINDS as KINDS_OF_THINGS
 from workers.contract import StopMode
 
 router = Router(tags=["runs"])
@@ -70,7 +71,17 @@ class Resume(Asked):
     checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(None, description="Its id; none: the last one.")
 
 
+class DiskUse(Schema):
+    hosts: list[dict[str, Any]]
+    """`bytes` of its folder by `host`, with when the host measured it."""
+    store: int
+    """Bytes of its checkpoints in the artifact store."""
+    database: dict[str, int]
+    """About, in bytes: completions, points of charts, logs."""
+
+
 class Change(Asked):
+    name: str | None = Field(None, max_length=200)
     add_tags: list[str] = Field([], max_length=50)
     remove_tags: list[str] = Field([], max_length=50)
     notes: str | None = Field(None, max_length=notes.LONGEST)
@@ -164,7 +175,7 @@ def get_run(request: HttpRequest, run_id: str) -> Any:
     auth=OPERATE,
     response=RunAnswer,
     url_name="v1_run_change",
-    summary="Change a run's tags, notes, priority or preset, or archive it",
+    summary="Change a run's name, tags, notes, priority or preset, or archive it",
 )
 def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
     run, user = queries.run_for(request, run_id), person(request)
@@ -181,6 +192,8 @@ def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
             raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
     if preset is not None:
         health_views.choose_for(run, preset)
+    if payload.name is not None:
+        trash_routes.rename(KINDS_OF_THINGS["run"], run, payload.name, user)
     if add or payload.remove_tags:
         tags.tag([run.pk], user, add, payload.remove_tags)
     if payload.notes is not None:
@@ -191,6 +204,22 @@ def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
             fix = "Stop it first, or stop serving its model."
             raise Problem(409, f"{run.name} is active, so it can't be archived.", where="archived", fix=fix)
     return _answer(request, run_id)
+
+
+@router.delete(
+    "runs/{slug:run_id}", auth=OPERATE, response={204: None}, url_name="v1_run_delete", summary="Delete a run"
+)
+def delete(request: HttpRequest, run_id: str) -> Any:
+    """A run that has ended, with its jobs. It can be restored for a while: see /deleted."""
+    return trash_routes.mark(KINDS_OF_THINGS["run"], queries.run_for(request, run_id).pk, person(request))
+
+
+@router.get("runs/{slug:run_id}/disk", auth=READ, response=DiskUse, url_name="v1_run_disk", summary="What a run takes")
+def disk_use(request: HttpRequest, run_id: str) -> Any:
+    taken = disk.of_run(queries.run_for(request, run_id))
+    hosts = [{"host": name, "bytes": size, "measured_at": at} for name, size, at in taken.hosts]
+    database = {"completions": taken.texts, "points": taken.points, "logs": taken.logs}
+    return {"hosts": hosts, "store": taken.store, "database": database}
 
 
 @router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="Read a run's frozen spec")
@@ -241,7 +270,8 @@ def no_resume(request: HttpRequest, run_id: str) -> Any:
 
 
 def as_yaml(run: Run) -> str:
-    return safe_yaml.dump(run.spec, tuple(run.spec))
+    """Under the name that it has now."""
+    return safe_yaml.dump({**run.spec, "name": run.name}, tuple(run.spec))
 
 
 def _answer(request: HttpRequest, run_id: str) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from controlplane.rewards import queries as reward_queries
 from controlplane.rewards import saving as reward_saving
 from controlplane.rewards.models import RewardConfig
 from controlplane.versioned import saving
-from controlplane.versioned.models import Item
-from runs.api import paging, shapes
+from runs.api import paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed
+from runs.trash.kinds import KINDS
 
 router = Router(tags=["rewards and environments"])
 
@@ -41,8 +41,9 @@ class NewVersion(Document):
     )
 
 
-class Archived(Asked):
-    archived: bool
+class ItemChange(Asked):
+    archived: bool | None = None
+    name: str | None = Field(None, max_length=200, description="A new name. Links go by ids and stay.")
 
 
 class Saved(Schema):
@@ -106,11 +107,11 @@ def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any
     auth=OPERATE,
     response=Answer,
     url_name="v1_reward_change",
-    summary="Archive a reward config",
+    summary="Archive or rename a reward config",
 )
-def change_reward(request: HttpRequest, config_id: Id, payload: Archived) -> Any:
+def change_reward(request: HttpRequest, config_id: Id, payload: ItemChange) -> Any:
     """Archived, it isn't offered for new runs."""
-    _archive(reward_queries.config_for(request, config_id), payload)
+    _change(reward_queries.config_for(request, config_id), payload, person(request))
     return {"item": shapes.reward_version(reward_queries.config_for(request, config_id).newest())}
 
 
@@ -122,9 +123,9 @@ def change_reward(request: HttpRequest, config_id: Id, payload: Archived) -> Any
     summary="Delete a reward config",
 )
 def delete_reward(request: HttpRequest, config_id: Id) -> Any:
-    """With all versions. Runs have copies of what they use."""
-    reward_queries.config_for(request, config_id).delete()
-    return Status(204, None)
+    """With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
+    reward_queries.config_for(request, config_id)
+    return trash_routes.mark(KINDS["reward"], config_id, person(request))
 
 
 @router.post(
@@ -198,11 +199,11 @@ def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersi
     auth=OPERATE,
     response=Answer,
     url_name="v1_environment_change",
-    summary="Archive an environment",
+    summary="Archive or rename an environment",
 )
-def change_environment(request: HttpRequest, environment_id: Id, payload: Archived) -> Any:
+def change_environment(request: HttpRequest, environment_id: Id, payload: ItemChange) -> Any:
     """Archived, it isn't offered for new runs."""
-    _archive(environment_queries.environment_for(request, environment_id), payload)
+    _change(environment_queries.environment_for(request, environment_id), payload, person(request))
     newest = environment_queries.environment_for(request, environment_id).newest()
     return {"item": shapes.environment_version(newest)}
 
@@ -215,9 +216,9 @@ def change_environment(request: HttpRequest, environment_id: Id, payload: Archiv
     summary="Delete an environment",
 )
 def delete_environment(request: HttpRequest, environment_id: Id) -> Any:
-    """With all versions. Runs have copies of what they use."""
-    environment_queries.environment_for(request, environment_id).delete()
-    return Status(204, None)
+    """With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
+    environment_queries.environment_for(request, environment_id)
+    return trash_routes.mark(KINDS["environment"], environment_id, person(request))
 
 
 @router.post(
@@ -271,8 +272,11 @@ def _note(payload: Document) -> str:
     return payload.note.replace("\0", "") if isinstance(payload, NewVersion) else ""
 
 
-def _archive(item: Item, payload: Archived) -> None:
-    (saving.archive if payload.archived else saving.unarchive)(item)
+def _change(item: RewardConfig | Environment, payload: ItemChange, user: User) -> None:
+    if payload.name is not None:
+        trash_routes.rename(KINDS[type(item.newest()).kind.slug], item, payload.name, user)
+    if payload.archived is not None:
+        (saving.archive if payload.archived else saving.unarchive)(item)
 
 
 def _yaml(text: str) -> HttpResponse:

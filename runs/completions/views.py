@@ -228,7 +228,11 @@ def _tools(run: Run, query: CompletionFilter) -> list[str]:
 def _rewards_page(run: Run, row: SampleRow) -> str:
     """The editor of the run's reward config, to try changes on this group and replay the run."""
     version = run.reward_version
-    page = reverse("reward_config", args=[version.config_id]) if version else reverse("reward_config_new")
+    page = (
+        reverse("reward_config", args=[version.config_id])
+        if version and not version.config.deleted_at
+        else reverse("reward_config_new")
+    )
     return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
 
 

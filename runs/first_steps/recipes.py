@@ -137,7 +137,7 @@ def find(slug: str) -> Recipe | None:
 
 def parts(recipe: Recipe) -> Parts:
     """Whatever of it is there: a ready version of its dataset before a newer one that isn't."""
-    versions = DatasetVersion.objects.filter(dataset__name=recipe.dataset).order_by("number")
+    versions = DatasetVersion.objects.filter(dataset__name=recipe.dataset, dataset__deleted_at=None).order_by("number")
     config = RewardConfig.objects.filter(name=recipe.rewards).first()
     return Parts(
         recipe,

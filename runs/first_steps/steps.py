@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import Host
 from controlplane.rewards.models import RewardConfig
 from runs.models import Run
@@ -26,7 +26,7 @@ class FirstStep:
 
 
 def steps() -> list[FirstStep]:
-    datasets = DatasetVersion.objects.filter(status=DatasetVersion.READY).values("dataset").distinct().count()
+    datasets = Dataset.objects.filter(versions__status=DatasetVersion.READY).distinct().count()
     configs, runs = RewardConfig.objects.count(), Run.objects.count()
     now = timezone.now()
     hosts = [host for host in Host.objects.all() if host.is_fresh(now)]

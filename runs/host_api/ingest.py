@@ -292,7 +292,7 @@ def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
         return
     for batch in batches:
         if batch.lines:
-            Run.objects.filter(pk=batch.attempt.run_id).update(**batch.run_facts)
+            Run.every.filter(pk=batch.attempt.run_id).update(**batch.run_facts)
         Attempt.objects.filter(pk=batch.attempt.pk).update(**batch.facts)
 
 

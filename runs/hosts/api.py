@@ -15,11 +15,13 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.datasets import tokenizers
+from controlplane.hardware.inventory import whole
 from controlplane.hardware.models import Host, ModelInspection
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, decode
 from controlplane.joining import credentials
 from controlplane.joining.models import HostCredential
+from runs import disk
 from runs.hosts import announcements
 from runs.machines import leaving
 from workers.contract.joining import HOST_NAME, HOST_NAME_WORDS, REVOKED, Leaving, version_problem
@@ -88,6 +90,8 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
         announcements.refuse(name)
         return error_json(426, problem, where="version", fix="Runs that are on the host go on.")
     host = announcements.accept(name, inventory, schema, timezone.now())
+    if isinstance(sizes := document.get("run_sizes"), dict):
+        disk.measured(host, {run: size for run, said in sizes.items() if (size := whole(said)) is not None})
     watched = announcements.is_watched(host, timezone.now())
     return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
 

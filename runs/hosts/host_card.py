@@ -11,7 +11,8 @@ from django.utils.html import format_html, format_html_join
 
 from controlplane.accounts.models import User
 from controlplane.hardware.prices import gpu_hour
-from controlplane.templatetags.figures import ago, clock, mib, significant
+from controlplane.templatetags.figures import ago, clock, mib, significant, size_in_words
+from runs.disk import Taken
 from runs.hosts import standing
 from runs.hosts.cards import LEAST_SHM_MIB, GpuView, Holder, HostView, SlotView
 from runs.sentences import counted
@@ -87,9 +88,11 @@ class HostCard:
     summary: str
     facts: tuple[tuple[Fact, ...], tuple[Fact, ...]]
     """In two columns."""
+    taken: Taken | None = None
+    """None: the host has not measured what its runs take."""
 
 
-def host_card(host: HostView, user: User) -> HostCard:
+def host_card(host: HostView, user: User, taken: Taken | None = None) -> HostCard:
     return HostCard(
         id=host.row.pk,
         name=host.name,
@@ -104,7 +107,8 @@ def host_card(host: HostView, user: User) -> HostCard:
         slots=() if host.gpus else host.slots,
         links=host.links,
         summary=format_html_join(" · ", "{}", ((part,) for part in _summary(host))),
-        facts=(tuple(_resources(host, user)), tuple(_software(host, user))),
+        facts=(tuple(_resources(host, user, taken)), tuple(_software(host, user))),
+        taken=taken,
     )
 
 
@@ -213,9 +217,9 @@ def _summary(host: HostView) -> Iterator[str]:
     yield counted(len(host.models), "model")
 
 
-def _resources(host: HostView, user: User) -> Iterator[Fact]:
+def _resources(host: HostView, user: User, taken: Taken | None) -> Iterator[Fact]:
     yield _memory(host)
-    yield _disk(host)
+    yield _disk(host, taken)
     if host.sharing:
         yield Fact("Runs folder", (FactText(f"shared with {', '.join(host.sharing)}"),))
     yield Fact("CPU", (FactText(_cpu(host)),))
@@ -253,13 +257,18 @@ def _memory(host: HostView) -> Fact:
     return Fact("Memory", (FactText(words),), bar=host.memory_parts, total_mib=host.memory_mib)
 
 
-def _disk(host: HostView) -> Fact:
+def _disk(host: HostView, taken: Taken | None) -> Fact:
     if host.disk_free_mib is None:
         return Fact("Disk", (FactText("–"),))
     if not host.disk_total_mib:
         return Fact("Disk", (FactText(format_html("{} free", mib(host.disk_free_mib))),))
     words = format_html("{} of {} free", mib(host.disk_free_mib), mib(host.disk_total_mib))
-    return Fact("Disk", (FactText(words),), bar=host.disk_parts, total_mib=host.disk_total_mib)
+    texts, parts = [FactText(words)], host.disk_parts
+    if taken is not None:
+        texts.append(FactText(f"{counted(taken.runs, 'run')} take {size_in_words(taken.bytes)}", "muted"))
+        runs = min(taken.bytes / 2**20, parts[0]["value"])
+        parts = [{"label": "runs", "value": runs, "colour": "c1"}, {**parts[0], "value": parts[0]["value"] - runs}]
+    return Fact("Disk", tuple(texts), bar=parts, total_mib=host.disk_total_mib)
 
 
 def _slot(slot: SlotView, host: HostView) -> FactText:

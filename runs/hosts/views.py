@@ -12,6 +12,7 @@ from controlplane.accounts.roles import admin_required, operator_required, perso
 from controlplane.hardware.prices import PriceForm, gpu_hour
 from controlplane.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
 from controlplane.http.form_pages import form_page
+from runs import disk
 from runs.hosts import actions, announcements, overview
 from runs.hosts.cards import host_views, is_fresh
 from runs.hosts.host_card import host_card
@@ -28,7 +29,8 @@ def hardware(request: HttpRequest) -> HttpResponse:
     hosts = host_views(hosts_for(request))
     queue = overview.queue()
     verdict = overview.verdict(hosts, len(queue))
-    cards = [host_card(host, person(request)) for host in hosts]
+    taken = disk.of_hosts()
+    cards = [host_card(host, person(request), taken.get(host.row.pk)) for host in hosts]
     context = {"cards": cards, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
     context["machines"] = machines.overview()
     context["warm_servers"] = warm_servers.lines()

@@ -46,7 +46,7 @@ def fold_all(batches: int = 50) -> int:
     """Fold waiting rows of all runs that may have some, at most `batches` transactions per run. Return the number of
     transactions."""
     recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LINES_COME_FOR))
-    waiting = Run.objects.filter(pk__in=recent.order_by().values("run_id"))
+    waiting = Run.every.filter(pk__in=recent.order_by().values("run_id"))
     due = waiting.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
     folded = 0
     for run_id in list(due.values_list("pk", flat=True)):
@@ -59,14 +59,14 @@ def fold_all(batches: int = 50) -> int:
 def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
     """Fold one batch of a run's waiting rows. False: too few rows wait, or a concurrent fold was first."""
     with transaction.atomic():
-        run = Run.objects.select_for_update().get(pk=run_id)
+        run = Run.every.select_for_update().get(pk=run_id)
         waiting = MetricRow.objects.filter(run=run, seq__gt=run.folded_seq).order_by("seq")
         rows = list(waiting.values_list("seq", "step", "t", "values", "superseded")[:BATCH_ROWS])
         if run.last_seq - run.folded_seq < at_least or (rows and len(rows) < at_least):
             return False
         # Without rows there are only events in between; the marker still moves, so that they are not read again.
         last_seq = rows[-1][0] if rows else run.last_seq
-        if not Run.objects.filter(pk=run_id, folded_seq=run.folded_seq).update(folded_seq=last_seq):
+        if not Run.every.filter(pk=run_id, folded_seq=run.folded_seq).update(folded_seq=last_seq):
             return False
         add(run_id, [(seq, step, t, values) for seq, step, t, values, void in rows if not void])
         _prune(run_id, last_seq)

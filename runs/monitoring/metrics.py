@@ -67,7 +67,7 @@ def _runs(now: datetime) -> Iterator[Metric]:
 
 def _lines() -> Iterator[Metric]:
     stored = CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored")
-    stored.add_metric([], Run.objects.aggregate(lines=Sum("last_seq"))["lines"] or 0)
+    stored.add_metric([], Run.every.aggregate(lines=Sum("last_seq"))["lines"] or 0)
     yield stored
 
 

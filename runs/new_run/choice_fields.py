@@ -21,7 +21,9 @@ class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not sub
 
 
 def offered_datasets() -> QuerySet[DatasetVersion]:
-    return DatasetVersion.objects.filter(status=DatasetVersion.READY, archived_at__isnull=True)
+    return DatasetVersion.objects.filter(
+        status=DatasetVersion.READY, archived_at__isnull=True, dataset__deleted_at__isnull=True
+    )
 
 
 def model_name(text: str) -> str:

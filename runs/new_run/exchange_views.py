@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -85,7 +86,7 @@ def run_export(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """A frozen run in the format `?format=`."""
     run = queries.run_for(request, run_id)
     try:
-        return _file(spec_of(run), request.GET.get("format", ""))
+        return _file(replace(spec_of(run), name=run.name), request.GET.get("format", ""))
     except ContractError as error:
         messages.error(request, f"{run.name} can't be exported: {error}")
         return redirect("run", run.pk)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.datasets.models import DatasetVersion
 from controlplane.exchange import documents, own, trl
 from controlplane.exchange.keys import Leave
 from controlplane.exchange.reading import Reading, Verdict
@@ -18,6 +17,7 @@ from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from controlplane.safe_yaml import short
 from runs.new_run import prefill
+from runs.new_run.choice_fields import offered_datasets
 from runs.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
 from runs.new_run.importing_environment import FIELDS as EPISODES
 from runs.new_run.importing_environment import differing_limits, left_out, named, needs
@@ -206,12 +206,10 @@ def _rows(imported: Imported) -> None:
     data, rewards, eval_rewards = (reading.pop(name) for name in ("data", "rewards", "eval_rewards"))
     if isinstance(data, dict):
         number = _number(str(data.get("version")))
-        version = DatasetVersion.objects.filter(
-            dataset__name=str(data.get("name")).replace("\0", ""),
-            number=number,
-            status=DatasetVersion.READY,
-            archived_at=None,
-        ).first()
+        name, sha256 = (str(data.get(key) or "").replace("\0", "") for key in ("name", "sha256"))
+        version = offered_datasets().filter(dataset__name=name, number=number).first()
+        if version is None and sha256 and (version := offered_datasets().filter(sha256=sha256).order_by("pk").last()):
+            reading.note(Verdict.ASSUMED, "data.name", f"{version} has the rows of {short(name)}, which isn't here.")
         if version is None:
             text = f"No dataset {short(data.get('name'))} v{number} is here: choose another."
             reading.note(Verdict.LEFT_OUT, "data", text, path="dataset_version")

@@ -45,6 +45,7 @@ def named(name: Any, number: Any, parts: Any) -> EnvironmentVersion | None:
         environment__name=str(name).replace("\0", "")[:80],
         number=number if isinstance(number, int) and 0 < number < 2**31 else 0,
         environment__archived_at=None,
+        environment__deleted_at=None,
     )
     wanted = Composition(parts)
     versions = [*same_name.select_related("environment"), *offered_versions()]

@@ -58,7 +58,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
     spec = spec_of(run)
     grpo = _without_the_configs(spec.grpo, run)
     values: dict[str, Any] = {
-        "name": _next_name(spec.name),
+        "name": _next_name(run.name),
         "model": spec.model.path,
         "revision": spec.model.revision or "",
         "dataset_version": run.dataset_version_id,

@@ -44,7 +44,7 @@ def make(user: User) -> SearchExample:
     """Make what is missing of it; what is there stays as it is. Raises DatasetError."""
     corpus = sample.load(user)
     questions = DatasetVersion.objects.filter(
-        dataset__name=QUESTIONS, status=DatasetVersion.READY, archived_at=None
+        dataset__name=QUESTIONS, dataset__deleted_at=None, status=DatasetVersion.READY, archived_at=None
     ).order_by("-number")
     return SearchExample(corpus, _environment(corpus, user), _rewards(user), questions.first())
 

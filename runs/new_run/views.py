@@ -198,7 +198,7 @@ def _send_several(
 
 def _sent_before(form: LaunchForm, user: User, kind: str) -> Run | None:
     key = _launch_key(form, user, kind) if form.is_valid() else None
-    return Run.objects.filter(launch_key=key).first() if key else None
+    return Run.every.filter(launch_key=key).first() if key else None
 
 
 def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet, Subquery
 from django.db.models.expressions import Expression
 from django.db.models.fields.json import KeyTransform
 
-from controlplane.templatetags.figures import NOTHING, significant
+from controlplane.templatetags.figures import NOTHING, significant, size_in_words
+from runs import disk
 from runs.compare import comparison
 from runs.models import Run
 
@@ -25,10 +26,12 @@ USUAL = {
     "by": "By",
 }
 """Columns that are shown unless others are chosen; status and name always are."""
-SETTING, METRIC = "setting.", "metric."
+SETTING, METRIC, FIGURE = "setting.", "metric.", "figure."
+FIGURES = {"disk": "Disk"}
+"""What is known of runs besides: bytes on all hosts, as they measure it."""
 MOST = 20
 """Chosen columns of an address."""
-Ordered = Expression | F
+Ordered = Expression | F | Subquery
 """What a list can be ordered by."""
 _ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
@@ -40,7 +43,7 @@ class Column:
     """A chosen setting or metric."""
 
     kind: str
-    """SETTING or METRIC."""
+    """SETTING, METRIC or FIGURE."""
     name: str
 
     @property
@@ -49,20 +52,23 @@ class Column:
 
     @property
     def words(self) -> str:
-        return self.name.removeprefix("grpo.").replace("_", " ")
+        return FIGURES.get(self.name) or self.name.removeprefix("grpo.").replace("_", " ")
 
     @property
     def title(self) -> str:
         return f"{self.kind.removesuffix('.').capitalize()} {self.name}"
 
     def text(self, value: Any) -> str:
+        if self.kind == FIGURE:
+            return size_in_words(value)
         number = self.kind == METRIC and isinstance(value, (int, float))
         return significant(value) if number else comparison.text(value)
 
 
 def valid(key: str) -> bool:
-    """Whether `key` names a setting or a metric, known or not."""
-    return is_setting(key) or (key.startswith(METRIC) and key != METRIC)
+    """Whether `key` names a figure, or a setting or a metric, known or not."""
+    figure = key.startswith(FIGURE) and key.removeprefix(FIGURE) in FIGURES
+    return is_setting(key) or (key.startswith(METRIC) and key != METRIC) or figure
 
 
 def is_setting(key: str) -> bool:
@@ -82,6 +88,10 @@ def chosen(columns: str) -> tuple[set[str], list[Column]]:
     return {key for key in keys if key in USUAL}, [column(key) for key in keys if key not in USUAL]
 
 
+def figure_columns() -> list[Column]:
+    return [Column(FIGURE, name) for name in FIGURES]
+
+
 def column(key: str) -> Column:
     kind, _, name = key.partition(".")
     return Column(f"{kind}.", name)
@@ -90,8 +100,14 @@ def column(key: str) -> Column:
 def values(run: Run, columns: Sequence[Column]) -> list[Any]:
     """What the run has for each column; None: nothing."""
     settings = dict(comparison.settings(run)) if any(each.key.startswith(SETTING) for each in columns) else {}
-    known = {METRIC: run.last_metrics, SETTING: settings}
+    figures = {"disk": getattr(run, "disk", None)}  # see with_figures
+    known = {METRIC: run.last_metrics, SETTING: settings, FIGURE: figures}
     return [known[each.kind].get(each.name) for each in columns]
+
+
+def with_figures(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
+    """With the figures that these columns need."""
+    return runs.annotate(disk=disk.sum_of_run()) if any(each.kind == FIGURE for each in columns) else runs
 
 
 def cells(run: Run, columns: Sequence[Column]) -> list[tuple[str, str]]:
@@ -104,6 +120,8 @@ def expression(key: str) -> Ordered:
     """The same in the database. Numbers sort as numbers; what a run lacks is NULL. Settings below a list, such as
     those of a reward by its name, are always NULL here."""
     asked = column(key)
+    if asked.kind == FIGURE:
+        return disk.sum_of_run()
     if asked.kind == METRIC:
         return KeyTransform(asked.name, "last_metrics")
     name = asked.name

@@ -32,7 +32,7 @@ def text(query: RunListQuery, everything: QuerySet[Run]) -> str:
     ids = list(query.ordered(query.matching(everything)).values_list("pk", flat=True))
     for start in range(0, len(ids), AT_ONCE):
         some = ids[start : start + AT_ONCE]
-        runs = everything.in_bulk(some)
+        runs = columns.with_figures(everything, others).in_bulk(some)
         listed = [runs[pk] for pk in some if pk in runs]
         writer.writerows([safe(value) for value in (*_usual(run), *columns.values(run, others))] for run in listed)
     return target.getvalue()

@@ -70,7 +70,7 @@ _WAY = ["running", "stopping", "starting", "queued", "failed", "stopped", "succe
 @dataclass(frozen=True)
 class Sort:
     words: str
-    by: columns.Ordered | Subquery[Any]
+    by: columns.Ordered
     first: str = ""
     """The direction of the first click: `-` is descending."""
     flipped: bool = False

@@ -18,7 +18,17 @@ from runs import queries
 from runs.compare import comparison
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
-from runs.run_list.columns import USUAL, Column, cells, chosen, is_setting, offered
+from runs.run_list.columns import (
+    FIGURE,
+    USUAL,
+    Column,
+    cells,
+    chosen,
+    figure_columns,
+    is_setting,
+    offered,
+    with_figures,
+)
 from runs.run_list.groups import Grouping, grouping
 from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, TRIAL, RunListQuery
 from runs.scheduling import leasing, queueing
@@ -247,10 +257,11 @@ def _column_choices(
     query: RunListQuery, settings: Iterable[Column], metrics: Iterable[Column]
 ) -> list[tuple[str, list[ColumnChoice]]]:
     usual, others = chosen(query.columns)
-    known = {each.key: each for each in (*settings, *metrics, *others)}
+    known = {each.key: each for each in (*settings, *metrics, *others) if each.kind != FIGURE}
     named = {key: ColumnChoice(key, each.name, each in others) for key, each in known.items()}
     return [
         ("Usual", [ColumnChoice(key, words, key in usual) for key, words in USUAL.items()]),
+        ("More", [ColumnChoice(one.key, one.words, one in others) for one in figure_columns()]),
         ("Metrics", [each for key, each in named.items() if not is_setting(key)]),
         ("Settings", [each for key, each in named.items() if is_setting(key)]),
     ]
@@ -273,10 +284,10 @@ def _page(query: RunListQuery, matching: QuerySet[Run]) -> list[str]:
 
 
 def _rows(everything: QuerySet[Run], ids: list[str], query: RunListQuery) -> list[Row]:
-    runs = everything.in_bulk(ids)
+    others = chosen(query.columns)[1]
+    runs = with_figures(everything, others).in_bulk(ids)
     listed = [runs[pk] for pk in ids if pk in runs]
     places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in listed) else {}
-    others = chosen(query.columns)[1]
     return [_row(run, places, others) for run in listed]
 
 

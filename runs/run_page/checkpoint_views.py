@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts import vault
 from controlplane.accounts.roles import operator_required, person
-from runs import checkpoints, deletions, queries
+from runs import checkpoints, deletions, disk, queries
 from runs.artifacts import copies
 from runs.artifacts.models import StoredCopy
 from runs.checkpoints import Checkpoint
@@ -75,6 +75,8 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
         "live": status in ACTIVE,
         "may_act": may_act,
         "may_resume": may_act and status in FINAL,
+        "disk": disk.of_run(run),
+        "may_delete": person(request).may_operate and status in FINAL,
     }
     return render(request, "run_page/_checkpoints.html", context)
 

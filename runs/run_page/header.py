@@ -290,7 +290,7 @@ def _quarantined(attempt: Attempt) -> Quarantine | None:
 def _reward_editor(run: Run) -> str:
     """Of the run's reward config, ready to replay the run under the change; "" if it was archived or deleted."""
     version = run.reward_version
-    if version is None or version.config.archived_at is not None:
+    if version is None or version.config.archived_at is not None or version.config.deleted_at is not None:
         return ""
     return f"{reverse('reward_config', args=[version.config_id])}?replay={run.pk}"
 

@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts.models import User
+from controlplane.datasets.models import Dataset
 from controlplane.hardware import host_commands
 from controlplane.hardware.models import Host
 from controlplane.http.tokens import attempt_token
@@ -106,12 +107,22 @@ def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) ->
     run.name, run.kind, run.spec = spec.name, spec.kind, to_dict(spec)
     with transaction.atomic():
         limits.claim_room(run.owner_id)
+        _check_kept(run)
         run.save(force_insert=True)
         actor = run.owner.get_username()
         _queue(run, number=1, actor=actor, kind="submitted", host=run.host, priority=priority)
         if dispatch:
             transaction.on_commit(dispatch_ready, robust=True)
     return run
+
+
+def _check_kept(run: Run) -> None:
+    """Lock what the run needs against being deleted meanwhile. Raises ContractError."""
+    dataset = run.dataset_version.dataset
+    if not Dataset.objects.select_for_update(no_key=True).filter(pk=dataset.pk).values_list("pk"):
+        raise ContractError(f"the dataset {dataset.name} was deleted")
+    if run.source_id and not Run.objects.select_for_update(no_key=True).filter(pk=run.source_id).values_list("pk"):
+        raise ContractError("the run with this model was deleted")
 
 
 def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attempt:
@@ -160,6 +171,8 @@ def _resume(
             last = run.attempts.select_for_update(of=("self", "run")).select_related("run").order_by("-number")[0]
             if last.status not in FINAL:
                 raise NotResumable(f"{run.name} is still {last.status}.")
+            if last.run.deleted_at:
+                raise NotResumable(f"{run.name} was deleted. Restore it first.")
             if planned_on is not None and (last.pk != planned_on.pk or last.resumes_at is None):
                 raise NotResumable(f"{run.name} is no longer to be resumed.")
             if problem := spending.used_up(run, last.number + 1):

@@ -43,7 +43,9 @@ def plan(attempt: Attempt, now: datetime | None = None) -> bool:
         return False
     if attempt.leases.filter(state__in=(Lease.HELD, Lease.QUARANTINED)).exists():
         return False
-    run = Run.objects.get(pk=attempt.run_id)
+    run = Run.objects.filter(pk=attempt.run_id).first()
+    if run is None:  # a person has deleted it since
+        return False
     recovery, used = recovery_of(run), resumes_used(run)
     saved = checkpoints.last(run)
     counted = not _got_further(attempt, saved)
@@ -72,7 +74,7 @@ def resume_due(now: datetime) -> None:
     """Queue the attempts whose time has come. Two ticks at once queue one."""
     for attempt in Attempt.objects.filter(resumes_at__lte=now).select_related("run__owner"):
         run = attempt.run
-        if run.archived_at:
+        if run.archived_at or run.deleted_at:
             _forget(attempt)
             continue
         number = _number(run, attempt, checkpoints.last(run))

@@ -17,7 +17,7 @@ from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from runs.hosts.cards import HostView
-from runs.new_run.choice_fields import DatasetChoice, RewardChoice, model_name
+from runs.new_run.choice_fields import DatasetChoice, RewardChoice, model_name, offered_datasets
 from runs.new_run.drafting import candidates, host_numbered
 from runs.new_run.episode_fields import EnvironmentChoice
 from runs.sentences import counted
@@ -86,9 +86,7 @@ class TrialForm(forms.Form):
         self.initial.setdefault("key", secrets.token_urlsafe(16))
         rows = {
             "host": Host.objects.all(),
-            "dataset_version": DatasetVersion.objects.filter(
-                status=DatasetVersion.READY, archived_at__isnull=True
-            ).select_related("dataset"),
+            "dataset_version": offered_datasets().select_related("dataset"),
             "reward_version": offered_versions(self["reward_version"].value()),
             "environment": environments.offered_versions(self["environment"].value()),
             "profiles": HardwareProfile.objects.all(),

@@ -10,10 +10,10 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
-from controlplane.datasets.models import DatasetVersion
 from controlplane.http.htmx import STOP_POLLING
 from controlplane.rewards.queries import offered_versions
 from runs import queries
+from runs.new_run.choice_fields import offered_datasets
 from runs.new_run.drafting import candidates, known_models
 from runs.scheduling.limits import QueueFull
 from runs.trials import trials
@@ -85,7 +85,7 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
 def _only_ones() -> dict[str, int]:
     """Preselect fields that have only one choice."""
     rows = {
-        "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY, archived_at=None),
+        "dataset_version": offered_datasets(),
         "reward_version": offered_versions(),
     }
     choices = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}

@@ -103,6 +103,29 @@ def test_runs_are_chosen_over_pages_compared_tagged_and_archived(
     assert complaints.heard == []
 
 
+def test_runs_are_deleted_renamed_and_restored(site: Stack, page: Page, complaints: Complaints) -> None:
+    site.django(MANY, name="going")
+    page.goto(f"{site.url}/runs/?q=going&status=failed&sort=name")
+    for name in ("going 00", "going 01"):
+        page.get_by_label(f"Select {name}").check()
+    page.get_by_role("button", name="Delete…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Delete 2 runs?")
+    page.get_by_role("button", name="Delete 2 runs").click()
+    page.get_by_role("link", name="Recently deleted").click()
+    page.get_by_role("row", name="going 01").get_by_role("button", name="Restore").click()
+    expect(page.get_by_text("going 01 is back.")).to_be_visible()
+    if (skip := page.get_by_role("button", name="Skip")).is_visible():  # the tour, on the first run page of all
+        skip.click()
+    page.get_by_role("button", name="Rename").click()
+    page.get_by_label("Name", exact=True).fill("going on")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("going on")
+    expect(page).to_have_title(re.compile("going on"))
+    page.goto(f"{site.url}/runs/?q=going&status=failed&sort=name")
+    assert names(page)[:2] == ["going 02", "going 03"]
+    assert complaints.heard == []
+
+
 def test_a_view_is_saved_and_found_again(site: Stack, page: Page) -> None:
     page.goto(f"{site.url}/runs/?status=failed&sort=-reward")
     page.locator("#views summary").click()

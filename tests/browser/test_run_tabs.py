@@ -121,7 +121,7 @@ def test_a_long_name_is_two_lines_and_whole_below(site: Stack, run: str, page: P
     site.django(NAMED, run=run, name=LONG)
     page.goto(f"{site.url}/runs/{run}/")
     heading, below = page.get_by_role("heading", level=1), page.locator(".full-name dd")
-    expect(heading.locator("[title]")).to_have_attribute("title", LONG[:120])
+    expect(heading.locator(".run-name")).to_have_attribute("title", LONG[:120])
     expect(below).to_have_text(LONG[:120])
     for size in (seeing.PHONE, seeing.WIDE):
         seeing.resize(page, size)

@@ -124,6 +124,8 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "trial_id": ProfileTrial.objects.create(owner=make_user(), host=host, model="/m").pk,
         "inspection_id": ModelInspection.objects.create(host=host, model="/m").pk,
         "name": "trainer",
+        "thing": "profile",
+        "key": attempt.run.profile_id,
         "sample_id": sample.pk,
         "event_id": attempt.run.events.get(kind="checkpoint").pk,
         "environment_id": an_environment(id=rewards.config_id).environment_id,

@@ -15,10 +15,11 @@ STORES = "GRPO_STORES_CHECKPOINTS"
 """Among a claim's secrets: there is a store. It holds no key."""
 
 
-CHECKPOINT_FOLDER = re.compile(
-    r"(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-9][0-9]{0,5})/(?P<path>checkpoints/checkpoint-[0-9]{1,9})"
-)
-"""Relative to RUNS_DIR, and the name of the copy in the store."""
+RUN_FOLDER = re.compile(r"(?P<run>[A-Za-z0-9_-]{1,64})")
+ATTEMPT_FOLDER = re.compile(rf"{RUN_FOLDER.pattern}/(?P<attempt>[1-9][0-9]{{0,5}})")
+"""Relative to RUNS_DIR."""
+CHECKPOINT_FOLDER = re.compile(rf"{ATTEMPT_FOLDER.pattern}/(?P<path>checkpoints/checkpoint-[0-9]{{1,9}})")
+"""As above, and the name of the copy in the store."""
 
 
 class Storing(StrEnum):

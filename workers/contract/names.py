@@ -166,7 +166,9 @@ class Task(StrEnum):
     STOP_RUN = "workers.stop_run"  # (run_id, attempt_number, mode)
     WATCH_RUN = "workers.watch_run"  # (run_id, attempt_number)
     REAP_RUN = "workers.reap_run"  # (run_id, attempt_number, token, placement: dict)
-    DELETE_MODEL = "workers.delete_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)
+    DELETE_MODEL = (
+        "workers.delete_model"  # (folder of a checkpoint or an attempt relative to RUNS_DIR, the attempt's token)
+    )
     STORE_MODEL = "workers.store_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)
     INSPECT_MODEL = "workers.inspect_model"  # (inspection_id: int, model: str, revision: str, "" is the newest)
 

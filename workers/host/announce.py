@@ -24,6 +24,7 @@ from workers.contract import gateway, packages, sinks
 from workers.contract.joining import VERSION
 from workers.contract.tied import end_with
 from workers.host.inventory import Inventory
+from workers.host.runsizes import RunSizes
 from workers.host.settings import HostSettings
 from workers.supervisor.commands import (
     SOURCE_ROOT,
@@ -197,12 +198,21 @@ def _read_object(file: Path) -> dict[str, Any] | None:
 
 
 class Announcer:
-    def __init__(self, settings: HostSettings, probe: TrainerProbe, inventory: Inventory, control: Control) -> None:
+    def __init__(
+        self,
+        settings: HostSettings,
+        probe: TrainerProbe,
+        inventory: Inventory,
+        control: Control,
+        sizes: RunSizes | None = None,
+    ) -> None:
         self._settings = settings
         self._probe = probe
         self._inventory = inventory
         self._control = control
+        self._sizes = sizes or RunSizes(settings.runs_dir)
         self._sent_schema: dict[str, Any] | None = None
+        self._sent_sizes: dict[str, int] | None = None
         self._failing = ""
         """The last error, which is logged once."""
 
@@ -211,6 +221,9 @@ class Announcer:
         news = schema if schema != self._sent_schema else None
         body: dict[str, Any] = {"name": self._settings.name, "inventory": self.inventory(), "trainer_schema": news}
         body |= {"version": VERSION, "time": time.time()}
+        sizes = self._sizes.measured
+        if sizes is not self._sent_sizes:
+            body["run_sizes"] = sizes
         try:
             answer = self._control.announce(body)
         except ControlError as error:
@@ -222,6 +235,7 @@ class Announcer:
         self._failing = ""
         self._tell_health_check()
         self._sent_schema = None if answer.get("want_schema") else schema
+        self._sent_sizes = sizes
         if answer.get("want_schema") and schema is not None:
             return 0.5
         # Sooner while something is pending or someone watches: a form or a page waits for it.
@@ -256,8 +270,11 @@ def start(settings: HostSettings) -> None:
         write_control_url(settings)
         probe = TrainerProbe(settings)
         control = Control.of(settings, settings.host_token())
-        announcer = Announcer(settings, probe, Inventory(settings), control)
-        _loops.extend([Loop("trainer-probe", probe.tick), Loop("announce", announcer.tick)])
+        sizes = RunSizes(settings.runs_dir)
+        announcer = Announcer(settings, probe, Inventory(settings), control, sizes)
+        _loops.extend(
+            [Loop("trainer-probe", probe.tick), Loop("run-sizes", sizes.tick), Loop("announce", announcer.tick)]
+        )
         for loop in _loops:
             loop.start()
 

@@ -1,14 +1,16 @@
-"""Deleting a saved model's folder on this host: a checkpoint of an attempt, and nothing else."""
+"""Deleting a folder on this host: a checkpoint of an attempt, or all of an attempt that has ended."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from workers.contract.artifacts import CHECKPOINT_FOLDER
+from workers.contract.artifacts import ATTEMPT_FOLDER, CHECKPOINT_FOLDER
 from workers.host.settings import HostSettings
 from workers.supervisor.control import Control
+from workers.supervisor.folder import AttemptFolder, Lock
 
 
 class NotDeleted(Exception):
@@ -16,22 +18,34 @@ class NotDeleted(Exception):
 
 
 def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
-    """Delete <run>/<attempt>/checkpoints/checkpoint-N and tell the control plane; True: it is gone. `token`: the
-    attempt's. What is gone already is told again."""
-    named = CHECKPOINT_FOLDER.fullmatch(folder)
+    """Delete <run>/<attempt>/checkpoints/checkpoint-N, or <run>/<attempt>, and tell the control plane. True: it is
+    gone. `token`: the attempt's. What is gone already is told again."""
+    named = CHECKPOINT_FOLDER.fullmatch(folder) or ATTEMPT_FOLDER.fullmatch(folder)
     if named is None:
-        raise ValueError(f"{folder!r} is not the folder of a checkpoint")
+        raise ValueError(f"{folder!r} is not the folder of a checkpoint or an attempt")
+    path = named.groupdict().get("path", "")
     problem = ""
     try:
+        if not path:
+            _check_ended(AttemptFolder.of(settings.runs_dir, named["run"], int(named["attempt"])))
         delete(folder, settings.runs_dir)
+        if not path:
+            with suppress(OSError):
+                (settings.runs_dir / named["run"]).rmdir()  # with its last attempt
     except NotDeleted as error:
         problem = str(error)
     control = Control.of(settings, token)
     try:
-        control.send_deleted(f"{named['run']}-{named['attempt']}", path=named["path"], problem=problem)
+        control.send_deleted(f"{named['run']}-{named['attempt']}", path=path, problem=problem)
     finally:
         control.close()
     return not problem
+
+
+def _check_ended(folder: AttemptFolder) -> None:
+    """Raises NotDeleted."""
+    if Lock(folder).is_held():
+        raise NotDeleted(f"A process of the run is still at work in {folder.path}.")
 
 
 def delete(folder: str, runs_dir: Path) -> None:

@@ -73,6 +73,19 @@ def test_runs_are_listed_read_and_changed(terminal: Terminal) -> None:
     assert (run.tags, run.notes) == (["baseline"], "good")
 
 
+def test_a_run_is_renamed_deleted_and_restored(terminal: Terminal) -> None:
+    run = an_attempt("stopped").run
+    assert terminal("runs", "rename", run.pk, "better")[0] == terminal("runs", "disk", run.pk)[0] == 0
+    assert "better" in terminal("runs", "delete", run.pk)[1]
+    assert "better" in terminal("deleted")[1]
+    assert terminal("runs", "restore", run.pk)[0] == 0
+    terminal("runs", "delete", run.pk)
+    assert terminal("deleted", "purge", "run", run.pk)[0] == 0
+    code, text = terminal("deleted", "restore", "run", run.pk)
+    assert code == 1
+    assert "the time to restore it is over" in text
+
+
 @pytest.mark.parametrize("word", ["health", "evaluations", "completions", "receipts", "checkpoints", "events"])
 def test_what_a_run_produced_is_shown(terminal: Terminal, word: str) -> None:
     run = an_attempt().run

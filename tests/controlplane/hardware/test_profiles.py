@@ -182,9 +182,8 @@ def test_the_list_says_what_a_profile_does():
 
 def test_a_deleted_profile_leaves_its_runs():
     run = a_run()
-    assert operator().post(f"/hardware/profiles/{run.profile_id}/delete/").status_code == 302
-    run.refresh_from_db()
-    assert run.profile is None
+    assert operator().post("/deleted/profile/", {"id": run.profile_id}).status_code == 302
+    assert "(deleted)" in viewer().get(f"/runs/{run.pk}/").content.decode()
     assert run.spec["hardware"]["cpu_slots"] == 1
 
 
@@ -193,13 +192,12 @@ def test_viewers_look_and_change_nothing():
     assert viewer().get(f"/hardware/profiles/{profile.pk}/").status_code == 200
     assert viewer().get(f"/hardware/profiles/{profile.pk}/profile.yaml").status_code == 200
     assert viewer().get("/hardware/profiles/new/").status_code == 403
-    for path in ("new/", "import/", f"{profile.pk}/", f"{profile.pk}/delete/"):
+    for path in ("new/", "import/", f"{profile.pk}/"):
         assert viewer().post(f"/hardware/profiles/{path}", filled()).status_code == 403
 
 
-def test_deleting_takes_a_post():
+def test_changing_takes_a_post():
     profile = HardwareProfile.objects.get(name="CPU")
-    assert operator().get(f"/hardware/profiles/{profile.pk}/delete/").status_code == 405
     assert operator().put(f"/hardware/profiles/{profile.pk}/").status_code == 405
     assert operator().post(f"/hardware/profiles/{profile.pk}/profile.yaml").status_code == 405
 

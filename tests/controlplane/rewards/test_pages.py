@@ -239,14 +239,14 @@ def test_a_viewer_sees_the_composition_without_the_editor():
 
 def test_viewers_change_nothing():
     config, client = a_config(), viewer()
-    for path in ("", "v1/duplicate/", "archive/", "unarchive/", "delete/"):
+    for path in ("", "v1/duplicate/", "archive/", "unarchive/"):
         assert client.post(f"/rewards/{config.pk}/{path}").status_code == 403
     assert client.post("/rewards/new/").status_code == 403
     assert client.post("/rewards/try/").status_code == 403
     assert RewardConfig.objects.count() == 1
 
 
-@pytest.mark.parametrize("path", ["1/v1/duplicate/", "1/archive/", "1/delete/", "try/", "balance/"])
+@pytest.mark.parametrize("path", ["1/v1/duplicate/", "1/archive/", "try/", "balance/"])
 def test_acts_take_a_post(path):
     assert operator().get(f"/rewards/{path}").status_code == 405
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError
+from django.urls import reverse
 
 from controlplane.environments import queries as environment_queries
 from controlplane.environments import saving as environments
@@ -156,10 +157,11 @@ def test_the_list_is_searched_by_name_description_and_person(case: Case) -> None
 def test_deleting_leaves_the_runs(case: Case) -> None:
     first = case.make()
     run = a_run("stays", **{case.column: first})
-    operator().post(f"{case.page}{first.item.pk}/delete/")
+    operator().post(reverse("delete", args=[case.model.kind.slug]), {"id": first.item.pk})
     assert "first" not in case.names()
-    run.refresh_from_db()
-    assert getattr(run, case.column) is None
+    assert operator().get(f"{case.page}{first.item.pk}/v1/").status_code == 404
+    page = viewer().get(f"/runs/{run.pk}/?tab=spec").content.decode()
+    assert f"{case.page}{first.item.pk}/" not in page
 
 
 def test_an_export_is_named_for_its_item_and_version(case: Case) -> None:
@@ -170,6 +172,6 @@ def test_an_export_is_named_for_its_item_and_version(case: Case) -> None:
 
 def test_viewers_change_nothing(case: Case) -> None:
     first, client = case.make(), viewer()
-    for path in ("", "v1/duplicate/", "archive/", "unarchive/", "delete/"):
+    for path in ("", "v1/duplicate/", "archive/", "unarchive/"):
         assert client.post(f"{case.page}{first.item.pk}/{path}").status_code == 403
     assert case.names() == ["first"]

@@ -86,7 +86,7 @@ def test_the_page_needs_a_fixed_number_of_queries(django_assert_max_num_queries)
     for i in range(5):
         a_host(f"h{i}", gpus=2)
     client = viewer()
-    with django_assert_max_num_queries(10):
+    with django_assert_max_num_queries(11):
         client.get("/hardware/")
 
 

@@ -15,6 +15,7 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from workers.host import announce
 from workers.host.announce import Announcer, TrainerProbe
 from workers.host.inventory import Inventory
+from workers.host.runsizes import RunSizes
 from workers.host.settings import HostSettings
 from workers.supervisor.control import Control
 from workers.supervisor.gpus import GpuReading
@@ -97,6 +98,18 @@ def test_the_schema_is_sent_once_and_again_when_it_is_wanted(
     # The fake wants it again after the first announcement only.
     assert [bool(said["trainer_schema"]) for said in control.announced] == [True, True, False]
     assert control.announced[0]["inventory"]["trainer"] == "ready"
+
+
+def test_what_runs_take_is_sent_once_after_each_walk(
+    settings: HostSettings, client: Control, control: FakeControl
+) -> None:
+    sizes = RunSizes(settings.runs_dir)
+    made = Announcer(settings, TrainerProbe(settings), Inventory(settings, read_gpus=list), client, sizes)
+    for walk in (False, True, False, True):
+        if walk:
+            sizes.tick(0.0)
+        made.tick(0.0)
+    assert ["run_sizes" in said for said in control.announced] == [False, True, False, True]
 
 
 def test_a_schema_is_asked_for_once_per_set_of_versions(settings: HostSettings, tmp_path: Path) -> None:

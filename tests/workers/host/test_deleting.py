@@ -10,6 +10,7 @@ import pytest
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.supervisor.attempts import build_settings
 from workers.host import deleting
+from workers.supervisor.folder import AttemptFolder, Lock
 
 FOLDER = "r1/2/checkpoints/checkpoint-30"
 
@@ -44,6 +45,24 @@ def test_only_the_named_checkpoint_goes_and_a_repeated_task_says_the_same(contro
     assert control.requests == ["/api/attempts/r1-2/deleted"] * 2
 
 
+def test_all_of_an_ended_attempt_goes_and_its_runs_folder_with_the_last_one(
+    control: FakeControl, tmp_path: Path
+) -> None:
+    a_model(tmp_path)
+    (tmp_path / "r1" / "1").mkdir()
+    held = Lock(AttemptFolder.of(tmp_path, "r1", 2))
+    assert held.acquire()
+    assert not delete(control, tmp_path, "r1/2")
+    assert "is still at work" in control.deleted[0]["problem"]
+    held.release()
+    assert delete(control, tmp_path, "r1/2")
+    assert [path.name for path in (tmp_path / "r1").iterdir()] == ["1"]
+    assert delete(control, tmp_path, "r1/1")
+    assert delete(control, tmp_path, "r1/1")
+    assert not (tmp_path / "r1").exists()
+    assert control.deleted[1:] == [{"path": "", "problem": ""}] * 3
+
+
 @pytest.mark.parametrize("at", ["r1", "r1/2/checkpoints", FOLDER])
 def test_no_link_leads_out_of_the_runs_folder(control: FakeControl, tmp_path: Path, at: str) -> None:
     elsewhere = a_model(tmp_path / "elsewhere").parents[3]
@@ -60,6 +79,8 @@ def test_no_link_leads_out_of_the_runs_folder(control: FakeControl, tmp_path: Pa
     [
         "",
         "r1",
+        "r1/0",
+        "r1/2/",
         "r1/2/checkpoints",
         "r1/2/checkpoints/unfinished",
         f"../{FOLDER}",

@@ -7,6 +7,7 @@ const FOR = {
   live: (run) => run.live,
   archived: (run) => run.archived,
   shelf: (run) => !run.live && !run.archived,
+  ended: (run) => !run.live,
   "": () => true,
 };
 
@@ -148,9 +149,10 @@ export class Selection {
 
   /** @param {HTMLFormElement} form */
   #fill(form) {
-    form.querySelectorAll('input[type="hidden"][name="run"]').forEach((input) => input.remove());
+    const name = form.dataset.field ?? "run";
+    form.querySelectorAll(`input[type="hidden"][name="${name}"]`).forEach((input) => input.remove());
     for (const id of this.#ids(form.dataset.several)) {
-      form.append(Object.assign(document.createElement("input"), { type: "hidden", name: "run", value: id }));
+      form.append(Object.assign(document.createElement("input"), { type: "hidden", name, value: id }));
     }
   }
 }
