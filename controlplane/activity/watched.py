@@ -18,7 +18,12 @@ def _version(row: Any, _: Any) -> str:
 
 
 _LIMITS, _KEY, _ADDRESS = "Changed the run limits", "Stored another key", "Changed the address"
-_NAMED: dict[str, Phrase] = {"name": renamed, "description": "Changed the description"}
+def _deleted(old: Any, new: Any) -> str:
+    return "Deleted it" if new else "Restored it"
+
+
+_DELETABLE: dict[str, Phrase] = {"name": renamed, "deleted_at": _deleted}
+_NAMED: dict[str, Phrase] = {**_DELETABLE, "description": "Changed the description"}
 WATCHED = {
     "accounts.User": Watched(
         "user",
@@ -43,7 +48,7 @@ WATCHED = {
         deleted="Deleted it",
         changed={"name": renamed, "sealed": _KEY, "address": _ADDRESS, "private_too": _ADDRESS},
     ),
-    "datasets.Dataset": Watched("dataset", deleted="Deleted it with all versions", changed={"name": renamed}),
+    "datasets.Dataset": Watched("dataset", deleted="Deleted it with all versions", changed=_DELETABLE),
     "datasets.DatasetVersion": Watched(
         "dataset",
         created=lambda row, _: f"Added version {row.number}",

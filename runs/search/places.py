@@ -40,6 +40,7 @@ PAGES = (
     Place("Reward library", "reward_library", "scale", "functions"),
     Place("First steps", "start", "circle-play", "recipes start begin example"),
     Place("Settings", "settings", "settings", "preferences"),
+    Place("Recently deleted", "deleted", "trash-2", "trash restore undo settings"),
     Place("Health presets", "health_presets", "heart-pulse", "thresholds settings"),
     Place("Users", "users", "users", "people roles accounts limits settings", admins=True),
     Place("Alerts", "alerts", "bell", "notifications slack mail webhook channels settings", admins=True),

@@ -58,13 +58,20 @@ def test_the_api_is_told_of_with_its_token() -> None:
     assert (act.by_id, act.token, act.key, act.what) == (program.user.pk, "a program", str(host.pk), "Paused new runs")
 
 
-def test_deleting_a_dataset_is_one_act_that_outlives_it_and_its_author() -> None:
+def test_deleting_and_restoring_are_acts_that_outlive_their_author() -> None:
     dataset, operator = Dataset.objects.create(name="sums"), make_user(Role.OPERATOR)
     dataset.versions.create(number=1, file_name="sums.csv")
-    signed_in(user=operator).post(reverse("dataset_delete", args=[dataset.pk]))
+    client = signed_in(user=operator)
+    client.post(reverse("delete", args=["dataset"]), {"id": dataset.pk})
+    client.post(reverse("restore", args=["dataset", dataset.pk]))
+    client.post(reverse("rename", args=["dataset", dataset.pk]), {"name": "more sums"})
     name = operator.get_username()
     User.objects.filter(pk=operator.pk).delete()
-    assert told() == [(name, "dataset", "sums", "Deleted it with all versions")]
+    assert told() == [
+        (name, "dataset", "more sums", "Renamed from “sums”"),
+        (name, "dataset", "sums", "Restored it"),
+        (name, "dataset", "sums", "Deleted it"),
+    ]
 
 
 def test_archiving_is_told_of_once() -> None:
