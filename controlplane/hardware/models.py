@@ -100,6 +100,8 @@ class HardwareProfile(Deletable):
     batch = models.JSONField(default=dict)
     """GRPOConfig's names (profiles.BATCH_FIELDS) -> value; missing ones are left open."""
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    archived_at = models.DateTimeField(null=True)
+    """Archived: not offered for new runs."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = Kept["HardwareProfile"]()

@@ -1,4 +1,4 @@
-"""Hardware profiles: viewing, creating, changing, and export and import as YAML."""
+"""Hardware profiles: viewing, creating, changing, archiving, and export and import as YAML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.text import slugify
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from controlplane.exchange.documents import MOST_BYTES
@@ -16,7 +16,7 @@ from controlplane.hardware import profile_yaml
 from controlplane.hardware.forms import ProfileForm, save
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_memory import on_page
-from controlplane.hardware.profiles import profile_of
+from controlplane.hardware.profiles import archive, profile_of
 from controlplane.hardware.queries import profile_for
 from controlplane.http.form_pages import form_page
 from controlplane.safe_yaml import YamlRefused
@@ -41,6 +41,17 @@ def profile(request: HttpRequest, profile_id: int) -> HttpResponseBase:
 @operator_required
 def _change(request: HttpRequest, row: HardwareProfile) -> HttpResponseBase:
     return _edit(request, row)
+
+
+@require_POST
+@operator_required
+def profile_archive(request: HttpRequest, profile_id: int) -> HttpResponseBase:
+    """archived=1 or 0."""
+    row, archived = profile_for(request, profile_id), request.POST.get("archived") == "1"
+    if archive(row, archived=archived):
+        offered = "isn't offered for new runs" if archived else "is offered for new runs again"
+        messages.success(request, f"{row.name} {offered}. Runs with it are unaffected.")
+    return redirect("profile", row.pk)
 
 
 @require_safe

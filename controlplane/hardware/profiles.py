@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from math import prod
 from typing import Any
 
+from django.utils import timezone
+
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_fields import BATCH_FIELDS, HELP
 from workers.contract import HardwareSpec, LoraSpec, Rollout, from_dict, to_dict
@@ -46,6 +48,15 @@ def profile_of(row: HardwareProfile) -> Profile:
     lora = from_dict(LoraSpec, row.lora, at="lora") if row.lora else None
     spec = from_dict(HardwareSpec, {**row.spec, "profile": row.name}, at="hardware")
     return Profile(row.name, row.description, spec, lora, {k: v for k, v in row.batch.items() if k in BATCH_FIELDS})
+
+
+def archive(row: HardwareProfile, *, archived: bool) -> bool:
+    """Offer it for new runs, or no more. False: so it was before."""
+    if archived == (row.archived_at is not None):
+        return False
+    row.archived_at = timezone.now() if archived else None
+    row.save(update_fields=["archived_at"])
+    return True
 
 
 def launch_values(row: HardwareProfile) -> dict[str, str]:

@@ -13,7 +13,7 @@ from controlplane.exchange.documents import MOST_BYTES
 from controlplane.hardware import profile_import, profile_memory, profile_yaml
 from controlplane.hardware.forms import ProfileForm, save
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profiles import profile_of
+from controlplane.hardware.profiles import archive, profile_of
 from controlplane.hardware.queries import profile_for, profiles_for
 from controlplane.safe_yaml import YamlRefused
 from runs.api import form_values, paging, trash_routes
@@ -39,7 +39,8 @@ class NewProfile(Asked):
 
 
 class ProfileChange(Asked):
-    values: Fields = Field(description="Fields of the form that change, such as trainer_gpus. null: empty.")
+    values: Fields = Field({}, description="Fields of the form that change, such as trainer_gpus. null: empty.")
+    archived: bool | None = Field(None, description="Archived, it isn't offered for new runs.")
 
 
 class PresetChange(Asked):
@@ -131,7 +132,10 @@ def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange)
     form = form_values.filled(
         ProfileForm(profile=row), lambda data: ProfileForm(data, profile=row), payload.values, where="values"
     )
-    return {"item": _profile(_saved(form, row))}
+    row = _saved(form, row)
+    if payload.archived is not None:
+        archive(row, archived=payload.archived)
+    return {"item": _profile(row)}
 
 
 @router.delete(
@@ -219,6 +223,7 @@ def _profile(row: Any) -> dict[str, Any]:
         "hardware": row.spec,
         "lora": row.lora,
         "batch": row.batch,
+        "archived": row.archived_at is not None,
         "problem": "",
     }
     try:

@@ -8,6 +8,7 @@ from django import forms
 from django.db.models import QuerySet
 
 from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile
 from controlplane.rewards.models import RewardVersion
 from runs.models import Run
 from runs.queries import readable
@@ -37,6 +38,10 @@ def offered_datasets() -> QuerySet[DatasetVersion]:
     return DatasetVersion.objects.filter(
         status=DatasetVersion.READY, archived_at__isnull=True, dataset__deleted_at__isnull=True
     )
+
+
+def offered_profiles() -> QuerySet[HardwareProfile]:
+    return HardwareProfile.objects.filter(archived_at=None)
 
 
 def model_name(text: str) -> str:

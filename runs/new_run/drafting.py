@@ -24,7 +24,7 @@ from runs import preflight, sentences
 from runs.hosts.cards import HostView, host_views
 from runs.machines import demand
 from runs.new_run import facts, prefill
-from runs.new_run.choice_fields import offered_datasets
+from runs.new_run.choice_fields import offered_datasets, offered_profiles
 from runs.new_run.forms import CHOICES, LaunchForm
 from runs.preflight import choosing
 from runs.preflight.draft import Draft, OtherProfile
@@ -281,7 +281,7 @@ def _hardware(request: LaunchRequest) -> HardwareSpec | None:
 def _profiles() -> tuple[OtherProfile, ...]:
     """Those of an older contract are left out."""
     found = []
-    for row in HardwareProfile.objects.all():
+    for row in offered_profiles():
         try:
             profile, values = profile_of(row), launch_values(row)
         except ContractError:

@@ -20,7 +20,14 @@ from controlplane.rewards.queries import offered_versions
 from runs import checkpoints
 from runs.models import Priority
 from runs.new_run import advanced_fields, starting
-from runs.new_run.choice_fields import CloneField, DatasetChoice, RewardChoice, model_name, offered_datasets
+from runs.new_run.choice_fields import (
+    CloneField,
+    DatasetChoice,
+    RewardChoice,
+    model_name,
+    offered_datasets,
+    offered_profiles,
+)
 from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
 from runs.new_run.prompt_fields import PROMPT_FIELDS, PromptFields
@@ -203,7 +210,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
             "reward_version": offered_versions(self["reward_version"].value()),
             "eval_reward_version": offered_versions(self["eval_reward_version"].value()),
             "environment": environments.offered_versions(self["environment"].value()),
-            "profile": HardwareProfile.objects.all(),
+            "profile": offered_profiles(),
             "host": Host.objects.all(),
         }
         for name, queryset in rows.items():

@@ -17,7 +17,7 @@ from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from controlplane.safe_yaml import short
 from runs.new_run import prefill
-from runs.new_run.choice_fields import offered_datasets
+from runs.new_run.choice_fields import offered_datasets, offered_profiles
 from runs.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
 from runs.new_run.importing_environment import FIELDS as EPISODES
 from runs.new_run.importing_environment import differing_limits, left_out, named, needs
@@ -326,7 +326,7 @@ def _profile(imported: Imported) -> None:
     name = wanted.pop("hardware.profile", "")
     if not wanted and not reading.complete:
         return
-    fitting = imported.fitting = [row for row in HardwareProfile.objects.all() if _fits(row, wanted, reading)]
+    fitting = imported.fitting = [row for row in offered_profiles() if _fits(row, wanted, reading)]
     sure = fitting[:1] if len(fitting) == 1 or reading.complete else []
     typed = [row for row in fitting if str(row.pk) == str(imported.typed.get("profile"))]
     imported.profile = next((row for row in (*(row for row in fitting if row.name == name), *typed, *sure)), None)

@@ -14,6 +14,7 @@ from controlplane.hardware.profiles import launch_values
 from controlplane.rewards.models import RewardVersion
 from runs.models import Run
 from runs.new_run import advanced_fields, episode_fields, limit_fields, prompt_fields, sink_fields
+from runs.new_run.choice_fields import offered_profiles
 from runs.new_run.forms import LORA_DEFAULT, LaunchForm
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.preflight.draft import TRL_DEFAULTS
@@ -45,7 +46,7 @@ def made_for(profile: HardwareProfile | None) -> dict[str, str]:
 
 def fillable(form: LaunchForm) -> dict[str, Any]:
     """For the page's script: each profile's form values, and the defaults of all fields involved."""
-    profiles = {str(profile.pk): made_for(profile) for profile in HardwareProfile.objects.all()}
+    profiles = {str(profile.pk): made_for(profile) for profile in offered_profiles()}
     names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
     initial = {name: form.fields[name].initial for name in names}
     return {

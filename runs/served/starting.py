@@ -78,7 +78,7 @@ def live_or_start(checkpoint: Checkpoint, user: User, *, place: str = CPU) -> Ru
     Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
     """
     with transaction.atomic():
-        Run.objects.select_for_update().get(pk=checkpoint.run.pk)
+        Run.every.select_for_update().get(pk=checkpoint.run.pk)
         return live(checkpoint) or _start(checkpoint, user, place, ServeSettings(), key="")
 
 
@@ -91,7 +91,7 @@ def start_with_key(
     """
     key = f"sk-{secrets.token_urlsafe(32)}"
     with transaction.atomic():
-        Run.objects.select_for_update().get(pk=checkpoint.run.pk)
+        Run.every.select_for_update().get(pk=checkpoint.run.pk)
         if live_with_key(checkpoint):
             raise ContractError("this model is served with a key already")
         job = ServeSettings(idle_minutes=idle_minutes, address=address)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from django.db import IntegrityError, transaction
 
 from controlplane.accounts.models import User
+from controlplane.parameter_forms import CONTROL
 from runs.models import Run
 from runs.trash.deleting import tell
 from runs.trash.kinds import Kind
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class NameRefused(Exception):
@@ -46,7 +44,7 @@ def _problem(kind: Kind, row: Any, name: str) -> str:
         return "A name is needed."
     if len(name) > kind.longest_name:
         return f"A name has at most {kind.longest_name} characters; this one has {len(name)}."
-    if _CONTROL.search(name):
+    if CONTROL.search(name):
         return "A name has no control characters."
     others = kind.model.objects.filter(name=name).exclude(pk=row.pk)
     return _taken(kind, name) if kind.names_are_unique and others.exists() else ""

@@ -17,7 +17,7 @@ from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from runs.hosts.cards import HostView
-from runs.new_run.choice_fields import DatasetChoice, RewardChoice, model_name, offered_datasets
+from runs.new_run.choice_fields import DatasetChoice, RewardChoice, model_name, offered_datasets, offered_profiles
 from runs.new_run.drafting import candidates, host_numbered
 from runs.new_run.episode_fields import EnvironmentChoice
 from runs.sentences import counted
@@ -89,7 +89,7 @@ class TrialForm(forms.Form):
             "dataset_version": offered_datasets().select_related("dataset"),
             "reward_version": offered_versions(self["reward_version"].value()),
             "environment": environments.offered_versions(self["environment"].value()),
-            "profiles": HardwareProfile.objects.all(),
+            "profiles": offered_profiles(),
         }
         for name, queryset in rows.items():
             cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = queryset
@@ -127,7 +127,7 @@ class TrialForm(forms.Form):
         view = candidates(host)[0] if host else None
         sent = self["profiles"].value() or []
         chosen = {str(value) for value in (sent if isinstance(sent, list | tuple) else [sent])}
-        return [_candidate(row, view, str(row.pk) in chosen) for row in HardwareProfile.objects.all()]
+        return [_candidate(row, view, str(row.pk) in chosen) for row in offered_profiles()]
 
 
 def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Candidate:

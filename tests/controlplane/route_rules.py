@@ -237,6 +237,7 @@ RULES = {
     "profile_new": OPERATE,
     "profile_import": OPERATE,
     "profile_export": READ,
+    "profile_archive": ACT,
     "deleted": READ,
     "delete": OPERATE,
     "restore": ACT,

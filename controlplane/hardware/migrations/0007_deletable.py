@@ -14,6 +14,11 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField(
+            model_name="hardwareprofile",
+            name="archived_at",
+            field=models.DateTimeField(null=True),
+        ),
+        migrations.AddField(
             model_name='hardwareprofile',
             name='deleted_at',
             field=models.DateTimeField(null=True),

@@ -11,6 +11,7 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_fields import HELP, LABELS, SECTIONS
 from controlplane.hardware.profiles import launch_values, profile_of, profile_problems
 from controlplane.hardware.shipped import SHIPPED, by_slug
+from runs.new_run.choice_fields import offered_profiles
 from tests.controlplane.hardware.profile_form import ATTACHED, COLOCATE, HOT_SWAP, SERVER, SHARED, TWO, filled, saved
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_run
@@ -185,6 +186,20 @@ def test_a_deleted_profile_leaves_its_runs():
     assert operator().post("/deleted/profile/", {"id": run.profile_id}).status_code == 302
     assert "(deleted)" in viewer().get(f"/runs/{run.pk}/").content.decode()
     assert run.spec["hardware"]["cpu_slots"] == 1
+
+
+def test_an_archived_profile_is_offered_no_more_and_comes_back():
+    profile = HardwareProfile.objects.get(name="CPU")
+    page = f"/hardware/profiles/{profile.pk}/"
+    for _ in range(2):
+        told = operator().post(f"{page}archive/", {"archived": "1"}, follow=True).content.decode()
+    assert "archived</span>" in told
+    assert profile not in offered_profiles()
+    choices = operator().get("/runs/new/").content.decode().split('name="profile"')[1].split("</select>")[0]
+    assert f'value="{profile.pk}"' not in choices
+    operator().post(f"{page}archive/", {"archived": "0"})
+    assert profile in offered_profiles()
+    assert viewer().post(f"{page}archive/", {"archived": "1"}).status_code == 403
 
 
 def test_viewers_look_and_change_nothing():
