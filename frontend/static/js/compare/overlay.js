@@ -2,6 +2,7 @@
 
 import { height, plainAxis, reach, scale, visible, xAxis } from "../metrics/axes.js";
 import { duration, si, significant } from "../figures.js";
+import { dragged } from "../metrics/chart_ranges.js";
 import { apart, directLabels, plain } from "../metrics/labels.js";
 import { ground, hovered, marginOf, spike } from "../metrics/plotly_figure.js";
 import { hush, rowsOf, tell } from "../metrics/readout.js";
@@ -89,15 +90,16 @@ export class Overlay {
   listen() {
     const plot = /** @type {any} */ (this.plot);
     plot.on("plotly_relayout", (/** @type {any} */ change) => {
-      if (change["xaxis.autorange"]) return this.onRange(null);
-      const [from, to] = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-      if (from !== undefined && to !== undefined) this.onRange([Number(from), Number(to)]);
+      const ends = dragged(change);
+      if (ends !== undefined) this.onRange(ends);
     });
-    plot.on("plotly_hover", (/** @type {any} */ { points }) => {
+    const told = (/** @type {any} */ { points, event }) => {
       const { x } = points[0];
       const { xaxis } = plot._fullLayout;
-      tell(this.element, this.plot, xaxis._offset + xaxis.d2p(x), { where: where(this.axis, x), rows: rowsOf(points, this.suffix, (at) => where(this.axis, at)) });
-    });
+      const place = (/** @type {number} */ at) => where(this.axis, at);
+      tell(this.element, this.plot, xaxis._offset + xaxis.d2p(x), event, { where: place(x), rows: rowsOf(points, this.suffix, place) });
+    };
+    for (const name of ["plotly_hover", "plotly_click"]) plot.on(name, told);
     plot.on("plotly_unhover", hush);
   }
 

@@ -1,6 +1,6 @@
 // One chart on the page: its element, its range, its value. Draws with Plotly; knows no socket.
 
-import { on } from "./chart_ranges.js";
+import { dragged, on } from "./chart_ranges.js";
 import { drawing, kindOf, marginOf } from "./plotly_figure.js";
 import { duration, figure, si, significant } from "../figures.js";
 import { hush, rowsOf, tell } from "./readout.js";
@@ -116,22 +116,20 @@ export class Chart {
   }
 
   listen() {
-    this.plot.on("plotly_hover", (/** @type {any} */ { points }) => {
+    const told = (/** @type {any} */ { points, event }) => {
       const x = this.from(points[0].x);
-      tell(this.element, this.plot, this.pixel(points[0].x), { where: this.words(x), rows: rowsOf(points, this.suffix, (at) => this.placeOf(at)) });
+      tell(this.element, this.plot, this.pixel(points[0].x), event, { where: this.words(x), rows: rowsOf(points, this.suffix, (at) => this.placeOf(at)) });
       this.onHover(x);
-    });
+    };
+    // A tap is a click alone.
+    for (const name of ["plotly_hover", "plotly_click"]) this.plot.on(name, told);
     this.plot.on("plotly_unhover", () => {
       hush();
       this.onHover(null);
     });
     this.plot.on("plotly_relayout", (/** @type {any} */ change) => {
-      // What the person did, not what the axis is by now: a redraw may have come in between.
-      if (change["xaxis.autorange"]) return this.onRange(null);
-      const ends = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-      if (ends[0] === undefined || ends[1] === undefined) return;
-      const [from, to] = ends.map((/** @type {any} */ end) => this.from(Number(end)));
-      this.onRange({ kind: this.kind, from, to });
+      const ends = dragged(change);
+      if (ends !== undefined) this.onRange(ends && { kind: this.kind, from: this.from(ends[0]), to: this.from(ends[1]) });
     });
   }
 

@@ -31,6 +31,14 @@ export function on(range, kind, clock) {
   return from === null || to === null || from >= to ? null : { kind, from, to };
 }
 
+/** What a person did to the x axis, from Plotly's event; null: all of it is shown again, undefined: nothing. A redraw may
+ * have come in between, so the axis itself isn't asked. @param {any} change @returns {[from: number, to: number] | null | undefined} */
+export function dragged(change) {
+  if (change["xaxis.autorange"]) return null;
+  const [from, to] = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+  return from === undefined || to === undefined ? undefined : [Number(from), Number(to)];
+}
+
 /**
  * What to ask the server for: steps, or the time where samples have no step.
  * @param {Range} range @param {import("./chart.js").Spec} spec @param {import("./series.js").Clock} clock

@@ -22,7 +22,8 @@ box.setAttribute("aria-hidden", "true");
  */
 export function rowsOf(points, suffix, place) {
   const [{ x: pointed }] = points;
-  return points.map(({ data, pointNumber, x, y }) => {
+  const height = (/** @type {any} */ { data, y }) => (data.text ? -Infinity : y);
+  return points.toSorted((a, b) => height(b) - height(a)).map(({ data, pointNumber, x, y }) => {
     if (data.text) return { colour: data.marker.color[pointNumber], label: data.text[pointNumber], text: "" };
     const text = `${significant(data.customdata?.[pointNumber] ?? y, DIGITS)}${suffix}`;
     // Of a line with fewer points the nearest one is told, and where that is.
@@ -32,9 +33,10 @@ export function rowsOf(points, suffix, place) {
 
 /**
  * Below the chart, or above it where there is no room; within an enlarged one beside the pointer.
- * @param {HTMLElement} element  the chart @param {HTMLElement} plot @param {number} x  px from the plot's left @param {Told} told
+ * @param {HTMLElement} element  the chart @param {HTMLElement} plot @param {number} x  px from the plot's left
+ * @param {MouseEvent | TouchEvent} event  of the pointer @param {Told} told
  */
-export function tell(element, plot, x, { where, rows }) {
+export function tell(element, plot, x, event, { where, rows }) {
   const head = Object.assign(document.createElement("p"), { className: "where", textContent: where });
   box.replaceChildren(head, ...rows.map(line));
   const inside = element.closest("dialog") !== null;
@@ -45,13 +47,17 @@ export function tell(element, plot, x, { where, rows }) {
   const left = inside ? (x > area.width / 2 ? at - own.width - BESIDE_PX : at + BESIDE_PX) : at - own.width / 2;
   const [least, most] = [EDGE - chart.left, innerWidth - EDGE - chart.left - own.width];
   box.style.left = `${Math.max(least, Math.min(left, most))}px`;
-  box.style.top = inside ? "56px" : "";
+  const top = "touches" in event ? event.touches[0].clientY : event.clientY;
+  box.style.top = inside ? `${Math.min(top - chart.top + BESIDE_PX, chart.height - own.height - EDGE)}px` : "";
   box.classList.toggle("above", !inside && chart.bottom + own.height + EDGE > innerHeight && chart.top > own.height);
 }
 
 export function hush() {
   box.remove();
 }
+
+// A finger leaves no chart: the next touch, or the start of a drag, ends what was told.
+addEventListener("pointerdown", hush);
 
 /** @param {Row} row */
 function line({ colour, label, text }) {
