@@ -121,7 +121,7 @@ def _before(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
     it."""
     value = before.get(name)
     if name == "gradient_checkpointing" and _text(value) == "":
-        profile = HardwareProfile.objects.filter(pk=before.get("profile")).first()
+        profile = HardwareProfile.objects.filter(pk=before.get("profile") or 0).first()
         with suppress(ContractError):  # preflight reports a profile that can't be read
             value = hardware_of(profile).checkpoints_gradients if profile else value
     return _shown(form, name, value)
