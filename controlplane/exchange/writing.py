@@ -64,7 +64,7 @@ def trl_yaml(spec: RunSpec) -> str:
     _precision(tree, spec)
     tree["use_peft"] = spec.lora is not None
     tree["optim"] = spec.grpo.get("optim") or trl.OPTIM_NAMES[hardware.optimizer]
-    tree["gradient_checkpointing"] = _checkpointing(hardware)
+    tree["gradient_checkpointing"] = hardware.checkpoints_gradients
     tree["num_processes"] = hardware.processes
     _quantization(tree, hardware)
     if (preset := _preset(hardware)) != "single_gpu":
@@ -87,7 +87,7 @@ def axolotl_yaml(spec: RunSpec) -> str:
     _arguments(tree, axolotl.TABLE, values, lambda name: f"trl.{name}" if name in AXOLOTL_SECTION else name)
     _precision(tree, spec)
     tree["optimizer"] = spec.grpo.get("optim") or trl.OPTIM_NAMES[hardware.optimizer]
-    tree["gradient_checkpointing"] = _checkpointing(hardware)
+    tree["gradient_checkpointing"] = hardware.checkpoints_gradients
     if spec.lora is not None:
         tree["adapter"] = "qlora" if hardware.quantization == Quantization.NF4 else "lora"
     _quantization(tree, hardware)
@@ -151,11 +151,6 @@ def _arguments(
 def _precision(tree: dict[str, Any], spec: RunSpec) -> None:
     precision = precision_of(spec.hardware, spec.grpo)
     tree |= {name: precision == name for name in ("bf16", "fp16")}
-
-
-def _checkpointing(hardware: HardwareSpec) -> bool:
-    setting = hardware.gradient_checkpointing
-    return hardware.trainer_gpus > 0 if setting is None else setting
 
 
 def _quantization(tree: dict[str, Any], hardware: HardwareSpec) -> None:

@@ -58,6 +58,11 @@ class Host(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def vllm(self) -> str:
+        """The version of vLLM in its trainer's environment, in at most 40 characters; "" if it announces none."""
+        return str((self.inventory.get("versions") or {}).get("vllm") or "")[:40]
+
     def is_fresh(self, now: datetime) -> bool:
         """Whether a recent announcement means that launches can arrive."""
         if self.announced_at is None:

@@ -175,9 +175,8 @@ def launch_several(wanted: RunDocument, user: User, idempotency_key: str) -> tup
     found = several.parts(draft.form, user)
     if not found:
         raise Problem(422, "These settings make a single run.", where="set", fix="Set seeds or grid, or launch a run.")
-    for part in found:
-        for problem in part.problems:
-            raise Problem(422, f"With {part.variation.words}: {problem}", where="set")
+    if problem := next(several.problems(found), ""):
+        raise Problem(422, problem, where="set")
     try:
         return several.launch(found, user, at_once=draft.form.row("at_once"), key=key)
     except ContractError as error:

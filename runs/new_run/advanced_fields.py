@@ -14,6 +14,8 @@ from workers.contract.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FOR
 
 MOST_HELP = 400
 LARGEST_INT = 10**15
+DEFAULT = "default: "
+"""Before the trainer's choice, where the form leaves it to the trainer."""
 
 
 class Json(forms.JSONField):
@@ -84,10 +86,10 @@ def _field(entry: dict[str, Any]) -> forms.Field:
     }
     kind = entry.get("type")
     if kind == "bool":
-        choices = [("", f"default: {default}"), ("true", "on"), ("false", "off")]
+        choices = [("", DEFAULT + default), ("true", "on"), ("false", "off")]
         return forms.TypedChoiceField(choices=choices, coerce=lambda v: v == "true", empty_value=None, **common)
     if entry.get("choices"):
-        options = [("", f"default: {default}"), *((str(c), str(c)) for c in entry["choices"])]
+        options = [("", DEFAULT + default), *((str(c), str(c)) for c in entry["choices"])]
         return forms.ChoiceField(choices=options, **common)
     hint = {"placeholder": default}
     if kind == "int":

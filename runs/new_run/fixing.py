@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.hardware.models import HardwareProfile
 from runs import preflight
+from runs.new_run.advanced_fields import DEFAULT
 from runs.new_run.forms import LaunchForm
 from runs.preflight.finding import Finding, Fix
+from runs.spec import hardware_of
+from workers.contract import ContractError
 from workers.diagnosis import Change, Entry
 
 CHOSEN_BY_HAND = "profile"
@@ -106,9 +111,20 @@ def _changes(
     form: LaunchForm, before: dict[str, Any], after: dict[str, Any], reasons: dict[str, str]
 ) -> Iterator[Changed]:
     for name, why in reasons.items():
-        old, new = _shown(form, name, before.get(name)), _shown(form, name, after[name])
-        if old != new and name in form.fields:
+        old, new = _before(form, name, before), _shown(form, name, after[name])
+        if new not in (old, old.removeprefix(DEFAULT)) and name in form.fields:
             yield Changed(name, str(form.fields[name].label), old, new, why)
+
+
+def _before(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
+    """The one setting of the catalogue that a profile decides where the run leaves it open is shown as the profile has
+    it."""
+    value = before.get(name)
+    if name == "gradient_checkpointing" and _text(value) == "":
+        profile = HardwareProfile.objects.filter(pk=before.get("profile") or 0).first()
+        with suppress(ContractError):  # preflight reports a profile that can't be read
+            value = hardware_of(profile).checkpoints_gradients if profile else value
+    return _shown(form, name, value)
 
 
 def _shown(form: LaunchForm, name: str, value: Any) -> str:

@@ -6,7 +6,7 @@ tag, and are compared by default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +45,11 @@ class Part:
 
 def parts(form: Any, user: User) -> list[Part]:
     return [_part(form, variation, user) for variation in variations(form)]
+
+
+def problems(found: Iterable[Part]) -> Iterator[str]:
+    """What keeps any of them from being launched."""
+    return (f"With {part.variation.words}: {problem}" for part in found for problem in part.problems)
 
 
 def _part(form: Any, variation: Variation, user: User) -> Part:

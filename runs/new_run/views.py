@@ -177,9 +177,8 @@ def _send_several(
     """Launch every variation of the form, or none of them and say which can't be."""
     user = person(request)
     found = several.parts(form, user)
-    for part in found:
-        for problem in part.problems:
-            form.add_error("grid" if form.row("grid") else "seeds", f"With {part.variation.words}: {problem}")
+    for problem in several.problems(found):
+        form.add_error("grid" if form.row("grid") else "seeds", problem)
     if form.is_valid():
         try:
             key = _launch_key(form, user, several.KIND)

@@ -172,9 +172,8 @@ def _place(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> Plac
 
 def _lora_kernels(host: Host, gpus: tuple[int, ...]) -> str:
     """The version of vLLM there, if its LoRA kernels were tuned for each of these cards."""
-    vllm = str((host.inventory.get("versions") or {}).get("vllm") or "")
     names = {gpu["index"]: str(gpu.get("name") or "") for gpu in host.inventory.get("gpus") or []}
-    folders = {adapters.kernels(names.get(index, ""), vllm) for index in gpus}
+    folders = {adapters.kernels(names.get(index, ""), host.vllm) for index in gpus}
     found = folders.pop() if len(folders) == 1 else None
     return found.name if found else ""
 

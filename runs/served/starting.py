@@ -35,10 +35,9 @@ def host_for(checkpoint: Checkpoint) -> Host | None:
 
 def places_on(host: Host | None) -> list[str]:
     """Where a model can be served on this host, the CPU first: only a person gives a GPU to a job."""
-    inventory = host.inventory if host else {}
-    if not inventory.get("gpus"):
+    if host is None or not host.inventory.get("gpus"):
         return [CPU]
-    return [CPU, GPU, VLLM] if (inventory.get("versions") or {}).get("vllm") else [CPU, GPU]
+    return [CPU, GPU, VLLM] if host.vllm else [CPU, GPU]
 
 
 def place_again(checkpoint: Checkpoint, host: Host | None) -> str:

@@ -24,7 +24,7 @@ class IdleServer:
     def fits(self, spec: RunSpec, owner_id: int, host: Host) -> bool:
         """Whether a run of this person may use it: only its owner's may."""
         alike = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
-        return alike and self.owner_id == owner_id and self.vllm == version_on(host)
+        return alike and self.owner_id == owner_id and self.vllm == host.vllm
 
 
 class IdleServers:
@@ -69,10 +69,6 @@ def with_own_servers(placement: Placement) -> Placement:
     server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()
     gpus = from_dict(Placement, server.attempt.placement).server_gpus if server else ()
     return replace(placement, warm=None, server_gpus=gpus, ports=(*placement.warm.ports, *placement.ports))
-
-
-def version_on(host: Host) -> str:
-    return str((host.inventory.get("versions") or {}).get("vllm") or "")[:40]
 
 
 def _idle(row: WarmServer) -> IdleServer:

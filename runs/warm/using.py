@@ -16,7 +16,6 @@ from runs.models import Attempt, Priority, Run, RunEvent
 from runs.scheduling import leasing, spending
 from runs.states import ACTIVE, RunStatus
 from runs.transitions import move
-from runs.warm.idle import version_on
 from runs.warm.models import WarmServer
 from workers.contract import EventKind, Placement, RunSpec, to_dict, warm
 from workers.contract.jobs import WARM, WarmNews
@@ -54,7 +53,7 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
         attempt=server,
         key=key,
         graphs=int(of_server.job["graphs"]),
-        vllm=version_on(host),
+        vllm=host.vllm,
         minutes=spec.hardware.server.keep_warm_minutes if spec.hardware.server else 0,
         used_by=attempt,
     )

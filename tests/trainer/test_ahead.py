@@ -19,7 +19,7 @@ from tests.trainer.test_lora_swap import AGREE, ALLOWED, ATTEMPT, LORA, sampling
 from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
 from workers.contract.ahead import SECONDS, STALENESS, TRUNCATED
 from workers.contract.prompts import EXTRA_ROUNDS, PromptsSpec
-from workers.trainer.ahead import Ahead, Order
+from workers.trainer.ahead import Ahead, NextBatches, Order
 from workers.trainer.spec import TrainerError
 
 processes = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -240,3 +240,39 @@ def test_other_ranks_know_the_version_without_a_request() -> None:
     trainer.step = 1
     assert trainer.batch(1)[1] == 0
     assert [prompts for prompts, _ in trainer.client.asked] == [[[0]], [[1]]]
+
+
+class Examples(list[dict[str, Any]]):
+    """A data set, with its column of rows."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return [example["row"] for example in self] if key == "row" else super().__getitem__(key)
+
+
+class Places(list[int]):
+    """What the sampler draws, one prompt a batch."""
+
+    batch_size = 1
+
+    def __init__(self) -> None:
+        super().__init__(range(3))
+
+
+def test_a_batch_is_told_with_its_rows_before_it_is_asked_for() -> None:
+    client = Client()
+    trainer = SimpleNamespace(
+        accelerator=SimpleNamespace(is_main_process=True),
+        args=SimpleNamespace(steps_per_generation=1, generation_batch_size=1, gradient_accumulation_steps=1),
+        num_generations=1,
+        num_iterations=1,
+        state=SimpleNamespace(global_step=0, max_steps=9),
+        train_dataset=Examples({"row": 20 + place, "prompt": place} for place in range(3)),
+        vllm_generation=SimpleNamespace(vllm_client=client, sync_weights=lambda: None),
+        _get_train_sampler=lambda: Places(),
+        _tokenize_prompts=lambda prompts: ([[prompt] for prompt in prompts],),
+    )
+    told: list[Any] = []
+    batches = NextBatches(trainer, lambda prompts, rows: told.append((prompts, rows, len(client.asked))))
+    batches.turn_to(20, epochs_done=0)
+    client.generate(prompts=[[0]])
+    assert told == [([[1]], [21], 1)]

@@ -192,5 +192,5 @@ def test_trls_client_gives_the_same_answer_prompt_by_prompt(run: RunSpec, tools:
     plain = client.generate(prompts=[[5], [6], [7]], n=2)
     early.watch(client, lambda *of: arrived.append(of) or ([], []))
     early.know([[5], [6], [7]], [1, 2, 3])
-    assert client.generate(prompts=[[5], [6], [7]], features=None, n=2) == plain
+    assert client.generate([[5], [6], [7]], n=2) == plain, "as a batch is asked for one step ahead"
     assert sorted(arrived) == [(1, [5], [[5, 0], [5, 1]]), (2, [6], [[6, 0], [6, 1]]), (3, [7], [[7, 0], [7, 1]])]

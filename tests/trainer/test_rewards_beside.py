@@ -14,6 +14,7 @@ from tests.trainer import builders
 from tests.trainer import test_episodes as episodes
 from tests.trainer.conftest import Start
 from workers.contract import EventKind, FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, Strategy, WeightSync
+from workers.contract.ahead import SECONDS
 from workers.contract.waterfall import REWARD, Span, overlap, read
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -23,7 +24,9 @@ CODE = RewardSpec("code", "python_syntax", params={"needs_block": False})
 PACE = "one_by_one:0.3"
 
 
-def trained(start: Start, folder: Path, model: Path, *, on: bool, processes: int = 1) -> dict[str, Any]:
+def trained(
+    start: Start, folder: Path, model: Path, *, on: bool, processes: int = 1, ahead: bool = False
+) -> dict[str, Any]:
     allowed = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280", "FAKE_VLLM": PACE}
     with bench.Judge(0.2) as judge, RunningVllm(*bench.LORA, name="r1-1", **allowed) as server:
         hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.LORA)}
@@ -36,14 +39,15 @@ def trained(start: Start, folder: Path, model: Path, *, on: bool, processes: int
             hardware=hardware,
             placement={"ports": [server.ready().port]},
             rewards=(JUDGE, CODE, builders.REWARDS[-1]),
-            run={"lora": LoraSpec(r=8, alpha=16), "rewards_beside": on},
+            run={"lora": LoraSpec(r=8, alpha=16), "rewards_beside": on, "ahead": ahead},
         )
         trainer = start("-m", "workers.trainer", folder, GRPO_SECRET_JUDGE=judge.endpoint)
         _, stderr = trainer.communicate()
         judge.shutdown()
     assert trainer.returncode == 0, stderr
     samples = [{**line, "t": 0} for line in builders.lines(folder / FileName.SAMPLES)]
-    return {"logs": builders.logs(folder), "samples": samples}
+    logs = {step: values | {SECONDS: 0.0} for step, values in builders.logs(folder).items()}
+    return {"logs": logs, "samples": samples}
 
 
 def judged_beside(folder: Path) -> float:
@@ -66,6 +70,16 @@ def test_a_training_is_the_same_with_rewards_beside_generation(start: Start, tin
     }
     assert judged_beside(tmp_path / "off") == 0
     assert judged_beside(tmp_path / "on") > 0
+
+
+def test_a_training_one_step_ahead_is_the_same_with_rewards_beside_generation(
+    start: Start, tiny_model: Path, tmp_path: Path
+) -> None:
+    without, with_ = (
+        trained(start, tmp_path / name, tiny_model, on=name == "on", ahead=True) for name in ("off", "on")
+    )
+    assert with_["samples"] == without["samples"]
+    assert with_["logs"] == without["logs"]
 
 
 def test_two_ranks_are_given_the_scores_of_the_first(start: Start, tiny_model: Path, tmp_path: Path) -> None:

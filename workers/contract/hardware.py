@@ -151,6 +151,11 @@ class HardwareSpec:
     """Variables of the trainer and its servers, from the allow-list workers.contract.commands.ENVIRONMENT."""
 
     @property
+    def checkpoints_gradients(self) -> bool:
+        """Whether gradient checkpointing is on for runs that leave it open."""
+        return self.trainer_gpus > 0 if self.gradient_checkpointing is None else self.gradient_checkpointing
+
+    @property
     def vllm_server(self) -> ServerSpec | None:
         """The vLLM servers that generate completions; None in other rollout modes, whatever `server` contains."""
         return self.server if self.rollout == Rollout.SERVER else None

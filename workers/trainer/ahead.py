@@ -170,8 +170,10 @@ class Ahead:
 class NextBatches:
     """What a GRPOTrainer's generation one step ahead needs to know of it."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, tell: Callable[[Prompts, list[int]], None]) -> None:
+        """`tell` is given the prompts of each batch before it is asked for, and their rows."""
         self._trainer = trainer
+        self._tell = tell
         self._places = {row: place for place, row in enumerate(trainer.train_dataset["row"])}
         self._order: Order | None = None
         self._ahead = Ahead(
@@ -201,8 +203,9 @@ class NextBatches:
         self._ahead.turn_to(*self._order.find(self._places[row]))
 
     def _tokenized(self, places: Sequence[int]) -> Prompts:
-        dataset = self._trainer.train_dataset
-        ids: Prompts = self._trainer._tokenize_prompts([dataset[place]["prompt"] for place in places])[0]
+        examples = [self._trainer.train_dataset[place] for place in places]
+        ids: Prompts = self._trainer._tokenize_prompts([example["prompt"] for example in examples])[0]
+        self._tell(ids, [example["row"] for example in examples])
         return ids
 
     def _comes(self, batch: Dealt) -> bool:

@@ -212,7 +212,7 @@ class Beside:
         return completed
 
     def _split(self, generate: Callable[..., Any]) -> Callable[..., Any]:
-        def generated(*, prompts: list[list[int]], features: Any = None, **sampling: Any) -> dict[str, Any]:
+        def generated(prompts: list[list[int]], features: Any = None, **sampling: Any) -> dict[str, Any]:
             rows = self._rows_of(prompts) if features is None else None
             if rows is None:
                 whole: dict[str, Any] = generate(prompts=prompts, features=features, **sampling)

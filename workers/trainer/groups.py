@@ -54,6 +54,8 @@ class GroupsOf:
         self._rows = rows
         self._episodes = episodes if isinstance(episodes, Rollouts) else None
         self._begun: set[int] = set()
+        # Groups are read in other threads while the trainer's may set up its tokenizer, which refuses both at once.
+        self._reader, self._tokenizer = copy.deepcopy((trainer.processing_class, trainer._tokenizer))
         if self._episodes is not None:
             self._episodes.after_turn = self._look
         elif trainer.accelerator.is_main_process:
@@ -67,6 +69,10 @@ class GroupsOf:
             if self._trainer.accelerator.is_main_process:
                 self._know(everyones[:: self._trainer.num_generations])
 
+    def come(self, prompts: list[list[int]], rows: list[int]) -> None:
+        """These are generated meanwhile: their groups are scored while the trainer learns from the batch before."""
+        self._beside.know(prompts, rows)
+
     def _know(self, rows: list[int]) -> None:
         prompts = copy.deepcopy([self._rows.by_id[row]["prompt"] for row in rows])
         self._beside.know(self._trainer._tokenize_prompts(prompts)[0], rows)
@@ -77,12 +83,11 @@ class GroupsOf:
 
     def _decoded(self, prompt: list[int], ids: list[list[int]]) -> list[Any]:
         """As TRL's _generate has them. Should it do otherwise one day, the group is scored again with its batch."""
-        trainer = self._trainer
         if self._rows.by_id.chat and any(
-            getattr(trainer._tokenizer, name, None) is not None for name in ("response_template", "response_schema")
+            getattr(self._tokenizer, name, None) is not None for name in ("response_template", "response_schema")
         ):
-            return [[parse_response(trainer._tokenizer, one, prefix=prompt, tools=trainer.tools)] for one in ids]
-        texts: list[Any] = trainer.processing_class.batch_decode(ids, skip_special_tokens=True)
+            return [[parse_response(self._tokenizer, one, prefix=prompt, tools=self._trainer.tools)] for one in ids]
+        texts: list[Any] = self._reader.batch_decode(ids, skip_special_tokens=True)
         return [[{"role": "assistant", "content": text}] for text in texts] if self._rows.by_id.chat else texts
 
     def _look(self) -> None:

@@ -68,8 +68,7 @@ def _optimizer(hardware: HardwareSpec) -> dict[str, Any]:
 
 
 def _checkpointing(hardware: HardwareSpec) -> dict[str, Any]:
-    setting = hardware.gradient_checkpointing
-    return {"gradient_checkpointing": hardware.trainer_gpus > 0 if setting is None else setting}
+    return {"gradient_checkpointing": hardware.checkpoints_gradients}
 
 
 def _rollout(hardware: HardwareSpec) -> dict[str, Any]:

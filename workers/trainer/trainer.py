@@ -91,7 +91,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             if only_samples and hasattr(generation, "logprobs"):  # inside the trainer; a server's cost it little
                 correction.leave_out_logprobs(generation)
         self._groups = groups(self)
-        self._ahead = NextBatches(self) if ahead else None
+        tell = self._groups.come if self._groups else lambda prompts, rows: None
+        self._ahead = NextBatches(self, tell) if ahead else None
         self._sampled_by: list[int | None] = []
 
     # --- where a step's time goes -------------------------------------------------------------------------------

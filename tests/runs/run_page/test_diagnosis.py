@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.accounts.models import Role
-from controlplane.hardware.models import ModelInspection
+from controlplane.hardware.models import HardwareProfile, ModelInspection
 from runs.host_api import ingest
 from runs.models import Run
 from runs.run_page import diagnosis, header
@@ -20,7 +20,7 @@ from runs.states import EndReason, RunStatus
 from tests.controlplane.people import signed_in
 from tests.gpu.models import SHAPES
 from tests.runs.builders import FREE, a_run, an_attempt, ended, event
-from tests.runs.new_run.launching_page import a_ready_host
+from tests.runs.new_run.launching_page import SCHEMA, a_ready_host
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
@@ -115,6 +115,19 @@ def test_the_card_shows_what_the_clone_would_change(client: Client) -> None:
     shown = client.get(f"/runs/{run.pk}/fix/?fix=gpu_memory_backward").content.decode()
     assert re.search(r"Batch per process</dt>.*?16.*?→.*?8", shown, re.DOTALL)
     assert client.get(f"/runs/{run.pk}/fix/?fix=disk_full").status_code == 204
+
+
+@pytest.mark.parametrize(("profiles", "shown"), [(True, False), (False, True)])
+def test_the_card_shows_no_change_that_makes_no_difference(client: Client, profiles: bool, shown: bool) -> None:
+    checkpointing = {"name": "gradient_checkpointing", "type": "bool", "default": True, "group": "Other"}
+    a_ready_host(trainer_schema={**SCHEMA, "fields": [*SCHEMA["fields"], checkpointing]})
+    run = failed(BACKWARD)
+    HardwareProfile.objects.filter(pk=run.profile_id).update(
+        spec={**run.profile.spec, "gradient_checkpointing": profiles}
+    )
+    card = client.get(f"/runs/{run.pk}/fix/?fix=gpu_memory_backward").content.decode()
+    assert bool(re.search(r"gradient_checkpointing</dt>.*?off.*?→.*?on", card, re.DOTALL)) == shown
+    assert ("gradient_checkpointing" in card) == shown
 
 
 def test_a_failed_reward_leads_to_its_editor_and_a_resume_that_would_fail_again_stands_back(client: Client) -> None:
