@@ -18,6 +18,8 @@ def _version(row: Any, _: Any) -> str:
 
 
 _LIMITS, _KEY, _ADDRESS = "Changed the run limits", "Stored another key", "Changed the address"
+
+
 def _deleted(old: Any, new: Any) -> str:
     return "Deleted it" if new else "Restored it"
 
