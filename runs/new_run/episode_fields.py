@@ -141,6 +141,14 @@ class EpisodeFields(forms.Form):
         help_text="Whether tools’ text uses up the completion length.",
     )
 
+    @property
+    def environment_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in ENVIRONMENT_FIELDS]
+
+    @property
+    def atropos_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in ATROPOS_FIELDS]
+
     def episodes(self) -> EpisodeSpec | None:
         """Of the valid values; None: each completion is one turn."""
         values: dict[str, Any] = getattr(self, "cleaned_data", {})

@@ -28,7 +28,7 @@ from runs.new_run.choice_fields import (
     offered_datasets,
     offered_profiles,
 )
-from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
+from runs.new_run.episode_fields import EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
 from runs.new_run.prompt_fields import PROMPT_FIELDS, PromptFields
 from runs.new_run.recovery_fields import RECOVERY_FIELDS, RecoveryFields
@@ -360,14 +360,6 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     @property
     def main(self) -> list[forms.BoundField]:
         return self.group(FieldSection.MAIN)
-
-    @property
-    def environment_fields(self) -> list[forms.BoundField]:
-        return [self[name] for name in ENVIRONMENT_FIELDS]
-
-    @property
-    def atropos_fields(self) -> list[forms.BoundField]:
-        return [self[name] for name in ATROPOS_FIELDS]
 
     @property
     def episode_limits_fold(self) -> dict[str, Any]:
