@@ -15,6 +15,7 @@ from runs.alerts import following
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.result_routes import Items
 from runs.api.shapes import Answer, Asked, Id
+from runs.compare import comparison
 from runs.reports import views as report_views
 from runs.reports.charts import SMOOTHING
 from runs.sharing import links
@@ -66,6 +67,8 @@ def compare_report(
     smooth: Smooth = SMOOTHING,
 ) -> HttpResponse:
     """Differing settings, figures, groups by seed with mean and spread, and curves over each other as SVG."""
+    if not comparison.chosen(request).runs:
+        raise Problem(404, "There are no such runs.", where="runs", fix="GET /runs lists them.")
     return report_views.comparison_report(request)
 
 

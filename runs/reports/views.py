@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -26,10 +28,11 @@ def run_report(request: HttpRequest, run_id: str) -> HttpResponse:
 
 @require_safe
 def comparison_report(request: HttpRequest) -> HttpResponse:
-    """Of the runs, the metrics, the axis and the smoothing that the comparison's address has."""
+    """Of the runs, the metrics, the axis and the smoothing in the address; without any run, the page says what is
+    missing."""
     chosen = comparison.chosen(request)
     if not chosen.runs:
-        raise Http404("There is no run to compare: ?runs=…,…")
+        return redirect(f"{reverse('compare_runs')}?{request.GET.urlencode()}")
     known = {metric.name: metric for metric in comparison.metrics(chosen.runs)}
     metrics = [known[name] for name in comparison.shown_metrics(request, list(known.values()))]
     x = request.GET.get("x", "step")

@@ -94,7 +94,8 @@ def test_a_comparison_says_what_differs_and_how_much_seeds_do() -> None:
     drawn = files["charts/01.svg"]
     assert all(f">{run.name}</text>" in drawn for run in runs)
     assert "fill-opacity" in files["charts/01-spread.svg"]
-    assert signed_in(Role.VIEWER).get("/runs/compare/report").status_code == 404
+    assert signed_in(Role.VIEWER).get("/runs/compare/report?runs=gone")["Location"] == "/runs/compare/?runs=gone"
+    assert Program("read").get("compare/report", runs="gone").status_code == 404
 
 
 def test_programs_get_the_same_report() -> None:
