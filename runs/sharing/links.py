@@ -23,7 +23,8 @@ FORGOTTEN_AFTER = timedelta(days=90)
 """Until then, whoever opens a link that has ended is told so."""
 OPENED_EVERY = timedelta(minutes=1)
 """`opened_at` is written at most this often: reading is no reason to write."""
-ARCHIVED = "archived"
+ENDS = ("archived", "deleted")
+"""Events of a run that end its links."""
 
 
 class NotShared(Exception):
@@ -96,10 +97,11 @@ def forget(now: datetime) -> None:
 
 
 def _open(links: QuerySet[SharedLink]) -> QuerySet[SharedLink]:
-    # A run that comes back from the archive doesn't bring its links back.
-    archived = RunEvent.objects.filter(run=OuterRef("run"), kind=ARCHIVED, at__gte=OuterRef("created_at"))
-    live = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True, run__archived_at=None)
-    return live.filter(~Exists(archived))
+    # A run that comes back doesn't bring its links back.
+    put_away = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
+    kept = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
+    live = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True)
+    return live.filter(Exists(kept), ~Exists(put_away))
 
 
 def _note(attempt: Attempt, kind: str, user: User, data: dict[str, object]) -> None:
