@@ -1,5 +1,5 @@
-"""Charts as SVG pictures, drawn here: a browser on the server would cost more than the rest of the web, and a plotting
-library a second of every picture's process. The look is that of the pages' charts in the light theme.
+"""Charts as SVG pictures, drawn here: Plotly draws only in a browser, and matplotlib would bring numpy, Pillow and its
+fonts into the web image for lines and bands. The look is that of the pages' charts in the light theme.
 """
 
 from __future__ import annotations
