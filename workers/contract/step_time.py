@@ -4,7 +4,7 @@
   0.6 ms more for each billion parameters on a GPU, and twice that with 256 sequences at once; sequences that its KV
   cache has no room for wait for others to end. The trainer's own generation takes 30 ms and 2 ms for each billion.
   An environment adds a second a turn for its answers: assumed, as tools differ.
-- training: for each pass 0.25 s and 8 operations a parameter and token, at 200 tera-operations a second on each GPU;
+- training: for each pass 0.25 s and 8 operations a parameter and token, at 230 tera-operations a second on each GPU;
   with quantized weights twice that.
 
 The constants fit the runs recorded in tests/gpu/results.json within a factor of 2, all on H200s; other cards differ.
@@ -24,7 +24,7 @@ TRAINER_TOKEN_S, TRAINER_TOKEN_S_PER_BILLION = 0.03, 0.002
 PASS_S = 0.25
 OPERATIONS = 8
 """For each parameter and token: forward, backward, and forward again for what checkpointing has dropped."""
-OPERATIONS_PER_S = 2e14
+OPERATIONS_PER_S = 2.3e14
 ANSWER_S = 1.0
 """Assumed for the tools' part of a turn, all episodes side by side."""
 UNPACKING = 2

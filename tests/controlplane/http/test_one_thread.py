@@ -39,6 +39,7 @@ def broken(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [path("where", where), path("endless", endless), path("broken", broken)]
+urlpatterns.append(path("runs/", where, name="runs"))  # where an error page leads
 handler500 = "controlplane.http.errors.server_error"
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
 OPEN = override_settings(MIDDLEWARE=["controlplane.http.middleware.ProtectiveHeaders"])

@@ -61,6 +61,10 @@ def unpacked(answer: Any) -> dict[str, str]:
     return {Path(name).name: archive.read(name).decode(errors="replace") for name in archive.namelist()}
 
 
+def unwrapped(script: str) -> str:
+    return " ".join(script.replace("\\\n", " ").split())
+
+
 def test_each_process_of_a_draft_has_its_command_where_it_would_start(client):
     text = shown(client, servers())
     assert "As they would start now on box." in text
@@ -129,7 +133,7 @@ def test_a_draft_is_downloaded_with_all_that_it_needs(client):
     assert (spec.attempt_id, spec.placement.host) == ("draft-1", "box")
     assert files["dataset.parquet"] == ROWS.decode(errors="replace")
     assert "two servers" in files["profile.yaml"]
-    assert "--served-model-name draft-1" in files["run.sh"]
+    assert "--served-model-name draft-1" in unwrapped(files["run.sh"])
     assert "the ports 21000, 21001 on loopback" in files["README.txt"]
     assert not Run.objects.exists()
 
@@ -170,7 +174,7 @@ def test_a_run_is_downloaded_as_it_was_frozen(client):
     HardwareProfile.objects.all().delete()
     files = unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
     assert json.loads(files["spec.json"])["run"] == run.spec
-    assert f"--served-model-name {run.pk}-1" in files["run.sh"]
+    assert f"--served-model-name {run.pk}-1" in unwrapped(files["run.sh"])
     assert "its folder goes to ../../r1/1/checkpoints/checkpoint-2" in files["README.txt"]
 
 

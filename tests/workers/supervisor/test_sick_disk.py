@@ -75,11 +75,17 @@ def test_a_file_that_can_not_be_read_has_an_end_and_says_why(tmp_path: Path) -> 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
     """As seen by whoever opens something from now on."""
-    done = subprocess.run(["mount", "--bind", str(folder), str(folder)], capture_output=True)
+    aside = folder.with_name(
+        f"{folder.name}-read-only"
+    )  # whoever writes through a mount keeps it from becoming read-only
+    aside.mkdir()
+    done = subprocess.run(["mount", "--bind", str(folder), str(aside)], capture_output=True)
     if done.returncode:
         pytest.skip(f"nothing can be mounted here: {done.stderr.decode().strip()}")
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(aside)], check=True)
+    subprocess.run(["mount", "--bind", str(aside), str(folder)], check=True)
+    subprocess.run(["umount", str(aside)], check=True)
     try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
         yield
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
