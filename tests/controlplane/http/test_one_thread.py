@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import override_settings
 from django.urls import path
 
+from controlplane import urls
 from controlplane.http.one_thread import OneThread
 
 
@@ -39,7 +40,7 @@ def broken(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [path("where", where), path("endless", endless), path("broken", broken)]
-urlpatterns.append(path("runs/", where, name="runs"))  # where an error page leads
+urlpatterns += urls.urlpatterns  # an error page leads there
 handler500 = "controlplane.http.errors.server_error"
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
 OPEN = override_settings(MIDDLEWARE=["controlplane.http.middleware.ProtectiveHeaders"])
