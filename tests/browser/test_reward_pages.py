@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Dialog, Locator, Page, expect
 
 from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
@@ -91,6 +91,19 @@ def test_a_component_is_found_added_and_taken_away(
     expect(rows).to_have_count(2)
     expect(row).to_have_class("component c2")
     expect(page.locator("#balance")).not_to_contain_text("think_tags")
+    asked: list[str] = []
+
+    def leave(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", leave)
+    page.goto(f"{site.url}/rewards/")
+    assert asked == ["beforeunload"]
+    page.goto(f"{site.url}/rewards/new/")
+    page.locator("textarea[name=completion]").first.fill("Never saved, so never missed.")
+    page.goto(f"{site.url}/rewards/")
+    assert asked == ["beforeunload"]
     assert complaints.heard == []
 
 

@@ -4,6 +4,7 @@ import { age, elapsed } from "./figures.js";
 import { watchNetwork } from "./live/connection.js";
 import { palette } from "./palette.js";
 import { localise } from "./times.js";
+import "./unsaved.js";
 import "./why.js";
 
 const GO = { r: "runs", d: "datasets", w: "reward_configs", e: "environments", m: "models", h: "hardware", v: "events", s: "settings" };

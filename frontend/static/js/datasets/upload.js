@@ -115,7 +115,7 @@ class Upload {
     this.transfer.hidden = false;
     this.button.disabled = true;
     this.say([]);
-    addEventListener("beforeunload", stay);
+    this.form.dataset.unsaved = "sending";
     request.send(data);
   }
 
@@ -137,7 +137,7 @@ class Upload {
 
   /** The transfer is over, without a page to go to. @param {string[]} lines */
   ended(lines) {
-    removeEventListener("beforeunload", stay);
+    delete this.form.dataset.unsaved;
     this.request = null;
     delete this.form.dataset.sent;
     this.transfer.hidden = true;
@@ -149,7 +149,7 @@ class Upload {
   /** Go where the server led, or say here what it said: the file and the name stay as they are. @param {XMLHttpRequest} request */
   answered(request) {
     if (request.status < 400) {
-      removeEventListener("beforeunload", stay);
+      delete this.form.dataset.unsaved;
       location.href = request.responseURL;
       return;
     }
@@ -168,11 +168,6 @@ class Upload {
     if (files.length > 1) this.say(["One file makes one version; the first file was selected."]);
     this.button.focus();
   }
-}
-
-/** @param {BeforeUnloadEvent} event */
-function stay(event) {
-  event.preventDefault();
 }
 
 /** Files may be let go anywhere: beside the form the browser would open them. @param {Upload} upload */

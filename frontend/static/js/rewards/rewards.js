@@ -5,6 +5,11 @@
 const editor = document.getElementById("editor");
 const rows = document.getElementById("components");
 
+/** Rows that came or went: no field tells of them. */
+function touched() {
+  if (editor) editor.dataset.unsaved = "yes";
+}
+
 /** Each component has the colour of its place, as on every other page. */
 function recolour() {
   const components = rows?.querySelectorAll("[data-component]") ?? [];
@@ -38,6 +43,7 @@ function replace(row, key) {
     if (!(field instanceof HTMLInputElement || field instanceof HTMLSelectElement)) continue;
     if (field.type !== "checkbox" || /** @type {HTMLInputElement} */ (field).checked) values[field.name] = field.value;
   }
+  touched();
   const place = [...(rows?.querySelectorAll("[data-component]") ?? [])].indexOf(row);
   const htmx = /** @type {Htmx} */ (/** @type {any} */ (window).htmx);
   const address = rows?.dataset.address ?? "";
@@ -53,6 +59,7 @@ editor?.addEventListener("click", (event) => {
   const remove = target?.closest("[data-remove]");
   if (remove) {
     remove.closest("[data-component]")?.remove();
+    touched();
     recolour();
     editor.dispatchEvent(new Event("input"));
   }
@@ -65,8 +72,10 @@ editor?.addEventListener("click", (event) => {
 
 rows?.addEventListener("htmx:afterSettle", (event) => {
   recolour();
+  if (event.target !== rows) return;
+  touched();
   // One that was added stands at the end, which may be out of sight.
-  if (event.target === rows) rows.lastElementChild?.scrollIntoView({ block: "nearest" });
+  rows.lastElementChild?.scrollIntoView({ block: "nearest" });
 });
 recolour();
 

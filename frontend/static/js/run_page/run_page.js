@@ -311,9 +311,4 @@ document.addEventListener("click", (event) => {
   if (link instanceof HTMLAnchorElement) link.search = `?smooth=${charts.view.smoothing}`;
 });
 addEventListener("online", () => feed?.wake());
-// Notes that are not saved yet are asked after before the page is left.
-addEventListener("beforeunload", (event) => {
-  const text = root.querySelector("form[data-editing] textarea");
-  if (text instanceof HTMLTextAreaElement && text.value !== text.defaultValue) event.preventDefault();
-});
 document.addEventListener("visibilitychange", () => !document.hidden && feed?.wake());
