@@ -10,6 +10,7 @@ import pytest
 from django.apps import apps
 from django.utils import timezone
 
+from controlplane.activity.models import Act
 from controlplane.hardware.memory_bars import view
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.profile_memory import card_of, division, estimated, held, largest, sentence, shipped_as
@@ -111,7 +112,9 @@ def test_a_renamed_built_in_profile_holds_what_it_held(slug: str) -> None:
     before = page.context["memory"]
     fields = {bound.name: bound.value() for bound in page.context["form"]}
     sent = {name: "on" if v is True else v for name, v in fields.items() if v is not None and v is not False}
-    client.post(f"/hardware/profiles/{row.pk}/", {**sent, "name": "Another name"})
+    told = client.post(f"/hardware/profiles/{row.pk}/", {**sent, "name": "Another name"})
+    assert told["Location"] == f"/hardware/profiles/{row.pk}/"
+    assert Act.objects.get(kind="profile").what == f"Renamed from “{row.name}”"
     row.refresh_from_db()
     assert (row.name, shipped_as(row)) == ("Another name", by_slug(slug))
     after = client.get(f"/hardware/profiles/{row.pk}/").context["memory"]
