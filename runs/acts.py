@@ -30,20 +30,20 @@ _SETTINGS = (
 )
 _WATCHED = {
     "runs.RunEvent": Watched("run", created=_of_timeline, of=lambda event: (event.run_id, event.run.name)),
-    "runs.Run": Watched("run", deleted="Deleted it"),
+    "runs.Run": Watched("run", deleted="Deleted"),
     "runs.HealthPreset": Watched(
         "preset",
-        created="Created it",
-        deleted="Deleted it",
+        created="Created",
+        deleted="Deleted",
         changed={"name": renamed, "bounds": _PRESET, "source": "Changed the source"},
     ),
     "alerting.AlertTarget": Watched(
         "alert",
-        created="Created it",
-        deleted="Deleted it",
+        created="Created",
+        deleted="Deleted",
         changed={
             "name": renamed,
-            "enabled": lambda old, new: "Enabled it" if new else "Disabled it",
+            "enabled": lambda old, new: "Enabled" if new else "Disabled",
             "shown": _CHANNEL,
             "wants": _CHANNEL,
             "links_to": _CHANNEL,
@@ -51,11 +51,11 @@ _WATCHED = {
     ),
     "machines.MachineSource": Watched(
         "machines",
-        created="Created it",
-        deleted="Deleted it",
+        created="Created",
+        deleted="Deleted",
         changed={
             "name": renamed,
-            "enabled": lambda old, new: "Enabled it" if new else "Disabled it",
+            "enabled": lambda old, new: "Enabled" if new else "Disabled",
             **dict.fromkeys(_SETTINGS, "Changed its settings"),
         },
     ),

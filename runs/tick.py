@@ -81,7 +81,7 @@ def resend_launches(now: datetime) -> None:
         elif attempt.launches_sent >= MAX_LAUNCHES and not _seen_to_wait(attempt.launch_sent_at, patience, now):
             Attempt.objects.filter(unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
         elif attempt.launches_sent >= MAX_LAUNCHES:
-            detail = f"{attempt.launches_sent} launch messages brought no supervisor's claim."
+            detail = f"The host didn't respond to {attempt.launches_sent} launch attempts."
             ending.end(
                 attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
             )

@@ -100,7 +100,7 @@ def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
         ApiToken.objects.filter(pk__in=[row.pk for row in rows]).update(revoked_at=now)
         ApiTokenAct.objects.bulk_create(ApiTokenAct(token=row, at=now, by=by, what="revoked") for row in rows)
         for row in rows:
-            record(row, "Revoked it")
+            record(row, "Revoked")
     return len(rows)
 
 

@@ -20,10 +20,8 @@ class FilterForm(forms.Form):
     q = forms.CharField(
         required=False,
         max_length=100,
-        label="Object or act",
-        widget=forms.TextInput(
-            attrs={"type": "search", "placeholder": "Search", "autocomplete": "off", "data-search": ""}
-        ),
+        label="Search events",
+        widget=forms.TextInput(attrs={"type": "search", "autocomplete": "off", "data-search": ""}),
     )
     by = forms.ChoiceField(required=False, label="Person")
     kind = forms.ChoiceField(required=False, label="Kind")
@@ -37,7 +35,19 @@ class FilterForm(forms.Form):
         kinds = [(name, kind.label) for name, kind in KINDS.items() if name not in of_admins]
         people = [(name, name) for name in queries.people(user)]
         self.fields["kind"] = forms.ChoiceField(required=False, label="Kind", choices=[("", "Everything"), *kinds])
-        self.fields["by"] = forms.ChoiceField(required=False, label="Person", choices=[("", "Anybody"), *people])
+        self.fields["by"] = forms.ChoiceField(required=False, label="Person", choices=[("", "Anyone"), *people])
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        since, until = values.get("since"), values.get("until")
+        if since and until and until < since:
+            self.add_error("until", "This day is before the first one. Choose a later day.")
+        return values
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether something besides the search is chosen."""
+        return any(self.data.get(name) for name in ("by", "kind", "since", "until"))
 
     def wanted(self) -> Wanted:
         self.is_valid()

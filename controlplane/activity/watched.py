@@ -21,7 +21,7 @@ _LIMITS, _KEY, _ADDRESS = "Changed the run limits", "Stored another key", "Chang
 
 
 def _deleted(old: Any, new: Any) -> str:
-    return "Deleted it" if new else "Restored it"
+    return "Deleted" if new else "Restored"
 
 
 _DELETABLE: dict[str, Phrase] = {"name": renamed, "deleted_at": _deleted}
@@ -41,39 +41,39 @@ WATCHED = {
         },
     ),
     "accounts.SignInLink": Watched(
-        "user", created="Made a sign-in link", of=lambda row: (row.user_id, row.user.get_username())
+        "user", created="Created a sign-in link", of=lambda row: (row.user_id, row.user.get_username())
     ),
-    "accounts.ApiToken": Watched("token", created=lambda row, _: f"Made it: scope {row.scope}"),
+    "accounts.ApiToken": Watched("token", created=lambda row, _: f"Created with scope: {row.scope}"),
     "accounts.Secret": Watched(
         "secret",
-        created="Stored it",
-        deleted="Deleted it",
+        created="Stored",
+        deleted="Deleted",
         changed={"name": renamed, "sealed": _KEY, "address": _ADDRESS, "private_too": _ADDRESS},
     ),
-    "datasets.Dataset": Watched("dataset", deleted="Deleted it with all versions", changed=_DELETABLE),
+    "datasets.Dataset": Watched("dataset", deleted="Deleted with all versions", changed=_DELETABLE),
     "datasets.DatasetVersion": Watched(
         "dataset",
         created=lambda row, _: f"Added version {row.number}",
         deleted=lambda row, _: f"Deleted version {row.number}",
         of=lambda row: (row.dataset_id, row.dataset.name),
     ),
-    "datasets.Corpus": Watched("corpus", deleted="Deleted it", changed={"name": renamed}),
+    "datasets.Corpus": Watched("corpus", deleted="Deleted", changed={"name": renamed}),
     "datasets.CorpusVersion": Watched(
         "corpus",
         created=lambda row, _: f"Added version {row.number}",
         deleted=lambda row, _: f"Deleted version {row.number}",
         of=lambda row: (row.corpus_id, row.corpus.name),
     ),
-    "rewards.RewardConfig": Watched("reward", deleted="Deleted it with all versions", changed=_NAMED),
+    "rewards.RewardConfig": Watched("reward", deleted="Deleted with all versions", changed=_NAMED),
     "rewards.RewardVersion": Watched("reward", created=_version, of=lambda row: (row.config_id, row.config.name)),
-    "environments.Environment": Watched("environment", deleted="Deleted it with all versions", changed=_NAMED),
+    "environments.Environment": Watched("environment", deleted="Deleted with all versions", changed=_NAMED),
     "environments.EnvironmentVersion": Watched(
         "environment", created=_version, of=lambda row: (row.environment_id, row.environment.name)
     ),
     "hardware.HardwareProfile": Watched(
         "profile",
-        created="Created it",
-        deleted="Deleted it",
+        created="Created",
+        deleted="Deleted",
         changed=_NAMED | dict.fromkeys(("spec", "lora", "batch"), "Changed its settings"),
     ),
     "hardware.Host": Watched(
@@ -89,6 +89,6 @@ WATCHED = {
         },
     ),
     "joining.JoinCode": Watched(
-        "host", created="Made a join code", of=lambda row: ("", row.host_name or "any new host")
+        "host", created="Created a join code", of=lambda row: ("", row.host_name or "any new host")
     ),
 }

@@ -263,10 +263,24 @@ def _result(values: dict[str, Any]) -> Profile:
 
 
 def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
+    """Settings that mean what the row has stay as they are stored: a new name is not a change of settings."""
+    same = row.pk is not None and _settings(form.result) == _settings_of(row)
     for column, value in form.result.columns().items():
-        setattr(row, column, value)
+        if column in WORDS or not same:
+            setattr(row, column, value)
     row.save()
     return row
+
+
+def _settings(profile: Profile) -> tuple[Any, ...]:
+    return dataclasses.replace(profile.spec, profile=""), profile.lora, profile.batch
+
+
+def _settings_of(row: HardwareProfile) -> tuple[Any, ...] | None:
+    try:
+        return _settings(profile_of(row))
+    except ContractError:
+        return None
 
 
 def sent(values: Mapping[str, Any]) -> dict[str, str]:

@@ -29,7 +29,10 @@ class Bar:
     name: str
     role: str
     card_gib: float
-    total_gib: float
+    needed_gib: float
+    """Without `spare_gib`."""
+    spare_gib: float
+    """What the allocator keeps, and gives back when memory runs short."""
     parts: tuple[dict[str, Any], ...]
     largest: str
     largest_gib: float
@@ -37,12 +40,12 @@ class Bar:
 
     @property
     def over(self) -> bool:
-        return self.total_gib > self.card_gib
+        return self.needed_gib > self.card_gib
 
     @property
     def scale_gib(self) -> float:
         """The bar's full width."""
-        return max(self.card_gib, self.total_gib)
+        return max(self.card_gib, self.needed_gib)
 
 
 def bars(estimate: Estimate, indexes: Sequence[int]) -> list[Bar]:
@@ -55,15 +58,18 @@ def bars(estimate: Estimate, indexes: Sequence[int]) -> list[Bar]:
 
 
 def _bar(gpu: GpuEstimate, indexes: list[int]) -> Bar:
+    parts: dict[Part, float] = {part: size for part, size in gpu.parts.items() if part is not Part.ALLOCATOR}
+    largest = max(parts, key=lambda part: parts[part])
     name = f"GPU {', '.join(map(str, sorted(indexes)))}"
     return Bar(
         name=name if len(indexes) == 1 else f"{name.replace('GPU', 'GPUs')} each",
         role=gpu.role,
         card_gib=gpu.card_gib,
-        total_gib=gpu.total,
-        parts=tuple(segments(gpu.parts)),
-        largest=str(gpu.largest),
-        largest_gib=gpu.parts[gpu.largest],
+        needed_gib=gpu.needed,
+        spare_gib=gpu.total - gpu.needed,
+        parts=tuple(segments(parts)),
+        largest=str(largest),
+        largest_gib=parts[largest],
         phase=gpu.phase,
     )
 

@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+from django.utils import timezone
+
 from controlplane.hardware.inventory import number
 from controlplane.hardware.memory_bars import MemoryView, view
 from controlplane.hardware.models import HardwareProfile, Host, ModelInspection
 from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.hardware.shipped import SHIPPED, Shipped
 from controlplane.templatetags.figures import significant
-from workers.contract import ContractError, Rollout
+from workers.contract import ContractError, HardwareSpec, Rollout
 from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
 from workers.contract.memory.known import LADDER, known_shape
 from workers.contract.memory.room import Division, is_roomy, quickest
@@ -36,27 +38,39 @@ class Held:
     fits: bool
 
 
+def shipped_with(spec: HardwareSpec) -> list[Shipped]:
+    """The built-in profiles with these settings, whatever their name; several differ in LoRA and batch alone."""
+    return [one for one in SHIPPED if replace(one.spec, profile=spec.profile) == spec]
+
+
 def shipped_as(row: HardwareProfile) -> Shipped | None:
-    """The built-in profile that a row still is, by name and settings."""
-    found = next((one for one in SHIPPED if one.name == row.name), None)
+    """The built-in profile whose hardware settings a row still has, whatever its name is by now."""
     try:
-        return found if found is not None and profile_of(row).spec == found.spec else None
+        own = profile_of(row)
     except ContractError:
         return None
+    return max(
+        shipped_with(own.spec),
+        key=lambda one: (one.name == own.name, one.lora == own.lora, one.batch == own.batch),
+        default=None,
+    )
 
 
-def card_of(row: HardwareProfile) -> float:
-    """GiB of the GPUs that it is for: a built-in one names them, otherwise the largest that a host has."""
+def card_of(row: HardwareProfile) -> tuple[float, str]:
+    """GiB of the GPUs that it is for: a built-in one names them, otherwise the largest of the hosts in reach, with the
+    host's name."""
     shipped = shipped_as(row)
     if shipped is not None and shipped.card_gib:
-        return shipped.card_gib
+        return shipped.card_gib, ""
+    now = timezone.now()
     sizes = [
-        size / 1024
+        (size / 1024, host.name)
         for host in Host.objects.all()
+        if host.is_fresh(now)
         for gpu in (host.inventory or {}).get("gpus") or ()
         if isinstance(gpu, dict) and (size := number(gpu.get("memory_mib")))
     ]
-    return max(sizes, default=USUAL_CARD_GIB)
+    return max(sizes, default=(USUAL_CARD_GIB, ""))
 
 
 def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
@@ -187,7 +201,7 @@ def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None
         return None
     if profile.spec.trainer_gpus < 1:
         return None
-    own = card_of(row)
+    own, host = card_of(row)
     shapes = {name: known_shape(name) for name in LADDER} | _inspected()
     chosen = model if model in shapes else largest(profile, own) or LADDER[0]
     size = _size(card) or own
@@ -195,7 +209,7 @@ def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None
     length = PROMPT_TOKENS + profile.batch.get("max_completion_length", COMPLETION_TOKENS)
     shipped = shipped_as(row)
     return ProfileMemory(
-        sentence(profile, own),
+        sentence(profile, own, host),
         shipped is not None and not shipped.measured,
         list(shapes),
         chosen,
@@ -243,8 +257,8 @@ def _held(profile: Profile, name: str, card_gib: float) -> Held:
     return Held(name, needed, room and cache)
 
 
-def sentence(profile: Profile, card_gib: float) -> str:
-    """What it holds on GPUs of this size; "" on the CPU."""
+def sentence(profile: Profile, card_gib: float, host: str = "") -> str:
+    """What it holds on GPUs of this size, which a host may have; "" on the CPU."""
     if profile.spec.trainer_gpus < 1:
         return ""
     models = held(profile, card_gib)
@@ -252,9 +266,10 @@ def sentence(profile: Profile, card_gib: float) -> str:
     over = next((one for one in models if not one.fits), None)
     many = profile.spec.trainer_gpus + profile.spec.server_gpus > 1
     cards, hold = (f"GPUs of {card_gib:.3g} GiB", "hold") if many else (f"a GPU of {card_gib:.3g} GiB", "holds")
+    estimated_for = f"Estimated for {host}" if host else "Estimated"
     if not fitting:
         least = f"{models[0].name} takes {significant(models[0].needed_gib)} GiB"
-        return f"Estimated: {cards} {hold} none of the usual models; {least}."
+        return f"{estimated_for}: {cards} {hold} none of the usual models; {least}."
     largest = fitting[-1]
-    words = f"Estimated: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
+    words = f"{estimated_for}: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
     return f"{words}; {over.name} does not fit." if over else f"{words}."

@@ -95,19 +95,18 @@ def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
     form = ProfileForm(request.POST if request.method == "POST" else None, profile=row, changes=use)
     status = 200
     if request.method == "POST":
-        if form.is_valid() and _saved(request, form, row):
-            messages.success(request, f"Profile {form.cleaned_data['name']} is saved.")
-            return redirect("hardware")
+        if form.is_valid() and (saved := _saved(request, form, row)):
+            messages.success(request, f"Profile {saved.name} is saved.")
+            return redirect("profile", saved.pk)
         status = 422
     context = {"form": form, "profile": row, "memory": memory}
     return render(request, "hardware/profile.html", context, status=status)
 
 
-def _saved(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None) -> bool:
+def _saved(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None) -> HardwareProfile | None:
     try:
         with transaction.atomic():
-            save(form, row or HardwareProfile(owner=person(request)))
+            return save(form, row or HardwareProfile(owner=person(request)))
     except IntegrityError:
         form.add_error("name", "A profile with this name was just created. Choose another name.")
-        return False
-    return True
+        return None

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profile_memory import largest, shipped_as
+from controlplane.hardware.profile_memory import largest, shipped_as, shipped_with
 from controlplane.hardware.profiles import Profile, profile_of
-from controlplane.hardware.shipped import SHIPPED
 from workers.contract import ContractError, HardwareSpec, Offload, Quantization, Rollout, Strategy, WeightSync
 
 STRATEGIES = {
@@ -50,8 +49,7 @@ class Group:
 def group_of(spec: HardwareSpec) -> Group:
     """By the GPUs that a profile takes itself and, of a built-in one, by their memory."""
     gpus = spec.trainer_gpus + spec.server_gpus
-    shipped = next((one for one in SHIPPED if one.name == spec.profile and one.spec == spec), None)
-    return Group(gpus, shipped.card_gib if shipped and gpus else 0.0)
+    return Group(gpus, max((one.card_gib for one in shipped_with(spec)), default=0.0) if gpus else 0.0)
 
 
 def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[Group, list[HardwareProfile]]]:

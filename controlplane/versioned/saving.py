@@ -78,13 +78,13 @@ def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
 def archive(item: Item) -> bool:
     """Offer it no more for new runs; runs that used it are unaffected. False: it was archived already."""
     live = type(item)._default_manager.filter(pk=item.pk, archived_at=None)
-    return _archived(item, "Archived it", live.update(archived_at=timezone.now()))
+    return _archived(item, "Archived", live.update(archived_at=timezone.now()))
 
 
 def unarchive(item: Item) -> bool:
     """False: it wasn't archived."""
     away = type(item)._default_manager.filter(pk=item.pk).exclude(archived_at=None)
-    return _archived(item, "Offered it again", away.update(archived_at=None))
+    return _archived(item, "Unarchived", away.update(archived_at=None))
 
 
 def _archived(item: Item, what: str, changed: int) -> bool:

@@ -76,7 +76,7 @@ def make_default(row: HealthPreset) -> None:
     with transaction.atomic():
         HealthPreset.objects.filter(is_default=True).update(is_default=False)
         HealthPreset.objects.filter(pk=row.pk).update(is_default=True)
-        record(row, "Made it the default")
+        record(row, "Made the default")
 
 
 def undeletable(row: HealthPreset) -> str:

@@ -63,7 +63,7 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
     """
     if is_fresh(host):
         return 0, 0
-    record(host, "Marked it as lost")
+    record(host, "Marked as lost")
     ended = sum(tick.give_up(attempt, user.get_username()) for attempt in on_host(host))
     quarantined = Lease.objects.filter(host=host, state=Lease.QUARANTINED)
     return ended, len(release(quarantined, user)) if free else 0

@@ -60,7 +60,7 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
     away = sum(1 for host in hosts if not host.fresh)
     troubles = [
         (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
-        (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by something else"),
+        (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
         (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
         (away, "host", "out of reach"),
     ]

@@ -26,7 +26,7 @@ from runs.warm import overview as warm_servers
 def hardware(request: HttpRequest) -> HttpResponse:
     """htmx polls every few seconds and gets only the hosts."""
     announcements.watch(timezone.now())
-    hosts = host_views(hosts_for(request))
+    hosts = sorted(host_views(hosts_for(request)), key=lambda host: not host.fresh)
     queue = overview.queue()
     verdict = overview.verdict(hosts, len(queue))
     taken = disk.of_hosts()

@@ -238,7 +238,7 @@ def choices(request: HttpRequest, listed: RunListing) -> Choices:
         filters=[
             _filter(query, "health", "Health", "Any", health),
             _filter(query, "tag", "Tag", "Any", [(tag, tag) for tag in every_tag]),
-            _filter(query, "by", "Launched by", "Anybody", [(name, name) for name in people]),
+            _filter(query, "by", "Launched by", "Anyone", [(name, name) for name in people]),
             _filter(query, "host", "Host", "Any", [(name, name) for name in hosts]),
             _filter(query, "kind", "Kind", "", [(kind, words) for kind, (words, _) in KINDS.items()]),
             _filter(query, "archived", "Archive", "", [(value, words) for value, (words, _) in ARCHIVED.items()]),

@@ -58,7 +58,7 @@ def test_an_admin_sees_everything_and_others_what_they_may_see_or_did_themselves
 )
 def test_each_filter_narrows(query: dict[str, str]) -> None:
     an_act("Launched")
-    an_act("Deleted it", kind="dataset", name="gsm8k", by=make_user(name="ana"), key="7", at=NOON + timedelta(days=1))
+    an_act("Deleted", kind="dataset", name="gsm8k", by=make_user(name="ana"), key="7", at=NOON + timedelta(days=1))
     found = page(**query)
     assert "gsm8k" in found
     assert "Launched" not in found
@@ -71,10 +71,17 @@ def test_a_date_that_is_none_is_said_and_filters_nothing() -> None:
     assert "Launched" in found
 
 
+def test_an_end_before_its_start_is_said_and_filters_nothing() -> None:
+    an_act("Launched")
+    found = page(since="2026-03-05", until="2026-03-04")
+    assert "To: This day is before the first one." in found
+    assert "Launched" in found
+
+
 def test_an_object_that_is_there_is_linked_and_a_deleted_one_is_named() -> None:
     run = a_run()
     an_act("Launched", key=run.pk, name="here")
-    an_act("Deleted it", key="rgone", name="gone")
+    an_act("Deleted", key="rgone", name="gone")
     found = page()
     assert f'<a href="{reverse("run", args=[run.pk])}">here</a>' in found
     assert "gone" in found
@@ -97,7 +104,7 @@ def test_pages_follow_each_other_and_a_cut_cursor_begins_anew(django_assert_max_
 
 def test_the_csv_has_what_the_filters_find_and_no_formula() -> None:
     an_act("Launched", name="=1+1")
-    an_act("Deleted it", kind="dataset")
+    an_act("Deleted", kind="dataset")
     answer = signed_in(Role.ADMIN).get(reverse("events_csv"), {"kind": "run"})
     heading, *rows = csv.reader(io.StringIO(answer.content.decode()))
     assert heading == ["at", "by", "token", "kind", "id", "name", "what"]

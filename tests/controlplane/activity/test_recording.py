@@ -69,8 +69,8 @@ def test_deleting_and_restoring_are_acts_that_outlive_their_author() -> None:
     User.objects.filter(pk=operator.pk).delete()
     assert told() == [
         (name, "dataset", "more sums", "Renamed from “sums”"),
-        (name, "dataset", "sums", "Restored it"),
-        (name, "dataset", "sums", "Deleted it"),
+        (name, "dataset", "sums", "Restored"),
+        (name, "dataset", "sums", "Deleted"),
     ]
 
 
@@ -78,7 +78,7 @@ def test_archiving_is_told_of_once() -> None:
     config, client = a_run().reward_version.config, signed_in(Role.OPERATOR)
     for _ in range(2):
         client.post(reverse("reward_config_archive", args=[config.pk]))
-    assert [what for *_, what in told()] == ["Archived it"]
+    assert [what for *_, what in told()] == ["Archived"]
 
 
 def test_signing_in_and_out() -> None:

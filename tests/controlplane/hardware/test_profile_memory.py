@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from importlib import import_module
 
 import pytest
 from django.apps import apps
+from django.utils import timezone
 
-from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profile_memory import card_of, division, held, largest, sentence, shipped_as
+from controlplane.activity.models import Act
+from controlplane.hardware.memory_bars import view
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.profile_memory import card_of, division, estimated, held, largest, sentence, shipped_as
 from controlplane.hardware.shipped import SHIPPED, Shipped, by_slug
 from tests.controlplane.people import operator
 from tests.gpu.estimates import shape_named
@@ -92,9 +96,40 @@ def test_a_bad_query_shows_the_usual_answer(query: str) -> None:
 def test_a_profile_of_ones_own_takes_the_largest_gpu_that_a_host_has() -> None:
     row = HardwareProfile.objects.create(name="mine", spec={"trainer_gpus": 1}, batch={})
     assert shipped_as(row) is None
-    assert card_of(row) == 24
-    a_host("big", gpus=1)
-    assert card_of(row) == pytest.approx(143_771 / 1024)
+    assert card_of(row) == (24, "")
+    host = a_host("big", gpus=1)
+    assert card_of(row) == (pytest.approx(143_771 / 1024), "big")
+    assert "Estimated for big: a GPU of 140 GiB" in operator().get(f"/hardware/profiles/{row.pk}/").content.decode()
+    Host.objects.filter(pk=host.pk).update(announced_at=timezone.now() - timedelta(days=1))
+    assert card_of(row) == (24, ""), "a host out of reach doesn't count"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("slug", ["one-gpu-colocate", "three-gpus", "16gb-conservative", "16gb-aggressive"])
+def test_a_renamed_built_in_profile_holds_what_it_held(slug: str) -> None:
+    row, client = HardwareProfile.objects.get(name=by_slug(slug).name), operator()
+    page = client.get(f"/hardware/profiles/{row.pk}/")
+    before = page.context["memory"]
+    fields = {bound.name: bound.value() for bound in page.context["form"]}
+    sent = {name: "on" if v is True else v for name, v in fields.items() if v is not None and v is not False}
+    told = client.post(f"/hardware/profiles/{row.pk}/", {**sent, "name": "Another name"})
+    assert told["Location"] == f"/hardware/profiles/{row.pk}/"
+    assert Act.objects.get(kind="profile").what == f"Renamed from “{row.name}”"
+    row.refresh_from_db()
+    assert (row.name, shipped_as(row)) == ("Another name", by_slug(slug))
+    after = client.get(f"/hardware/profiles/{row.pk}/").context["memory"]
+    assert (after.sentence, after.unmeasured, after.guide) == (before.sentence, before.unmeasured, before.guide)
+
+
+@pytest.mark.parametrize("slug", ["one-gpu-colocate", "dual-gpu"])
+def test_the_bars_have_the_figure_of_the_sentence(slug: str) -> None:
+    profile = by_slug(slug)
+    largest = [one for one in held(profile, profile.card_gib) if one.fits][-1]
+    shown = view(estimated(profile, known_shape(largest.name), profile.card_gib), length=768, where="")
+    trainers = [bar for bar in shown.bars if bar.role != "server"]
+    assert max(bar.needed_gib for bar in trainers) == largest.needed_gib
+    for bar in trainers:
+        assert sum(part["value"] for part in bar.parts) == pytest.approx(bar.needed_gib)
 
 
 @pytest.mark.django_db

@@ -97,6 +97,15 @@ def test_a_gpu_of_a_host_out_of_reach_is_not_called_free():
     assert '<span class="muted">free</span>' not in shown
 
 
+def test_hosts_in_reach_come_first_and_the_tiles_of_others_are_folded():
+    a_host("alpha", gpus=1, announced_at=timezone.now() - timedelta(hours=1))
+    a_host("beta", gpus=1)
+    beta, alpha = page().split('aria-label="Host ')[1:3]
+    assert (beta[:4], alpha[:5]) == ("beta", "alpha")
+    assert "as last seen" in alpha
+    assert "as last seen" not in beta
+
+
 def test_a_quarantined_gpu_shows_a_banner_and_is_released_by_an_operator():
     lease = a_lease(a_host(gpus=1), Lease.QUARANTINED)
     assert "GPU 0 of box is in quarantine" in page()
