@@ -28,8 +28,8 @@ LINK_PROVES_FOR_S = 900.0
 
 @require_safe
 def settings(request: HttpRequest) -> HttpResponse:
-    """Links to the installation's settings; admins see more of them."""
-    return render(request, "accounts/settings.html")
+    """The first of the settings, which lead to each other."""
+    return redirect("health_presets")
 
 
 @login_not_required

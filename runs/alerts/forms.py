@@ -36,7 +36,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     )
 
     links_to = forms.URLField(
-        label="Links begin with",
+        label="Public URL",
         max_length=300,
         assume_scheme="https",
         help_text="This installation's address, as readers of the alerts reach it.",
@@ -48,7 +48,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         labels = {
             "kind": "Sent by",
             "private_too": "The webhook may be inside our network",
-            "enabled": "Switched on",
+            "enabled": "Enabled",
         }
         help_texts = {
             "private_too": "Allows private and loopback addresses, and plain http there.",

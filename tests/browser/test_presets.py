@@ -222,7 +222,7 @@ def test_a_target_of_alerts_is_added_tried_edited_and_deleted(
     expect(sent).to_contain_text("Team channel")
     assert len(heard) == 1
     page.get_by_role("link", name="Edit Team channel").click()
-    page.get_by_label("Switched on").uncheck()
+    page.get_by_label("Enabled").uncheck()
     page.get_by_role("button", name="Save target").click()
     expect(page.get_by_text("Team channel is saved.")).to_be_visible()
     expect(page.locator("[data-label=State] .chip", has_text="Off")).to_be_visible()

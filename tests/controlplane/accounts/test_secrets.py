@@ -55,7 +55,7 @@ def test_a_key_is_kept_sealed_and_in_no_row_as_it_is() -> None:
 def test_no_page_shows_a_key(caplog: pytest.LogCaptureFixture) -> None:
     secret, token, client = an_endpoint(), a_hub_token(), admin()
     with caplog.at_level(logging.DEBUG):
-        pages = [client.get("/settings/secrets/"), client.get("/settings/")]
+        pages = [client.get("/settings/secrets/"), client.get("/settings/", follow=True)]
         pages += [client.get(f"/settings/secrets/{row.pk}/") for row in (secret, token)]
         pages.append(client.post("/settings/secrets/", sent(name="small letters")))
         pages.append(client.post(f"/settings/secrets/{secret.pk}/", sent(address="nonsense")))

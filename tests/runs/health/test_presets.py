@@ -121,7 +121,7 @@ def test_a_viewer_reads_presets_and_changes_none() -> None:
     assert "Changing presets requires the operator role." in page
     assert "Save preset" not in page
     assert re.search(r'<fieldset[^>]* disabled>.*name="kl-watch".*</fieldset>', page, re.DOTALL)
-    assert reverse("alerts") not in viewer().get(reverse("settings")).content.decode()
+    assert reverse("alerts") not in viewer().get(reverse("settings"), follow=True).content.decode()
 
 
 def test_a_copy_is_ones_own_and_can_be_copied_again() -> None:
