@@ -13,7 +13,7 @@ from runs import deletions
 from runs.evaluations import results as evaluation_results
 from runs.jobs import benchmarking, converting, merging
 from runs.jobs import results as job_results
-from runs.model_pages import catalogue
+from runs.model_pages import catalogue, quality
 from workers.contract.benchmarks import TASKS, USUAL_EXAMPLES
 from workers.contract.gguf import TYPES
 
@@ -55,6 +55,9 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     if converting.is_offered(found.checkpoint):
         context["gguf"] = {"types": TYPES, "merge_first": converting.MERGE_FIRST}
     context |= {"benchmark_tasks": TASKS, "benchmark_examples": USUAL_EXAMPLES}
-    evaluations = evaluation_results.of_run(found.trained_by)
-    context["evaluations"] = [each for each in evaluations if each.folder in ("", found.checkpoint.folder)]
+    of_run = evaluation_results.of_run(found.trained_by)
+    evaluations = [each for each in of_run if each.folder in ("", found.checkpoint.folder)]
+    own = [each for each in evaluations if each.folder and (each.live or each.ended_well)]
+    newest = max(own, key=lambda each: each.run.created_at, default=None)
+    context |= {"evaluations": evaluations, "quality": quality.of(found), "newest": newest}
     return render(request, "model_pages/model.html", context)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from bisect import bisect_right
 from dataclasses import dataclass
 
 from django.contrib import messages
@@ -18,7 +16,7 @@ from runs import checkpoints, deletions, disk, queries
 from runs.artifacts import copies
 from runs.artifacts.models import StoredCopy
 from runs.checkpoints import Checkpoint
-from runs.metrics.series import Series, series
+from runs.model_pages import quality
 from runs.model_pages.catalogue import SavedModel
 from runs.models import Run
 from runs.run_page import limits
@@ -27,8 +25,6 @@ from runs.scheduling.limits import QueueFull
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL
 from workers.contract import best
-
-FIGURES = {"reward": "Reward", "eval_reward": "Validation reward", "kl": "KL"}
 
 
 @dataclass(frozen=True)
@@ -100,14 +96,9 @@ def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
 def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[CheckpointRow], str]:
     """The labels of the figures that the run has, the rows, and the metric by which one is the best."""
     chosen = run.spec.get("keep_best") or ""
-    labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
-    labels = {name: label for name, label in labels.items() if saved and name in run.last_metrics}
+    labels = quality.labels_of(run) if saved else {}
     best_by = next((name for name in (chosen, "eval_reward", "reward") if name in labels), "")
-    histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
-    figures = [
-        {name: None if each.superseded else figure_at(histories[name], name, each.step) for name in labels}
-        for each in saved
-    ]
+    figures = quality.figures_of(run, saved)
     left, problems = copies.leftovers(run), _host_problems(saved)
     scored = [(each, values.get(best_by)) for each, values in zip(saved, figures, strict=True) if each.usable]
     winner, recommended = best_of(best_by, scored), _recommended(run, saved)
@@ -139,11 +130,6 @@ def _store(saved: list[Checkpoint]) -> StoreView:
     usable = [each for each in saved if each.usable]
     stored = sum(each.stored for each in usable)
     return StoreView(vault.artifact_store_address(), stored, len(usable))
-
-
-def figure_at(history: Series, name: str, step: int) -> float | None:
-    end = bisect_right([at or 0 for at in history["step"]], step)
-    return best.figure_of(name, history["value"][max(0, end - best.OVER) : end])
 
 
 def _recommended(run: Run, saved: list[Checkpoint]) -> Checkpoint | None:

@@ -11,7 +11,7 @@ from controlplane.hardware.models import Host
 from runs.host_api.ingest import accept
 from runs.models import Attempt, Run
 from tests.controlplane.people import operator, viewer
-from tests.runs.builders import a_host, a_run, an_attempt, event
+from tests.runs.builders import a_host, a_run, an_attempt, event, train
 from workers.contract import LoraSpec
 
 pytestmark = pytest.mark.django_db
@@ -59,6 +59,21 @@ def test_a_model_shows_its_lineage() -> None:
     page = text(viewer(), f"/models/{model}/")
     for words in ("Adapter", "rank 4", "/models/tiny", "sums v1", "tags v1", "0" * 12):
         assert words in page
+
+
+def test_a_model_says_how_good_it_is_and_how_its_run_went_on() -> None:
+    attempt = an_attempt(run=a_run("sums"))
+    accept(attempt, [train(step, step, reward=step / 20) for step in range(1, 13)])
+    accept(attempt, [event(13, "checkpoint", step=12, path="checkpoints/checkpoint-12", bytes=9)])
+    accept(attempt, [train(14, 13, reward=0.25)])
+    page = text(viewer(), f"/models/{attempt.run.events.get(kind='checkpoint').pk}/")
+    quality = " ".join(page[page.index('id="quality"') : page.index('id="facts"')].split())
+    assert "0.375" in quality  # the mean of the ten steps up to its own
+    assert "+0.3" in quality
+    assert "last 0.250, best 0.600" in quality
+    assert "at step 12" in quality
+    assert "none of this model yet" in quality
+    assert f'href="/runs/{attempt.run_id}/?tab=charts"' in quality
 
 
 def test_only_operators_train_on_from_a_model() -> None:
