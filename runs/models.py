@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from datetime import datetime
 
 from django.conf import settings
 from django.db import models
@@ -222,6 +223,12 @@ class Attempt(models.Model):
         """The GPUs of its placement: the trainer's, then vLLM's, without duplicates."""
         placed: dict[str, list[int]] = self.placement or {}
         return tuple(dict.fromkeys(gpu for of in ("gpus", "server_gpus") for gpu in placed.get(of) or ()))
+
+    def ran_s(self, now: datetime | None = None) -> float | None:
+        """Seconds from the first step's preparation to its end, or to `now` while it has none. None: it never came that
+        far, or goes on. Never negative, as the clock may have been set back."""
+        until = self.ended_at or now
+        return max(0.0, (until - self.started_at).total_seconds()) if self.started_at and until else None
 
 
 class RunDisk(models.Model):

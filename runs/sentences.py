@@ -93,6 +93,10 @@ def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Wa
     return Waiting(text + before, run_id, name, owner, after)
 
 
+def as_sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def of_attempt(attempt: Attempt) -> str:
     """One sentence for the status line."""
     if attempt.status in FINAL:
@@ -105,8 +109,7 @@ def of_attempt(attempt: Attempt) -> str:
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
         return f"Asked to {STOPS.get(attempt.stop_mode, 'stop')}; waiting for the host."
     if attempt.status == RunStatus.QUEUED and (waits := waiting(attempt)):
-        text = str(waits)
-        return text[:1].upper() + text[1:] + "."
+        return as_sentence(str(waits))
     if attempt.status == RunStatus.STARTING and attempt.phase == Phase.FETCHING_MODEL:
         return _download(attempt.run.last_metrics)
     if attempt.status == RunStatus.STARTING and attempt.phase in PHASES:

@@ -205,15 +205,12 @@ def text(value: Any) -> str:
 
 
 def took(run: Run, now: datetime) -> Took:
-    """Running time from the first step's preparation to the end; GPU hours count from the lease."""
-    seconds = hours = 0.0
-    started = had_gpus = False
+    """GPU hours count from the lease."""
+    ran = [each for attempt in run.attempts.all() if (each := attempt.ran_s(now)) is not None]
+    hours, had_gpus = 0.0, False
     costs: list[Money] = []
     for attempt in run.attempts.all():
         until = attempt.ended_at or now
-        if attempt.started_at:
-            started = True
-            seconds += max(0.0, (until - attempt.started_at).total_seconds())
         count = len(attempt.gpus)
         if count and attempt.dispatched_at:
             had_gpus = True
@@ -221,7 +218,7 @@ def took(run: Run, now: datetime) -> Took:
             hours += held
             if price := gpu_hour(attempt.host):
                 costs.append(price * held)
-    return Took(seconds if started else None, hours if had_gpus else None, total(costs))
+    return Took(sum(ran) if ran else None, hours if had_gpus else None, total(costs))
 
 
 def is_live(run: Run) -> bool:

@@ -53,6 +53,9 @@ class Forecast:
 
     now: bool
     words: str
+    """On the button: few."""
+    waits: str = ""
+    """What it would wait for, as a sentence under the button."""
     placement: Placement | None = None
     """The placement, if the run would start now."""
 
@@ -242,19 +245,20 @@ def known_models(views: list[HostView]) -> list[str]:
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     """Where the launch would start now, or what it would wait for, after everything ahead in the queue."""
     if machine := machine_to_ask(draft):
-        return Forecast(False, f"Queue: asks for a machine of {machine.name}")
+        return Forecast(False, "Queue", f"It asks for a machine of {machine.name}.")
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
     floor, ahead = queueing.capacity_behind(draft.priority)
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
-        return Forecast(False, f"Queue: {draft.owner.wait}")
+        return Forecast(False, "Queue", sentences.as_sentence(draft.owner.wait))
     result = floor.place(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
     if not isinstance(result, Shortage):
         host, placement = result
         beside = ", warm server" if placement.warm else ""
-        return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}{beside}", placement)
-    return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {_waits(result)}")
+        words = f"Launch now on {host.name} · {_resources(placement)}{beside}"
+        return Forecast(True, words, placement=placement)
+    return Forecast(False, f"Queue: {ahead} ahead" if ahead else "Queue", sentences.as_sentence(_waits(result)))
 
 
 def _waits(short: Shortage) -> str:

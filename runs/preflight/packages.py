@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 from controlplane.bootstrap.torch import GPU_TORCH_2_11, SETS
 from runs.preflight.draft import Draft, HostFacts
-from runs.preflight.finding import Finding, note, stop, warn
+from runs.preflight.finding import Finding, Fix, note, stop, warn
 from runs.preflight.hosts import fitting_hosts
 from workers.contract import ZERO, HardwareSpec, Optimizer, Quantization, Rollout, sinks
+
+BITSANDBYTES = re.compile(r"(paged_)?(adamw(_bnb)?|ademamix|lion)_(8|32)bit|ademamix|rmsprop_bnb(_8bit|_32bit)?")
+"""TRL's optimizers that come from bitsandbytes (transformers/trainer_optimizer.py)."""
 
 TRL_TAKES_VLLM = ((0, 22), (0, 31))
 """The first and last minor versions of vLLM that TRL 1.16 supports; for others it only warns."""
@@ -23,7 +26,8 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     # An environment that is missing or still being inspected is reported by another check.
     hosts = [host for host in fitting_hosts(draft) if host.usable and host.versions]
-    missing = {host.name: _missing(host, draft.hardware) for host in hosts}
+    own = str(draft.grpo.get("optim") or "")
+    missing = {host.name: _missing(host, draft.hardware, own) for host in hosts}
     if hosts and all(missing.values()):
         for name, (package, why) in ((name, found[0]) for name, found in missing.items()):
             yield stop(
@@ -31,6 +35,14 @@ def check(draft: Draft) -> Iterator[Finding]:
                 f"{name} has no {package} in its trainer's environment, and the profile needs it for {why}.",
                 f"Install {package} there, or choose another profile or host.",
             )
+    if hosts and BITSANDBYTES.fullmatch(own) and not any(host.versions.get("bitsandbytes") for host in hosts):
+        names = ", ".join(host.name for host in hosts)
+        yield stop(
+            "optim",
+            f"{own} needs bitsandbytes, which {names} {'doesn’t' if len(hosts) == 1 else 'don’t'} have.",
+            "Install it in the trainer's environment there, or choose another optimizer or host.",
+            Fix("Use adamw_torch", {"optim": "adamw_torch"}),
+        )
     if draft.hardware.rollout != Rollout.TRANSFORMERS:
         for host in hosts:
             yield from _pair(host)
@@ -62,13 +74,13 @@ def _known_packages(host: HostFacts) -> dict[str, str] | None:
     return found if isinstance(found, dict) else None
 
 
-def _missing(host: HostFacts, hardware: HardwareSpec) -> list[tuple[str, str]]:
+def _missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[str, str]]:
     needs: list[tuple[str, str]] = []
     if hardware.strategy in ZERO:
         needs.append(("deepspeed", f"ZeRO-{hardware.strategy[-1]}"))
     if hardware.quantization != Quantization.NONE:
         needs.append(("bitsandbytes", f"{hardware.quantization} weights"))
-    if hardware.optimizer == Optimizer.ADAMW_8BIT:
+    if hardware.optimizer == Optimizer.ADAMW_8BIT and not optim:
         needs.append(("bitsandbytes", "its 8-bit optimizer"))
     return [(package, why) for package, why in needs if not host.versions.get(package)]
 

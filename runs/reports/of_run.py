@@ -52,6 +52,8 @@ def figure(value: float | None, form: str) -> str:
     """A value in a chart's format, as plain text."""
     words = {"percent": percent, "mib": mib}.get(form, sig)(value)
     unit = {"percent100": " %", "seconds": " s", "watts": " W", "tokens": " tokens", "rate": " tokens/s"}.get(form, "")
+    if form == "tokens" and value == 1:
+        unit = " token"
     return strip_tags(str(words)) + (unit if value is not None else "")
 
 

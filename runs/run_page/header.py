@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from runs import checkpoints, queries
+from controlplane.templatetags.figures import duration
+from runs import checkpoints, queries, tags
 from runs.gateway import endpoint
 from runs.health.page import card
 from runs.jobs import results as job_results
@@ -95,6 +96,15 @@ class SpecNames:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """How long a run ran, over all its attempts."""
+
+    seconds: float
+    attempts: list[str]
+    """Each by itself, in words; empty if there was one."""
+
+
+@dataclass(frozen=True)
 class StopDialog:
     mode: str
     act: str
@@ -120,7 +130,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         **about(run, user),
         "live": attempt.status in ACTIVE,
         "final": final,
-        "ran": _ran(attempt),
+        "ran": _ran(run) if final else None,
         "job": job_results.view(run) if run.kind in jobs.KINDS else None,
         "epoch": run.last_metrics.get("epoch"),
         "unreadable": problem,
@@ -156,6 +166,7 @@ def about(run: Run, user: User) -> dict[str, Any]:
         "noted": notes.last(run),
         "edition": notes.edition(run.notes),
         "longest": notes.LONGEST,
+        "longest_tag": tags.LONGEST_TAG,
         "notes_html": notes.as_html(run.notes),
         "note_begins": notes.beginning(run.notes),
         "draft": None,
@@ -184,11 +195,15 @@ def _calm(summary: queries.Summary) -> queries.Summary:
     return {**summary, "step_time": pace, "eta_s": None if steps_left is None else pace * steps_left}
 
 
-def _ran(attempt: Attempt) -> timedelta | None:
-    """Running time; never negative, as the clock may have been set back."""
-    if attempt.started_at is None or attempt.ended_at is None:
+def _ran(run: Run) -> Ran | None:
+    lives = [(one, ran) for one in run.attempts.all() if (ran := one.ran_s()) is not None]
+    if not lives:
         return None
-    return max(attempt.ended_at - attempt.started_at, timedelta(0))
+    words = [
+        f"attempt {one.number}{f', from step {one.resume_step}' if one.resume_step else ''}: {duration(ran)}"
+        for one, ran in sorted(lives, key=lambda life: life[0].number)
+    ]
+    return Ran(sum(ran for _, ran in lives), words if len(words) > 1 else [])
 
 
 def cause(attempt: Attempt) -> Cause:

@@ -96,9 +96,8 @@ def _model(run: Run) -> str:
 
 def _ran(run: Run) -> float | None:
     """Seconds of training, over all its attempts."""
-    lives = [(each.started_at, each.ended_at) for each in run.attempts.all()]
-    times = [(end - start).total_seconds() for start, end in lives if start and end]
-    return max(0.0, sum(times)) if times else None
+    times = [each for attempt in run.attempts.all() if (each := attempt.ran_s()) is not None]
+    return sum(times) if times else None
 
 
 def _groups(run: Run) -> list[SharedGroup]:

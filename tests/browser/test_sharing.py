@@ -69,7 +69,7 @@ def visitor(browser: Browser, complaints: Complaints) -> Iterator[Page]:
 def test_a_link_shows_the_run_live_until_it_is_revoked(site: Stack, page: Page, visitor: Page, run: str) -> None:
     page.goto(f"{site.url}/runs/{run}/")
     page.get_by_label("More", exact=True).click()
-    page.get_by_role("link", name="Share by a link").click()
+    page.get_by_role("link", name="Share a link").click()
     page.get_by_role("button", name="Make link").click()
     visitor.clock.install()
     visitor.goto(page.locator("#share-address").inner_text())

@@ -45,7 +45,7 @@ function place(why) {
   const { width, height } = bubble.getBoundingClientRect();
   const below = at.bottom + GAP;
   const top = below + height > innerHeight - EDGE ? Math.max(EDGE, at.top - GAP - height) : below;
-  const left = Math.min(Math.max(EDGE, at.left - 12), innerWidth - width - EDGE);
+  const left = Math.min(Math.max(EDGE, at.left - 12), document.documentElement.clientWidth - width - EDGE);
   bubble.style.top = `${top}px`;
   bubble.style.left = `${left}px`;
 }

@@ -137,6 +137,12 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     # packages
     ({**ranks(2, strategy=Strategy.ZERO2), **box(versions={"vllm": "0.31.0"})}, Grade.STOP, "profile", "no deepspeed"),
     ({**ranks(1, optimizer=Optimizer.ADAMW_8BIT), **box(versions={"trl": "1"})}, Grade.STOP, "profile", "8-bit optim"),
+    (
+        {"grpo": {"optim": "adamw_bnb_8bit"}, **box(versions={"trl": "1"})},
+        Grade.STOP,
+        "optim",
+        "which big doesn’t have",
+    ),
     ({**server(), **box(versions={"vllm": "0.21.3"})}, Grade.WARN, "host", "supports 0.22 to 0.31"),
     ({**server(), **box(versions={"vllm": "0.32.0+cu130"})}, Grade.WARN, "host", "has vLLM 0.32.0"),
     ({**server(), **box(versions={**VERSIONS, "torch": "2.12.0"})}, Grade.NOTE, "host", "an untested pair"),

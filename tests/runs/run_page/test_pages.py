@@ -112,6 +112,18 @@ def test_the_list_is_searched_by_name_and_status() -> None:
     assert "No run matches" in text(viewer(), "/runs/", q="cherry")
 
 
+def test_a_resumed_runs_time_is_that_of_all_its_attempts() -> None:
+    run, begun = a_run(), timezone.now() - timedelta(hours=1)
+    run.attempts.all().delete()
+    for number, seconds in ((1, 586), (2, 95)):
+        times = {"started_at": begun, "ended_at": begun + timedelta(seconds=seconds)}
+        status, step = RunStatus.SUCCEEDED, 50 * (number - 1)
+        run.attempts.create(id=f"{run.pk}-{number}", number=number, status=status, resume_step=step, **times)
+    page = " ".join(viewer().get(f"/runs/{run.pk}/").content.decode().split())
+    assert "trained for 11 min 21 s in 2 attempts" in page
+    assert "Attempt 1: 9 min 46 s; attempt 2, from step 50: 1 min 35 s" in page
+
+
 def test_an_earlier_attempts_status_is_not_the_runs() -> None:
     run = a_run("twice")
     an_attempt(RunStatus.FAILED, run=run)

@@ -138,7 +138,7 @@ def test_the_new_run_page_warns_that_a_launch_would_wait_for_the_limit() -> None
     an_attempt(RunStatus.RUNNING)
     shown = said(client.post("/runs/new/check", launching_page.sent()))
     assert "The run would be queued: it waits until olga&#x27;s running run ends (limit 1)." in shown
-    assert "Queue: waits until olga&#x27;s running run ends (limit 1)" in shown
+    assert "Waits until olga&#x27;s running run ends (limit 1)." in shown
     assert "Launch now" in said(operator().post("/runs/new/check", launching_page.sent()))
 
 

@@ -56,7 +56,7 @@ function stand(target) {
   const { width, height } = card.getBoundingClientRect();
   const below = around.bottom + GAP;
   const top = below + height < innerHeight - EDGE ? below : Math.max(EDGE, around.top - GAP - height);
-  put(card, top, Math.max(EDGE, Math.min(around.left, innerWidth - width - EDGE)));
+  put(card, top, Math.max(EDGE, Math.min(around.left, document.documentElement.clientWidth - width - EDGE)));
 }
 
 /** @param {HTMLElement} element @param {number} top @param {number} left */
