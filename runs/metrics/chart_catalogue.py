@@ -182,9 +182,7 @@ def _policy(spec: RunSpec) -> Iterator[Chart]:
         (ChartLine("mean_ratio", "ratio", "c1"),),
         note=_TOGETHER if once else "",
     )
-    yield Chart(
-        "entropy", "Entropy", (ChartLine("entropy", "entropy", "c1"),), zero=True, help="Mean token entropy, nats"
-    )
+    yield Chart("entropy", "Entropy", (ChartLine("entropy", "entropy", "c1"),), help="Mean token entropy, nats")
     yield Chart("loss", "Loss", _loss(spec), help="Near 0 is normal for GRPO: watch the reward")
     yield Chart(
         "grad", "Gradient norm", (ChartLine("grad_norm", "norm", "c1"),), zero=True, help="Before it is clipped"

@@ -93,6 +93,8 @@ class StepView:
     spans: tuple[Span, ...]
     among: int
     """It is the median of so many steps; 0: it was chosen."""
+    left_out: int
+    """Among them no step counts that generated nothing; so many there were."""
     offered: tuple[int, ...]
     """Steps to choose from, the newest first."""
     placement: dict[str, Any] = field(default_factory=dict)
@@ -159,12 +161,13 @@ def of_run(run: Run, step: int | None = None) -> StepView | None:
     offered = list(told.values_list("step", flat=True)[:OFFERED])
     if not offered:
         return None
-    among = 0
+    among = left_out = 0
     if step is not None:
         record = told.filter(step=step).first()
     else:
         latest = [one for one in told[:LATEST] if one.step > 1] or list(told[:LATEST])
-        latest = [one for one in latest if _generates(one)] or latest
+        generating = [one for one in latest if _generates(one)] or latest
+        left_out, latest = len(latest) - len(generating), generating
         middle = statistics.median_low(one.seconds for one in latest)
         record, among = next(one for one in latest if one.seconds == middle), len(latest)
     if record is None:
@@ -178,6 +181,7 @@ def of_run(run: Run, step: int | None = None) -> StepView | None:
         record.seconds,
         spans,
         among,
+        left_out,
         tuple(dict.fromkeys(offered)),
         record.attempt.placement or {},
     )

@@ -7,7 +7,7 @@ test("names of runs lose what all begin with, up to a separator", () => {
   assert.deepEqual(apart(["gsm8k-qwen-b04", "gsm8k-qwen-b08"], 84), ["b04", "b08"]);
   assert.deepEqual(apart(["gsm8k", "gsm8k-long"], 84), ["gsm8k", "gsm8k-long"]);
   assert.deepEqual(apart(["one", "one"], 84), ["one", "one"]);
-  assert.deepEqual(apart(["a-very-long-name-1", "another"], 84), ["a-v…g-name-1", "another"]);
+  assert.deepEqual(apart(["a-very-long-name-1", "another"], 90), ["a-v…g-name-1", "another"]);
 });
 
 test("labels stay apart, within the chart, and are cut to their room", () => {
@@ -16,5 +16,5 @@ test("labels stay apart, within the chart, and are cut to their room", () => {
   const places = labels.map(({ y, yshift }) => y * 100 + yshift);
   assert.deepEqual(places, [6, 18, 94]);
   assert.equal(labels[0].font.color, "rgb(120,60,0)");
-  assert.deepEqual(labels.map(({ text }) => text), ["a-name-…", "a-name-…", "a-name-…"]);
+  assert.deepEqual(labels.map(({ text }) => text), ["a-name…", "a-name…", "a-name…"]);
 });

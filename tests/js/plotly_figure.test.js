@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { height } from "../../frontend/static/js/metrics/axes.js";
 import { drawing } from "../../frontend/static/js/metrics/plotly_figure.js";
 import { Series } from "../../frontend/static/js/metrics/series.js";
 
@@ -66,4 +67,14 @@ test("a bound is named in the margin, apart from other names, and seen whole", (
   assert.ok(bad.yshift - watch.yshift > 0);
   assert.ok(layout.yaxis.range[1] > 1.01);
   assert.equal(drawn([0.5, 0.9], 0, {}, { large: true }, bounds).layout.annotations[0].text, "watch above 1");
+});
+
+test("small values have an exponent, and nothing but zeros an axis from 0", () => {
+  const { yaxis } = drawn([4e-5, 2e-5], 0).layout;
+  assert.deepEqual([yaxis.exponentformat, yaxis.tickformat], ["e", undefined]);
+  assert.equal(drawn([0.5, 1], 0).layout.yaxis.tickformat, ".4~g");
+  assert.deepEqual(height({ zero: true, format: "percent" }, false, { lowest: 0, highest: 0 }).range, [0, 5]);
+  assert.deepEqual(height({ zero: false, format: "percent" }, false, { lowest: 0, highest: 0 }).range, [0, 5]);
+  assert.deepEqual(height({ zero: true, format: "number" }, false, { lowest: 0, highest: 0 }).range, [0, 1]);
+  assert.equal(height({ zero: false, format: "percent" }, false, { lowest: 0.1, highest: 50 }).range[0], 0);
 });

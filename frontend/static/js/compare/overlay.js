@@ -1,10 +1,10 @@
 // Draws one metric of several runs in one chart. Knows no socket and no address.
 
-import { height, plainAxis, reach, scale, visible, xAxis } from "../metrics/axes.js";
+import { figuresOf, height, plainAxis, reach, scale, visible, xAxis } from "../metrics/axes.js";
 import { duration, si, significant } from "../figures.js";
 import { dragged } from "../metrics/chart_ranges.js";
 import { apart, directLabels, plain } from "../metrics/labels.js";
-import { ground, hovered, marginOf, spike } from "../metrics/plotly_figure.js";
+import { faint, ground, hovered, marginOf, spike } from "../metrics/plotly_figure.js";
 import { hush, rowsOf, tell } from "../metrics/readout.js";
 import { smooth } from "../metrics/series.js";
 
@@ -22,7 +22,11 @@ const RAW_UP_TO = 4;
 /** So many lines are named at their ends; what is more can be told by the table and under the pointer. */
 const LABELLED = 8;
 /** Of the margin, for names of runs. */
-const ROOM = { small: 84, large: 174 };
+const ROOM = { small: 92, large: 174 };
+/** From a curve that ends before this share of the axis a line leads to its name. */
+const SHORT = 0.75;
+/** How opaque that line is. */
+const LEADER = 0.5;
 const SMALL_HEIGHT = 150;
 
 /** @param {boolean} large */
@@ -112,7 +116,11 @@ export class Overlay {
     const traces = [];
     /** @type {import("../metrics/labels.js").End[]} */
     const ends = [];
-    const names = apart(shown.map((run) => run.name), roomOf(large));
+    const inView = look.range ?? reach(curves.map(({ x }) => x));
+    /** @type {any[]} */
+    const leaders = [];
+    const shortBefore = inView[0] + SHORT * (inView[1] - inView[0]);
+    const names = apart(shown.map((run) => run.name), roomOf(large), tokens.font);
     for (const [i, run] of shown.entries()) {
       const { x, y } = this.curves[run.id];
       const values = by === 1 ? y : y.map((value) => value * by);
@@ -122,7 +130,9 @@ export class Overlay {
       }
       const smoothed = look.smoothing ? smooth(values, look.smoothing) : values;
       const last = look.range ? x.findLastIndex((at) => at <= /** @type {number[]} */ (look.range)[1]) : x.length - 1;
-      ends.push({ label: names[i], words: run.name, y: smoothed[Math.max(0, last)], colour });
+      const [end, y1] = [x[Math.max(0, last)], smoothed[Math.max(0, last)]];
+      ends.push({ label: names[i], words: run.name, y: y1, colour });
+      if (end < shortBefore) leaders.push({ type: "line", layer: "below", x0: end, x1: inView[1], y0: y1, y1, line: { width: 1, dash: "dot", color: faint(colour, LEADER) } });
       traces.push({
         x,
         y: smoothed,
@@ -137,21 +147,21 @@ export class Overlay {
     }
     const seen = visible(traces, look.range ?? [-Infinity, Infinity], look.log) ?? [0, 1];
     const labels = ends.length > 1 && ends.length <= LABELLED ? ends : [];
-    const inView = look.range ?? reach(curves.map(({ x }) => x));
-    const figures = { suffix, lines: shown.length, seen, inView, highest: highest * by, title: this.metric.title };
-    return { traces, suffix, layout: layout(look, tokens, labels, figures, large, size) };
+    const figures = { suffix, lines: shown.length, seen, inView, highest: highest * by, title: this.metric.title, format: this.metric.format };
+    return { traces, suffix, layout: { ...layout(look, tokens, labels, figures, large, size), shapes: labels.length ? leaders : [] } };
   }
 }
 
 /**
  * @param {Look} look @param {Record<string, string>} tokens @param {import("../metrics/labels.js").End[]} labels
- * @param {{suffix: string, lines: number, seen: [lowest: number, highest: number], inView: [number, number], highest: number, title: string}} figures
+ * @param {{suffix: string, lines: number, seen: [lowest: number, highest: number], inView: [number, number], highest: number, title: string,
+ *   format: string}} figures
  * @param {boolean} large @param {Size} size
  */
-function layout(look, tokens, labels, { suffix, lines, seen, inView, highest, title }, large, size) {
+function layout(look, tokens, labels, { suffix, lines, seen, inView, highest, title, format }, large, size) {
   const margin = marginOf(large);
   const room = labels.length ? roomOf(large) : margin.r;
-  const y = height({ zero: false }, look.log, { lowest: seen[0], highest: seen[1] });
+  const y = height({ zero: false, format }, look.log, { lowest: seen[0], highest: seen[1] });
   const inside = (size.height || SMALL_HEIGHT + margin.t + margin.b) - margin.t - margin.b;
   return {
     ...ground(tokens),
@@ -163,9 +173,9 @@ function layout(look, tokens, labels, { suffix, lines, seen, inView, highest, ti
     xaxis: { ...plainAxis(tokens), ...xAxis(look.axis, inView, large), ...(look.range ? { autorange: false, range: look.range } : { autorange: true }), ...spike(tokens) },
     yaxis: {
       ...plainAxis(tokens), ...y, type: look.log ? "log" : "linear", nticks: large ? 10 : 5, fixedrange: true,
-      ticksuffix: suffix, tickformat: highest >= 10_000 ? ".3~s" : ".4~g",
+      ticksuffix: suffix, ...figuresOf(seen[0], highest),
       ...(large ? { title: { text: plain(title), standoff: 8 } } : {}),
     },
-    annotations: directLabels(labels, { range: y.range, height: inside, log: look.log, room, ink: tokens["ink-1"] }),
+    annotations: directLabels(labels, { range: y.range, height: inside, log: look.log, room, ink: tokens["ink-1"], font: tokens.font }),
   };
 }

@@ -12,6 +12,10 @@ const PACES = [1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE,
 const MARKS = { small: 4, large: 10 };
 /** Above and below the lines, of their height. */
 const ROOM = 0.06;
+/** Of an axis of shares that are all 0, in percent. */
+const NO_SHARE = 5;
+/** Written out, smaller values would not fit the margin. */
+const EXPONENT_BELOW = 1e-3;
 
 /** How each axis is called where there is room for a title. */
 const TITLES = {
@@ -94,13 +98,25 @@ export function visible(traces, [from, to], log) {
   return lowest <= highest ? [lowest, highest] : null;
 }
 
-/** The y axis from the lowest to the highest value, and some room. @param {{zero: boolean}} spec @param {boolean} log
+/** The y axis from the lowest to the highest value, and some room: no share is below 0, and of nothing but zeros an axis
+ * that begins there shows a little. @param {{zero: boolean, format: string}} spec @param {boolean} log
  * @param {{lowest: number, highest: number}} figures @returns {{autorange: boolean, range: [bottom: number, top: number]}} */
-export function height({ zero }, log, { lowest, highest }) {
+export function height({ zero, format }, log, { lowest, highest }) {
   const [low, high] = log ? [Math.log10(lowest), Math.log10(highest)] : [lowest, highest];
+  const share = !log && format.startsWith("percent");
+  if (low === 0 && high === 0 && (share || (zero && !log))) return { autorange: false, range: [0, share ? NO_SHARE : 1] };
   const room = (high - low || Math.abs(high) || 1) * ROOM;
-  if (!zero || log) return { autorange: false, range: [low - room, high + room] };
+  if (!zero || log) return { autorange: false, range: [share && low >= 0 ? Math.max(0, low - room) : low - room, high + room] };
   return { autorange: false, range: [low < 0 ? low - room : 0, high > 0 ? high + room : 0] };
+}
+
+/** How the y axis writes its values. @param {number} lowest @param {number} highest */
+export function figuresOf(lowest, highest) {
+  const size = Math.max(Math.abs(lowest), Math.abs(highest));
+  // Plotly's own way has the exponent form, and 0 as 0.
+  if (size > 0 && size < EXPONENT_BELOW) return { exponentformat: "e", minexponent: 0 };
+  // d3's SI form would write 0.5 as 500m.
+  return { tickformat: highest >= 10_000 ? ".3~s" : ".4~g" };
 }
 
 /** What all axes share. @param {Record<string, string>} tokens */

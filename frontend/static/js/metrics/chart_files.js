@@ -15,6 +15,8 @@ const DEEPEST = 16;
 export const PICTURE = { width: 960, height: 480 };
 const SCALE = 2;
 const ROOM_FOR_TITLE = 30;
+/** Of the margin at the right: half of the last mark's words. */
+const ROOM_FOR_MARK = 32;
 
 /**
  * A drawing with its title, on the page's own ground.
@@ -24,11 +26,37 @@ const ROOM_FOR_TITLE = 30;
 export async function savePicture(plotly, { traces, layout }, title, tokens, format, name) {
   const { width, height } = PICTURE;
   const head = { text: plain(title), font: { size: 14, color: tokens["ink-1"] }, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: { t: 10 } };
-  const margin = { ...layout.margin, t: layout.margin.t + ROOM_FOR_TITLE };
-  const figure = { data: traces, layout: { ...layout, width, height: height + ROOM_FOR_TITLE, title: head, margin, paper_bgcolor: tokens["surface-1"] } };
+  const margin = { ...layout.margin, t: layout.margin.t + ROOM_FOR_TITLE, r: Math.max(layout.margin.r, ROOM_FOR_MARK) };
+  // On the page all plots begin at the same place; a picture stands alone.
+  const [xaxis, yaxis] = [layout.xaxis, layout.yaxis].map((axis) => ({ ...axis, automargin: true }));
+  const family = tokens.font.split(",")[0].replaceAll('"', "");
+  // The page's whole list has a name with a comma, at which Plotly breaks every style of the picture.
+  const font = { ...layout.font, family: `${family}, sans-serif` };
+  const figure = { data: traces, layout: { ...layout, font, xaxis, yaxis, width, height: height + ROOM_FOR_TITLE, title: head, margin, paper_bgcolor: tokens["surface-1"] } };
   // Plotly would make the PNG by way of a blob, which the page's policy lets no image be.
-  const picture = await plotly.toImage(figure, { format: "svg", width, height: height + ROOM_FOR_TITLE });
+  const picture = withFont(await plotly.toImage(figure, { format: "svg", width, height: height + ROOM_FOR_TITLE }), await typeface(family));
   save(format === "svg" ? picture : await png(picture, SCALE * width, SCALE * (height + ROOM_FOR_TITLE)), `${name}.${format}`);
+}
+
+/** The page's rule of a typeface, with the typeface in it: a picture can load none. "" where the page has none of its own.
+ * @param {string} family */
+async function typeface(family) {
+  const rule = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules].map((each) => ({ each, base: sheet.href ?? location.href })))
+    .find(({ each }) => each instanceof CSSFontFaceRule && each.style.getPropertyValue("font-family").replaceAll('"', "") === family);
+  const address = rule && /url\("([^"]+)"\)/.exec(rule.each.cssText)?.[1];
+  if (!address) return "";
+  const response = await fetch(new URL(address, rule.base)).catch(() => null);
+  if (!response?.ok) return "";
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  let letters = "";
+  for (const byte of bytes) letters += String.fromCharCode(byte);
+  return rule.each.cssText.replace(address, `data:font/ttf;base64,${btoa(letters)}`);
+}
+
+/** @param {string} svg  as an address @param {string} rule */
+function withFont(svg, rule) {
+  const [head, text] = svg.split(/,(.*)/s);
+  return `${head},${encodeURIComponent(decodeURIComponent(text).replace(/<svg[^>]*>/, (start) => `${start}<style>${rule}</style>`))}`;
 }
 
 /** @param {string} svg  as an address @param {number} width @param {number} height @returns {Promise<string>} */

@@ -3,8 +3,12 @@
 /** @typedef {{label: string, y: number, colour: string, words?: string}} End  of a line, for its name; words: the whole of it */
 
 const LABEL_HEIGHT = 12;
+const SIZE = 10;
+/** Of a letter where none can be measured. */
 const LETTER_PX = 6.5;
 const GAP = 4;
+/** Between a name and the card's edge. */
+const EDGE = 8;
 const INKED = 0.4;
 /** Of the part that several names have in common, up to one of these. */
 const SEPARATORS = /^.*[-_/.\s]/;
@@ -15,10 +19,10 @@ export const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&l
 /**
  * Pushed apart where lines end close together, within the chart.
  * @param {End[]} ends
- * @param {{range: [bottom: number, top: number], height: number, log: boolean, room: number, ink: string}} place  range: of the y
+ * @param {{range: [bottom: number, top: number], height: number, log: boolean, room: number, ink: string, font?: string}} place  range: of the y
  *   axis, as Plotly has it; height: of the plot, and room: of the margin, in px
  */
-export function directLabels(ends, { range: [bottom, top], height, log, room, ink }) {
+export function directLabels(ends, { range: [bottom, top], height, log, room, ink, font }) {
   const on = (/** @type {number} */ y) => (log ? Math.log10(Math.max(y, 1e-12)) : y);
   const high = (/** @type {number} */ y) => ((on(y) - bottom) / (top - bottom || 1)) * height;
   const placed = ends
@@ -27,11 +31,11 @@ export function directLabels(ends, { range: [bottom, top], height, log, room, in
     .sort((a, b) => a.natural - b.natural);
   placed.forEach((end, i) => (end.at = i ? Math.max(end.at, placed[i - 1].at + LABEL_HEIGHT) : Math.max(end.at, LABEL_HEIGHT / 2)));
   for (let i = placed.length - 1, most = height - LABEL_HEIGHT / 2; i >= 0; i--, most -= LABEL_HEIGHT) placed[i].at = Math.min(placed[i].at, most);
-  const letters = lettersIn(room);
+  const fits = fitting(room, font);
   return placed.map((end) => ({
     xref: "paper", x: 1, xanchor: "left", xshift: GAP, yanchor: "middle", showarrow: false,
     y: on(end.y), yshift: end.at - end.natural,
-    text: plain(end.label.length > letters ? `${end.label.slice(0, letters - 1)}…` : end.label), font: { size: 10, color: legible(end.colour, ink) },
+    text: plain(cut(end.label, fits, (letters) => `${end.label.slice(0, letters)}…`)), font: { size: SIZE, color: legible(end.colour, ink) },
     hovertext: plain(end.words ?? end.label),
   }));
 }
@@ -43,16 +47,31 @@ function legible(colour, ink) {
   return `rgb(${own.slice(0, 3).map((part, i) => Math.round(part + INKED * ((words[i] ?? part) - part))).join(",")})`;
 }
 
-/** @param {number} room  px of a margin */
-const lettersIn = (room) => Math.floor((room - GAP) / LETTER_PX);
+/** Whether a text fits into a margin. @param {number} room  in px @param {string} [family]  of the typeface */
+function fitting(room, family) {
+  const pen = globalThis.document?.createElement("canvas").getContext("2d");
+  if (pen) pen.font = `${SIZE}px ${family}`;
+  return (/** @type {string} */ text) => (pen ? pen.measureText(text).width : text.length * LETTER_PX) <= room - GAP - EDGE;
+}
+
+/** A text as it is, or of as many of its letters as fit.
+ * @param {string} text @param {(text: string) => boolean} fits @param {(letters: number) => string} shortened */
+function cut(text, fits, shortened) {
+  if (fits(text)) return text;
+  let letters = text.length - 1;
+  while (letters > 1 && !fits(shortened(letters))) letters--;
+  return shortened(letters);
+}
 
 /** Names of runs for a margin: without the words that all begin with, and cut before their ends, which differ.
- * @param {string[]} names @param {number} room  in px @returns {string[]} */
-export function apart(names, room) {
-  const letters = lettersIn(room);
-  const start = Math.floor((letters - 1) / 3);
+ * @param {string[]} names @param {number} room  in px @param {string} [family]  of the typeface @returns {string[]} */
+export function apart(names, room, family) {
+  const fits = fitting(room, family);
   const short = (/** @type {string} */ name) =>
-    name.length > letters ? `${name.slice(0, start)}…${name.slice(name.length - (letters - 1 - start))}` : name;
+    cut(name, fits, (letters) => {
+      const start = Math.floor(letters / 3);
+      return `${name.slice(0, start)}…${name.slice(name.length - (letters - start))}`;
+    });
   let same = new Set(names).size > 1 ? names[0] : "";
   for (const name of names) while (!name.startsWith(same)) same = same.slice(0, -1);
   const { length } = SEPARATORS.exec(same)?.[0] ?? "";

@@ -1,6 +1,6 @@
 // What Plotly is told of one chart, as plain data: traces from columns of numbers, and the one look of all charts.
 
-import { height, plainAxis, reach, scale, visible, xAxis } from "./axes.js";
+import { figuresOf, height, plainAxis, reach, scale, visible, xAxis } from "./axes.js";
 import { directLabels, plain } from "./labels.js";
 import { smooth, tokensOf, valuesAt } from "./series.js";
 
@@ -23,10 +23,10 @@ import { smooth, tokensOf, valuesAt } from "./series.js";
  * @typedef {{kind: Kind, numbers: Numbers, look: Look, tokens: Tokens, by: number, suffix: string}} To  what it is drawn for
  */
 
-const MARGIN = { l: 44, r: 10, t: 6, b: 22 };
+const MARGIN = { l: 44, r: 14, t: 6, b: 22 };
 const LARGE_MARGIN = { l: 68, r: 16, t: 16, b: 48 };
 /** Of the margin at the right, for names of lines, for a bound's level, and for both in full. */
-const ROOM = { lines: 70, bounds: 42, large: 174 };
+const ROOM = { lines: 70, bounds: 46, large: 174 };
 const PLOT_HEIGHT = 150;
 /** So many lines are named at their ends; more have a legend, once the chart is enlarged. */
 const LABELLED = 4;
@@ -307,8 +307,7 @@ export function layout(spec, look, tokens, ends, figures) {
       ...(y.range.every(Number.isFinite) ? y : { autorange: true }),
       nticks: large ? 10 : 5,
       ticksuffix: figures.suffix,
-      // d3's SI form would write 0.5 as 500m.
-      tickformat: figures.highest >= 10_000 ? ".3~s" : ".4~g",
+      ...figuresOf(figures.lowest, figures.highest),
       ...(large ? { title: { text: plain(spec.title), standoff: 8 } } : {}),
     },
     yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
@@ -316,7 +315,7 @@ export function layout(spec, look, tokens, ends, figures) {
       type: "line", xref: "paper", x0: 0, x1: 1, y0: b.value * figures.by, y1: b.value * figures.by,
       line: { width: 1, dash: "dot", color: tokens["line-strong"] },
     })),
-    annotations: directLabels(labels, { range: y.range, height: look.height ?? PLOT_HEIGHT, log: look.log, room, ink: tokens["ink-1"] }),
+    annotations: directLabels(labels, { range: y.range, height: look.height ?? PLOT_HEIGHT, log: look.log, room, ink: tokens["ink-1"], font: tokens.font }),
   };
 }
 
