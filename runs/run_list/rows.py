@@ -79,8 +79,10 @@ class Row:
         return list(self.run.tags[:TAGS_SHOWN])
 
     @property
-    def more_tags(self) -> list[str]:
-        return list(self.run.tags[TAGS_SHOWN:])
+    def tags_beyond(self) -> list[tuple[int, list[str]]]:
+        """(shown tags, the others) for each number of tags that a narrow cell may show."""
+        every = list(self.run.tags)
+        return [(shown, every[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if every[shown:]]
 
     @property
     def health(self) -> Health | None:
