@@ -6,7 +6,7 @@ The page reserves their space before any number arrives.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -61,18 +61,28 @@ def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list
     Those of evaluations are folded: most repeat on the held-out rows what other charts show.
     """
     drawn = {*metrics(planned), *_NO_CHART}
+    known = _families(planned)
     prefixes: dict[str, list[str]] = {}
     for name in sorted(name for name in set(names) - drawn if not name.startswith(LIMITS)):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
     taken: set[str] = set()
-    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, taken)]
+    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, taken, known)]
     evaluations = tuple(chart for chart in charts if chart.lines[0].metric.startswith("eval_"))
     others = tuple(chart for chart in charts if chart not in evaluations)
     groups = (ChartGroup("Other", others), ChartGroup("Other evaluation metrics", evaluations, folded=True))
     return [group for group in groups if group.charts]
 
 
-def _alike(prefix: str, names: list[str], taken: set[str]) -> Iterator[Chart]:
+def _families(planned: Sequence[ChartGroup]) -> dict[str, str]:
+    """A prefix that one planned chart alone has -> the chart's title."""
+    titles: dict[str, set[str]] = {}
+    for chart in (chart for group in planned for chart in group.charts):
+        for line in chart.lines:
+            titles.setdefault(line.metric.rpartition("/")[0], set()).add(chart.title)
+    return {prefix: min(of) for prefix, of in titles.items() if prefix and len(of) == 1}
+
+
+def _alike(prefix: str, names: list[str], taken: set[str], known: Mapping[str, str]) -> Iterator[Chart]:
     for start in range(0, len(names), COLOURS):
         lines = tuple(
             ChartLine(name, name.removeprefix(prefix).strip("/") or name, colour(i))
@@ -84,6 +94,9 @@ def _alike(prefix: str, names: list[str], taken: set[str]) -> Iterator[Chart]:
         unique = next(s for n in range(len(taken) + 1) if (s := f"{slug}-{n}" if n else slug) not in taken)
         taken.add(unique)
         x = "step" if kind_of(prefix) == "train" else "time"
+        if said := known.get(prefix):
+            label = lines[0].label.replace("_", " ") if len(lines) == 1 else "other figures"
+            numbered = numbered.replace(title, f"{said}: {label}", 1)
         yield Chart(unique, numbered, lines, x=x, help=", ".join(line.metric for line in lines))
 
 
@@ -103,6 +116,19 @@ def metrics(groups: Sequence[ChartGroup]) -> list[str]:
     lines = [line for group in groups for chart in group.charts for line in chart.lines]
     names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)
     return list(dict.fromkeys(DERIVED.get(name, name) for name in names))
+
+
+def words(groups: Sequence[ChartGroup]) -> dict[str, str]:
+    """What the charts call each metric: a chart's title, with the line's label where it has several lines."""
+    charts = sorted((chart for group in groups for chart in group.charts), key=lambda chart: len(chart.lines))
+    found: dict[str, str] = {}
+    for chart in charts:
+        for line in chart.lines:
+            said = chart.title if len(chart.lines) == 1 else f"{chart.title}: {line.label}"
+            more = {line.band: f"{said}, standard deviation", line.evaluation: f"{said}, on held-out rows"}
+            for metric, its in {line.metric: said, **more}.items():
+                found.setdefault(metric, its)
+    return found
 
 
 # --- tiles -----------------------------------------------------------------------------------------------------

@@ -9,14 +9,19 @@ from statistics import fmean, stdev
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation over `n` runs; runs without the figure don't count."""
+    """Mean, sample standard deviation and range over `n` runs; runs without the figure don't count."""
 
     n: int
     mean: float | None
     deviation: float | None
     """None for fewer than two runs."""
+    low: float | None
+    high: float | None
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Spread:
         known = [value for value in values if value is not None]
-        return cls(len(known), fmean(known) if known else None, stdev(known) if len(known) > 1 else None)
+        if not known:
+            return cls(0, None, None, None, None)
+        deviation = stdev(known) if len(known) > 1 else None
+        return cls(len(known), fmean(known), deviation, min(known), max(known))

@@ -16,10 +16,12 @@ from controlplane.accounts.roles import person
 from controlplane.hardware.models import Host
 from runs import queries
 from runs.compare import comparison
+from runs.metrics import run_charts
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
 from runs.run_list.columns import (
     FIGURE,
+    METRIC,
     USUAL,
     Column,
     Values,
@@ -79,8 +81,10 @@ class Row:
         return list(self.run.tags[:TAGS_SHOWN])
 
     @property
-    def more_tags(self) -> list[str]:
-        return list(self.run.tags[TAGS_SHOWN:])
+    def tags_beyond(self) -> list[tuple[int, list[str]]]:
+        """(shown tags, the others) for each number of tags that a narrow cell may show."""
+        every = list(self.run.tags)
+        return [(shown, every[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if every[shown:]]
 
     @property
     def health(self) -> Health | None:
@@ -208,6 +212,8 @@ class ColumnChoice:
     key: str
     words: str
     shown: bool
+    title: str = ""
+    """For a setting or metric: its whole name."""
 
 
 def listing(request: HttpRequest) -> RunListing:
@@ -250,22 +256,34 @@ def choices(request: HttpRequest, listed: RunListing) -> Choices:
         tags=every_tag,
         views=[*READY_VIEWS.items(), ("My runs", RunListQuery(by=user.get_username()).address())],
         own_views=list(SavedView.objects.filter(owner=user)),
-        columns=_column_choices(query, settings, metrics),
+        columns=_column_choices(query, settings, metrics, _metric_words(row.run for row in listed.rows)),
     )
 
 
 def _column_choices(
-    query: RunListQuery, settings: Iterable[Column], metrics: Iterable[Column]
+    query: RunListQuery, settings: Iterable[Column], metrics: Iterable[Column], metric_words: Mapping[str, str]
 ) -> list[tuple[str, list[ColumnChoice]]]:
     usual, others = chosen(query.columns)
     known = {each.key: each for each in (*settings, *metrics, *others) if each.kind != FIGURE}
-    named = {key: ColumnChoice(key, each.name, each in others) for key, each in known.items()}
+    words = {key: metric_words.get(each.name) if each.kind == METRIC else None for key, each in known.items()}
+    named = {key: ColumnChoice(key, words[key] or each.name, each in others, each.title) for key, each in known.items()}
     return [
         ("Usual", [ColumnChoice(key, words, key in usual) for key, words in USUAL.items()]),
         ("More", [ColumnChoice(one.key, one.words, one in others) for one in figure_columns()]),
         ("Metrics", [each for key, each in named.items() if not is_setting(key)]),
         ("Settings", [each for key, each in named.items() if is_setting(key)]),
     ]
+
+
+def _metric_words(runs: Iterable[Run]) -> dict[str, str]:
+    """What the charts of these runs call their metrics. Runs whose metrics are all known are not looked at."""
+    words: dict[str, str] = {}
+    seen: set[str] = set()
+    for run in runs:
+        if not seen.issuperset(run.last_metrics):
+            seen.update(run.last_metrics)
+            words = {**run_charts.words(run_charts.plan_of(run)), **words}
+    return words
 
 
 def tags() -> list[str]:

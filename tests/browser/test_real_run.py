@@ -273,9 +273,9 @@ def test_completions_are_filtered_by_a_reward_and_two_are_compared(run: RealRun,
     every = [one for line in run.samples() if line["step"] == 1 for one in line["completions"]]
     paid = [one for one in every if one["rewards"]["thinks"] >= SOLVED]
     page.goto(f"{run.address}?tab=completions&s.step=1")
-    page.get_by_role("combobox", name="Of", exact=True).select_option("thinks")
-    page.get_by_label("From").fill(str(SOLVED))
-    page.get_by_label("From").press("Enter")
+    page.get_by_role("combobox", name="Score", exact=True).select_option("thinks")
+    page.get_by_label("Min", exact=True).fill(str(SOLVED))
+    page.get_by_label("Min", exact=True).press("Enter")
     expect(page.locator(".found")).to_contain_text(f"{len(paid)} completion{'' if len(paid) == 1 else 's'} match")
     page.get_by_role("link", name="Open group").first.click()
     row = int(page.locator(".group-page h3").first.inner_text().removeprefix("Row "))

@@ -23,6 +23,7 @@ runs = Run.objects.bulk_create([Run(name=f"{name} {n:02}", step=n, **fields) for
 ends = {"number": 1, "status": "failed", "reason": "oom"}
 Attempt.objects.bulk_create([Attempt(id=f"{run.pk}-1", run=run, **ends) for run in runs])
 """
+TAGGED = "from runs.models import Run\nRun.objects.filter(pk=run).update(tags=tags)"
 TAGS = "from runs.models import Run\nresult = [Run.objects.get(name=name).tags for name in names]"
 
 
@@ -156,6 +157,31 @@ def test_columns_are_chosen_and_kept_in_the_address(site: Stack, page: Page, com
     assert complaints.heard == []
 
 
+def test_groups_take_the_place_of_runs_and_give_it_back(site: Stack, page: Page, complaints: Complaints) -> None:
+    for name, tag in (("grouped one", "left"), ("grouped two", "right")):
+        site.django(TAGGED, run=site.django(A_RUN, name=name), tags=[tag])
+    rows, heads = page.locator("#run-list tbody tr"), page.locator("#run-list thead th")
+    page.goto(f"{site.url}/runs/?q=grouped&sort=name")
+    group = page.locator("select[name=group]")
+    page.locator("#filters summary").click()
+    group.select_option("tag")
+    expect(heads.first).to_have_text("Tag")
+    expect(rows.get_by_role("rowheader")).to_have_text(["left", "right"])
+    group.select_option("setting.grpo.max_steps")
+    expect(heads.first).to_have_text("Max steps")
+    expect(rows).to_have_count(1)
+    page.goto(f"{site.url}/runs/?q=grouped&sort=name&group=tag")
+    page.locator("#filters summary").click()
+    group.select_option("")
+    expect(page.locator("#run-list a.name")).to_have_text(["grouped one", "grouped two"])
+    expect(rows).to_have_count(2)
+    expect(page.locator("#run-list th.name")).to_have_text("Name")
+    group.select_option("tag")
+    page.get_by_role("link", name="right", exact=True).click()
+    expect(page.locator("#run-list a.name")).to_have_text(["grouped two"])
+    assert complaints.heard == []
+
+
 def test_rows_are_gone_through_by_keyboard(site: Stack, page: Page) -> None:
     for name in ("keys two", "keys one"):
         site.django(A_RUN, name=name)
@@ -168,8 +194,7 @@ def test_rows_are_gone_through_by_keyboard(site: Stack, page: Page) -> None:
 
 def test_long_names_and_many_tags_fit_a_phone(site: Stack, page: Page) -> None:
     run = site.django(A_RUN, name="a-name-without-any-place-to-break-it-" * 3)
-    code = "from runs.models import Run\nRun.objects.filter(pk=run).update(tags=[c * 32 for c in 'abcdef'])"
-    site.django(code, run=run)
+    site.django(TAGGED, run=run, tags=[c * 32 for c in "abcdef"])
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 844})
         page.goto(f"{site.url}/runs/?q=place-to-break")

@@ -39,6 +39,9 @@ columns = {"tags": ["math", "baseline", "third"], "step": 1234, "max_steps": 12_
 Run.objects.filter(pk__in=runs).update(health=health, last_metrics={"reward": 0.39, "step_time": 12.0}, **columns)
 """
 
+WITHIN = """(all) => all.every((title) => [...title.querySelectorAll(".ends > span, .tag")].every((part) =>
+  part.getBoundingClientRect().right <= title.getBoundingClientRect().right + 1))"""
+
 
 @pytest.fixture
 def run(site: Stack, context: BrowserContext) -> str:
@@ -171,6 +174,7 @@ def test_a_laptop_shows_every_column_and_the_preflight_and_a_phone_what_a_tab_ho
         page.set_viewport_size({"width": width, "height": 768})
         page.goto(f"{site.url}/runs/?q=one of many")
         assert page.locator(".table-wrap").evaluate("(wrap) => wrap.scrollWidth - wrap.clientWidth") == 0, width
+        assert page.locator("#run-list .title").evaluate_all(WITHIN), width
     page.set_viewport_size({"width": 1024, "height": 768})
     page.goto(f"{site.url}/runs/new/")
     expect(page.locator("#preflight .verdict")).to_be_in_viewport()

@@ -94,3 +94,15 @@ def test_an_advantage_has_its_sign_and_grows_from_the_middle() -> None:
     assert "advantage below" in below
     assert 'x="2.0" y="1" width="30.0"' in below
     assert [strip_tags(advantage(value)) for value in (-0.2, 0.0, None)] == ["−0.20", "0", "–"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("twelve chars", ("twelve chars", "")),
+        ("seeds try, seed 1", ("seeds try", ", seed 1")),
+        ("a name with more characters", ("a name with more ", "characters")),
+    ],
+)
+def test_a_name_that_may_be_cut_keeps_its_end(name: str, parts: tuple[str, str]) -> None:
+    assert figures.ends(name) == parts

@@ -151,6 +151,16 @@ def test_what_nobody_foresaw_has_a_chart_with_those_whose_names_begin_alike() ->
     assert all(chart.id.replace("-", "").isalnum() for chart in other.values())
 
 
+def test_metrics_have_the_words_of_the_charts() -> None:
+    planned = run_charts.plan(a_spec())
+    (other,) = run_charts.unforeseen(["clip_ratio/high_max", "lane/a"], planned)
+    words = run_charts.words([*planned, other])
+    assert words["clip_ratio/high_mean"] == "Clipped tokens: high"
+    assert words["clip_ratio/high_max"] == "Clipped tokens: high max"
+    assert words["eval_reward"] == "Reward, total, on held-out rows"
+    assert (words["rewards/format/mean"], words["lane/a"]) == ("format", "lane/a")
+
+
 def test_many_unforeseen_metrics_of_one_family_fill_several_charts() -> None:
     names = [f"depth/of/layer {i} {'x' * 150}" for i in range(20)] + ["a.b", "a,b", "a-b"]
     (group,) = run_charts.unforeseen(names)

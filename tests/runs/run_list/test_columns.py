@@ -82,8 +82,8 @@ def test_a_setting_filters_and_a_missing_one_too(sweep: dict[str, Run]) -> None:
 def test_groups_by_a_setting_have_mean_and_spread(sweep: dict[str, Run]) -> None:
     found = groups(group=RATE, columns=f"reward,{LENGTH}")
     assert found == [
-        ["2e-05", "2", "0.700 ± 0.141", "0.700 ± 0.141", "250 ± 70.7"],
-        ["1e-06", "2", "0.300 ± 0.141", "0.300 ± 0.141", "50 ± 70.7"],
+        ["2e-05", "2", *["0.700 ± 0.141 0.600 to 0.800"] * 2, "250 ± 70.7 200 to 300"],
+        ["1e-06", "2", *["0.300 ± 0.141 0.200 to 0.400"] * 2, "50 ± 70.7 0 to 100"],
     ]
     link = re.search(r'href="/runs/\?(having=[^"]*)"', shown(group=RATE))
     assert link

@@ -5,6 +5,8 @@ import { released } from "../pressing.js";
 
 /** @param {ParentNode} part @returns {HTMLElement[]} */
 const rowsOf = (part) => [...part.querySelectorAll("tr[id]")].map((row) => /** @type {HTMLElement} */ (row));
+/** Which parts a list has: runs, groups and an empty list differ. @param {ParentNode} list */
+const partsOf = (list) => [...list.querySelectorAll("[data-part]")].map((part) => part.getAttribute("data-part")).join();
 const orderOf = (/** @type {ParentNode} */ part) => rowsOf(part).map((row) => row.id).join();
 /** Ages change by themselves and don't count as news. @param {Element} cell */
 const shownBy = (cell) => cell.innerHTML.replace(/<time[^>]*>[^<]*/g, "");
@@ -71,11 +73,10 @@ export class Rows {
   #put(fresh) {
     this.#held = null;
     this.news.hidden = true;
-    const body = this.list.querySelector("tbody");
-    const wanted = fresh.querySelector("tbody");
-    if (body && wanted) {
+    if (fresh.querySelector("tbody") && partsOf(fresh) === partsOf(this.list)) {
       this.#parts(fresh);
-      arrange(body, rowsOf(wanted));
+      const body = this.list.querySelector("tbody:has(> tr[id])");
+      if (body) arrange(/** @type {HTMLElement} */ (body), rowsOf(fresh));
     } else {
       this.list.replaceChildren(...fresh.body.childNodes);
     }
@@ -98,7 +99,7 @@ export class Rows {
 /** A selector of what has the focus, to find it again. @param {Element | null} element */
 function nameOf(element) {
   if (!(element instanceof HTMLElement)) return "";
-  for (const name of ["data-sort", "data-choose-all", "rel"]) {
+  for (const name of ["data-sort", "data-choose-all", "rel", "href"]) {
     const value = element.getAttribute(name);
     if (value !== null) return `[${name}="${CSS.escape(value)}"]`;
   }

@@ -142,7 +142,7 @@ menu.addEventListener("input", (event) => {
   const wanted = event.target.value.trim().toLowerCase();
   for (const box of boxes) {
     const label = /** @type {HTMLElement} */ (box.closest("label"));
-    label.hidden = !label.textContent?.toLowerCase().includes(wanted);
+    label.hidden = !`${label.textContent} ${box.dataset.column}`.toLowerCase().includes(wanted);
   }
 });
 

@@ -16,14 +16,17 @@ const MARKS = /** @type {Record<string, {colour: keyof typeof COLOURS, word?: st
 
 const RADIUS = 12;
 const AROUND = 2 * Math.PI * RADIUS;
-const name = document.title;
+let name = document.title;
+let shown = name;
 
 /** @param {string} status @param {number} step @param {number | null} most  steps in all, if that is known */
 export function showInTab(status, step, most) {
+  if (document.title !== shown) name = document.title; // the run was renamed
   const mark = MARKS[status] ?? { colour: "grey", word: "" };
   const share = most ? Math.min(1, step / most) : 0;
   const title = `${mark.word ?? (most ? `${Math.floor(100 * share)}% · ` : "")}${name}`;
   if (document.title !== title) document.title = title;
+  shown = document.title;
   const icon = document.querySelector("link[rel=icon]");
   const address = `data:image/svg+xml,${encodeURIComponent(drawing(COLOURS[mark.colour], share, mark.sign))}`;
   if (icon && icon.getAttribute("href") !== address) icon.setAttribute("href", address);
