@@ -43,7 +43,7 @@ class _Source(forms.Form):
         if dataset is not None:
             del self.fields["name"]
 
-    named_after = "Left empty: the file's name. It stays the same over versions."
+    named_after = "Defaults to the file name. All versions share it."
 
     def proposed_name(self, fields: dict[str, Any]) -> str:
         raise NotImplementedError
@@ -64,8 +64,8 @@ class UploadForm(_Source):
         label="File",
         allow_empty_file=True,  # refused below with our own message
         max_length=None,
-        help_text="JSON Lines, a JSON list, CSV, TSV or Parquet; each may be compressed with gzip. "
-        "Its content says which it is, not its name.",
+        help_text="JSON Lines, a JSON list, CSV, TSV or Parquet, optionally gzipped. "
+        "The format is detected from the content, not from the file name.",
         widget=forms.FileInput(),
         error_messages={"required": "Choose a file.", "missing": "Choose a file.", "invalid": "Choose a file."},
     )
@@ -83,7 +83,7 @@ class UploadForm(_Source):
 
 
 class RowsForm(_Source):
-    named_after = "Left empty: “rows”. It stays the same over versions."
+    named_after = "Defaults to “rows”. All versions share it."
 
     rows = forms.CharField(
         strip=False,
@@ -105,7 +105,7 @@ class RowsForm(_Source):
 
 
 class HubForm(_Source):
-    named_after = "Left empty: the dataset's id. It stays the same over versions."
+    named_after = "Defaults to the dataset’s id. All versions share it."
 
     id = forms.CharField(
         label="Dataset id",
@@ -179,7 +179,7 @@ def _families() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 class TasksForm(_Source):
-    named_after = "Left empty: the first family's name. It stays the same over versions."
+    named_after = "Defaults to the first family’s name. All versions share it."
 
     families = forms.MultipleChoiceField(
         choices=_families,

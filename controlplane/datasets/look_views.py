@@ -72,12 +72,17 @@ def rows(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpResponse:
     """One row in full."""
     version = version_for(request, dataset_id, number)
-    context = version_context(version) | {"row_id": row, "tab": "rows", "came_from": _came_from(request, version)}
+    context = version_context(version) | {"row_id": row, "tab": "rows"}
+    form = FilterForm(version, request.GET)
+    # The filter that led here, for the way back and the neighbors; rebuilt, so that it can contain nothing else.
+    context["came_from"] = form.query if form.is_valid() else ""
     try:
-        row_data = looking.row(version, row)
+        found = looking.row(version, row, form.filter if form.is_valid() else None)
     except DatasetError as error:
         context["problem"] = str(error)
     else:
+        row_data = found["row"]
+        context |= {"before": found["before"], "after": found["after"]}
         context["row"] = shown_row(version, row_data) if row_data is not None else None
         context["whole"] = json.dumps(row_data, ensure_ascii=False, indent=2) if row_data is not None else ""
     return render(request, "datasets/row.html", context)
@@ -155,12 +160,6 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
         "first_place": views[0]["position"] + 1 if views else 0,
         "last_place": views[-1]["position"] + 1 if views else 0,
     }
-
-
-def _came_from(request: HttpRequest, version: DatasetVersion) -> str:
-    """The filter that led to this row, for the way back; rebuilt, so that it can contain nothing else."""
-    form = FilterForm(version, request.GET)
-    return form.query if form.is_valid() else ""
 
 
 def _of(request: HttpRequest) -> str:

@@ -49,11 +49,13 @@ def count(version: DatasetVersion, row_filter: RowFilter | Mapping[str, Any]) ->
     return int(reader_process.ask(version.folder, "look", arguments)["count"])
 
 
-def row(version: DatasetVersion, row_id: int) -> dict[str, Any] | None:
-    """One row in full; None if the id doesn't exist. Raises DatasetError."""
+def row(version: DatasetVersion, row_id: int, row_filter: RowFilter | None = None) -> dict[str, Any]:
+    """{"row": one row in full, None if the id doesn't exist, "before" and "after": the ids of its neighbors among the
+    rows that pass the filter, or None}. Raises DatasetError."""
     _need_rows(version)
-    full_row: dict[str, Any] | None = reader_process.ask(version.folder, "look", {"row_id": row_id})["row"]
-    return full_row
+    arguments = {"row_id": row_id, "filter": as_filter(row_filter).as_dict()}
+    found: dict[str, Any] = reader_process.ask(version.folder, "look", arguments)
+    return found
 
 
 def exact(version: DatasetVersion, row_ids: Sequence[int], most_bytes: int) -> dict[str, Any]:

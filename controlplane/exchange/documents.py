@@ -115,7 +115,7 @@ def _json(text: str, fields: Mapping[str, str]) -> Reading:
     try:
         tree = json_with_comments.load(text)
     except json_with_comments.JsonRefused as error:
-        raise Unreadable(f"It is no valid JSON. {error}") from error
+        raise Unreadable(f"This isn’t valid JSON. {error}") from error
     return _tree(tree, text, fields)
 
 

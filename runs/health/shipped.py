@@ -8,8 +8,7 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
     (
         "mixed",
         "Mixed",
-        "Each rule’s own bounds: of what the guides say, the value that calls fewer runs sick, and our own where they "
-        "say nothing.",
+        "Each rule’s own bounds: of what the guides say, the more lenient value, and our own where they say nothing.",
         {},
     ),
     (

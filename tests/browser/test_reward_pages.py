@@ -113,16 +113,16 @@ def test_what_drowns_the_others_is_mended_with_one_click(
     page.goto(f"{site.url}/rewards/new/")
     row = add(page, "different characters", "Unique characters")
     balance = page.locator("#balance")
-    expect(balance).to_contain_text("unique_chars drowns the others")
+    expect(balance).to_contain_text("unique_chars dominates the other components")
     balance.get_by_role("button", name=re.compile("^Set its weight")).click()
-    expect(balance).not_to_contain_text("drowns")
+    expect(balance).not_to_contain_text("dominates")
     weight = row.get_by_label("Weight")
     assert 0 < float(weight.input_value()) < 0.1
     row.get_by_label("Ignore case").check()
     weight.fill("1")
     balance.get_by_role("button", name=re.compile("^Use ")).click()
     expect(row).to_contain_text("Unique characters, normalized")
-    expect(balance).not_to_contain_text("drowns")
+    expect(balance).not_to_contain_text("dominates")
     assert row.get_by_label("Name").input_value() == "unique_chars"
     expect(row.get_by_label("Ignore case")).to_be_checked()
     assert complaints.heard == []

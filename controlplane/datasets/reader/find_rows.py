@@ -27,7 +27,8 @@ IN_FULL = 200_000
 
 
 def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"row_id": n} -> {"row": the row in full, or None}.
+    """{"row_id": n, "filter"} -> {"row": the row in full, or None, "before" and "after": the ids of its neighbors among
+    the rows that pass the filter; None at either end, and both None where looking for them takes too long}.
     {"filter", "after": position, "limit"} -> {"rows": [short rows with their "position"], "next": where the next page
     begins, or None at the end, "looked_at": rows that were gone through}.
     {"filter", "count": true} -> {"count": n}.
@@ -40,7 +41,9 @@ def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if "exact" in arguments:
         return _exact(rows, [int(row_id) for row_id in arguments["exact"]], int(arguments["bytes"]))
     if "row_id" in arguments:
-        return {"row": _one(rows, int(arguments["row_id"]))}
+        row_id = int(arguments["row_id"])
+        before, after = _neighbors(rows, row_id, RowFilter.from_dict(arguments.get("filter") or {}))
+        return {"row": _one(rows, row_id), "before": before, "after": after}
     row_filter = RowFilter.from_dict(arguments.get("filter") or {})
     if arguments.get("count"):
         return {"count": sum(len(matching(batch, row_filter)) for _, batch in batches(rows))}
@@ -92,6 +95,22 @@ def _one(rows: pq.ParquetFile, row_id: int) -> dict[str, Any] | None:
         shortened: dict[str, Any] = cut(row, IN_FULL)
         return shortened
     return None
+
+
+def _neighbors(rows: pq.ParquetFile, row_id: int, row_filter: RowFilter) -> tuple[int | None, int | None]:
+    """The ids before and after this one; the file has them in ascending order."""
+    before: int | None = None
+    until = time.monotonic() + PATIENCE_S
+    for batch in rows.iter_batches(batch_size=10_000, columns=None if row_filter else ["row_id"]):
+        ids = batch.column("row_id").to_pylist()
+        for found in (ids[place] for place in matching(batch, row_filter)) if row_filter else ids:
+            if found > row_id:
+                return before, found
+            if found < row_id:
+                before = found
+        if time.monotonic() > until:
+            return None, None
+    return before, None
 
 
 def _exact(rows: pq.ParquetFile, row_ids: Sequence[int], limit: int) -> dict[str, Any]:

@@ -138,7 +138,17 @@ def test_a_row_in_full_is_found_by_its_id_wherever_it_lies(tmp_path: Path) -> No
     row = look(folder, {"row_id": 21})["row"]
     assert row["prompt"][1]["content"] == long
     assert row["metadata"] == {}
-    assert look(folder, {"row_id": 22}) == {"row": None}
+    assert look(folder, {"row_id": 22}) == {"row": None, "before": 21, "after": 24}
+
+
+def test_a_row_knows_its_neighbors_under_the_filter_that_led_to_it(mixed: Path) -> None:
+    def between(row_id: int, **wanted: Any) -> list[int | None]:
+        found = look(mixed, {"row_id": row_id, "filter": wanted})
+        return [found["before"], found["after"]]
+
+    assert (between(0), between(2), between(4)) == ([None, 1], [1, 3], [3, None])
+    assert between(2, difficulty=["3", "easy"]) == [0, 3]
+    assert between(0, difficulty=["easy"]) == [None, 3]
 
 
 def test_what_is_taken_away_is_what_was_meant(mixed: Path) -> None:

@@ -193,8 +193,8 @@ def test_rows_are_looked_at_by_page_by_filter_and_by_name():
     assert [row["row_id"] for row in hard["rows"]] == [1, 3]
     assert looking.look(version, {"difficulty": ["hard"]}, hard["next"], 1)["rows"][0]["row_id"] == 5
     assert looking.count(version, {"difficulty": ["hard"]}) == 10
-    assert looking.row(version, 7)["prompt"][0]["content"] == LEVELS[7]["question"]
-    assert looking.row(version, 700) is None
+    assert looking.row(version, 7)["row"]["prompt"][0]["content"] == LEVELS[7]["question"]
+    assert looking.row(version, 700)["row"] is None
 
 
 def content_of(answer):

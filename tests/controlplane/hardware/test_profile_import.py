@@ -84,7 +84,7 @@ def test_a_command_line_says_how_many_processes_train_and_lists_what_is_a_runs()
     ("document", "words"),
     [
         ('{"a": 1}', "None of its keys is known"),
-        ("{", "It is no valid JSON. Line 1"),
+        ("{", "This isn’t valid JSON. Line 1"),
         ("a: [", "Line 1"),
         ("a: b\n", "This is not a hardware profile"),
         ("x" * 2_000_000, "It is larger than"),

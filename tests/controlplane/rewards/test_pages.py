@@ -62,7 +62,7 @@ def test_every_reward_of_the_library_can_be_saved_with_its_defaults(key):
 def test_the_editor_says_which_component_drowns_which_and_how_to_mend_it():
     sent = fields("think_tags", "unique_chars", **{"c0-weight": "0.9", "c1-weight": "0.1"})
     page = operator().post("/rewards/balance/", sent).content.decode()
-    assert "unique_chars_1 drowns the others:" in page
+    assert "unique_chars_1 dominates the other components:" in page
     assert "which is 5 times the span of think_tags_0 (0.90), the largest of the others." in page
     assert "Set its weight to 0.02" in page
 

@@ -140,7 +140,7 @@ def test_unknown_and_refused_keys_are_listed_with_their_lines(client):
         ("a: &x [1]\nb: [*x, *x]", "anchors and aliases are not taken"),
         ("a: !!python/object:os.system x", "the tag tag:yaml.org,2002:python/object:os.system is not taken"),
         ("trl:\n\tbeta: 1", "not tabs"),
-        ("{", "It is no valid JSON. Line 1"),
+        ("{", "This isn’t valid JSON. Line 1"),
         ("foo: 1\nbar: 2", "None of its keys is known"),
         ("[" * 5000, "levels deep"),
         ("[1, 2]", "It has no keys"),

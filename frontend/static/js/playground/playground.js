@@ -53,6 +53,22 @@ addEventListener("pageshow", (event) => {
   if (isRestored(event)) editor?.dispatchEvent(new Event("input", { bubbles: true }));
 });
 
+const trial = document.getElementById("trial");
+const outdated = trial?.parentElement?.querySelector("[data-outdated]");
+
+/** Scores of the form before its last change are told from those of now. @param {boolean} are */
+function markOutdated(are) {
+  if (outdated instanceof HTMLElement) outdated.hidden = !are;
+}
+
+for (const failure of ["htmx:sendError", "htmx:responseError", "htmx:timeout"]) {
+  trial?.addEventListener(failure, () => markOutdated(true));
+}
+trial?.addEventListener("htmx:afterSwap", (event) => event.target === trial && markOutdated(false));
+document.addEventListener("reconnected", () => {
+  if (outdated instanceof HTMLElement && !outdated.hidden) editor?.dispatchEvent(new Event("input", { bubbles: true }));
+});
+
 /** The step counts only where one step is asked for. */
 function oneStep() {
   const which = replay?.querySelector("[name=which]");
