@@ -12,15 +12,17 @@ from controlplane.accounts import api_tokens
 from controlplane.accounts.forms import ApiTokenForm
 from controlplane.accounts.models import ApiToken, ApiTokenAct, User
 from controlplane.accounts.roles import person
+from controlplane.http import once
 from controlplane.http.form_pages import form_page
 
 SHOWN_ACTS = 50
+MADE = "API token"
 
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
-    user, text = person(request), ""
+    user = person(request)
     form = ApiTokenForm(user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         chosen = form.cleaned_data
@@ -29,8 +31,9 @@ def tokens(request: HttpRequest) -> HttpResponse:
         except api_tokens.TooMany as error:
             form.add_error(None, str(error))
         else:
-            form = ApiTokenForm(user)
-    # The text is only in this answer: a flash message would store it in a cookie.
+            once.keep(request, MADE, text)
+            return redirect("api_tokens")
+    text = "".join(once.take(request, MADE))
     return form_page(request, "accounts/api_tokens.html", _context(user, form, text))
 
 

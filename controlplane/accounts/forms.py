@@ -9,7 +9,7 @@ from django.contrib.auth.forms import UsernameField
 from django.contrib.auth.password_validation import validate_password
 
 from controlplane.accounts import api_tokens
-from controlplane.accounts.models import ApiScope, Role, User
+from controlplane.accounts.models import ApiScope, User
 
 
 def _password(label: str, kind: str, help_text: str = "") -> forms.CharField:
@@ -75,14 +75,11 @@ class NewUserForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable f
         }
 
 
-class RoleForm(forms.Form):
-    role = forms.ChoiceField(choices=Role.choices)
-
-
-class LimitsForm(forms.ModelForm):  # type: ignore[type-arg]  # as above
+class UserForm(forms.ModelForm):  # type: ignore[type-arg]  # as above
     class Meta:
         model = User
-        fields = ("max_running", "max_queued")
+        fields = ("role", "max_running", "max_queued")
+        labels = {"max_running": "Running runs, at most", "max_queued": "Queued runs, at most"}
 
 
 class ApiTokenForm(forms.Form):
@@ -93,7 +90,7 @@ class ApiTokenForm(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     scope = forms.ChoiceField(
-        label="It may",
+        label="Scope",
         help_text="Reading includes completions and logs. If your role is lowered, your tokens can do less, too.",
     )
     days = forms.TypedChoiceField(

@@ -14,8 +14,7 @@ urlpatterns = [
     path("settings/tokens/", api_token_views.tokens, name="api_tokens"),
     path("settings/tokens/<int:token_id>/revoke/", api_token_views.revoke, name="api_token_revoke"),
     path("users/", users.users, name="users"),
-    path("users/<int:user_id>/role/", users.role, name="user_role"),
+    path("users/<int:user_id>/", users.edit, name="user_edit"),
     path("users/<int:user_id>/active/", users.active, name="user_active"),
-    path("users/<int:user_id>/limits/", users.limits, name="user_limits"),
     path("users/<int:user_id>/link/", users.link, name="user_link"),
 ]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts import managing, onetime
-from controlplane.accounts.forms import LimitsForm, NewUserForm, RoleForm
-from controlplane.accounts.models import Role, User
+from controlplane.accounts.forms import NewUserForm, UserForm
+from controlplane.accounts.models import User
 from controlplane.accounts.roles import admin_required, person
+from controlplane.http import once
+from controlplane.http.form_pages import form_page
+
+LINK = "sign-in link"
 
 
 @never_cache
@@ -23,20 +29,35 @@ def users(request: HttpRequest) -> HttpResponse:
         user = form.save(commit=False)
         user.set_unusable_password()
         user.save()
-        return _page(request, link_for=user)
-    return _page(request, form=form, status=422 if form.errors else 200)
+        return _with_link(request, user)
+    people = User.objects.order_by("username")
+    context = {
+        "form": form,
+        "people": [(someone, UserForm(instance=someone, auto_id=f"user-{someone.pk}-%s")) for someone in people],
+        "everyones": {"running": settings.MAX_RUNNING, "queued": settings.MAX_QUEUED},
+        "link": once.take(request, LINK),
+    }
+    return form_page(request, "accounts/users.html", context)
 
 
 @admin_required
 @require_POST
-def role(request: HttpRequest, user_id: int) -> HttpResponse:
-    form = RoleForm(request.POST)
+def edit(request: HttpRequest, user_id: int) -> HttpResponse:
+    """Set the user's role, and the limits of active and queued runs; all or nothing."""
+    user = get_object_or_404(User, pk=user_id)
+    form = UserForm(request.POST, instance=user)
     if not form.is_valid():
-        return _page(request, problem="That is not a role.", status=422)
+        wrong = [f"{form[name].label}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
+        messages.error(request, f"{user.username} is not changed. {' '.join(wrong)}")
+        return redirect("users")
     try:
-        managing.set_role(user_id, form.cleaned_data["role"])
+        with transaction.atomic():
+            managing.set_role(user_id, form.cleaned_data["role"])
+            managing.save_limits(user)
     except managing.NotAllowed as error:
-        return _page(request, problem=str(error), status=409)
+        messages.error(request, str(error))
+    else:
+        messages.success(request, f"{user.username} is saved.")
     return redirect("users")
 
 
@@ -44,21 +65,12 @@ def role(request: HttpRequest, user_id: int) -> HttpResponse:
 @require_POST
 def active(request: HttpRequest, user_id: int) -> HttpResponse:
     try:
-        managing.set_active(user_id, person(request), active=request.POST.get("active") == "1")
+        user = managing.set_active(user_id, person(request), active=request.POST.get("active") == "1")
     except managing.NotAllowed as error:
-        return _page(request, problem=str(error), status=409)
-    return redirect("users")
-
-
-@admin_required
-@require_POST
-def limits(request: HttpRequest, user_id: int) -> HttpResponse:
-    """Set the user's limits of active and queued runs."""
-    user = get_object_or_404(User, pk=user_id)
-    form = LimitsForm(request.POST, instance=user)
-    if not form.is_valid():
-        return _page(request, problem="A limit is a whole number; 0 means none, empty means the default.", status=422)
-    managing.save_limits(user)
+        messages.error(request, str(error))
+    else:
+        now = "enabled and may sign in again" if user.is_active else "disabled and signed out everywhere"
+        messages.success(request, f"{user.username} is {now}.")
     return redirect("users")
 
 
@@ -67,27 +79,9 @@ def limits(request: HttpRequest, user_id: int) -> HttpResponse:
 @require_POST
 def link(request: HttpRequest, user_id: int) -> HttpResponse:
     """Create a new link for a user whose invitation expired or who forgot the password."""
-    user = get_object_or_404(User, pk=user_id, is_active=True)
-    return _page(request, link_for=user)
+    return _with_link(request, get_object_or_404(User, pk=user_id, is_active=True))
 
 
-def _page(
-    request: HttpRequest,
-    *,
-    form: NewUserForm | None = None,
-    link_for: User | None = None,
-    problem: str = "",
-    status: int = 200,
-) -> HttpResponse:
-    # The link is rendered only into this response: a flash message would store the token in a cookie.
-    link_url = onetime.invite(link_for, request.build_absolute_uri("/")) if link_for else ""
-    context = {
-        "form": form or NewUserForm(),
-        "people": User.objects.order_by("username"),
-        "roles": Role.choices,
-        "everyones": {"running": settings.MAX_RUNNING, "queued": settings.MAX_QUEUED},
-        "link_for": link_for,
-        "link_url": link_url,
-        "problem": problem,
-    }
-    return render(request, "accounts/users.html", context, status=status)
+def _with_link(request: HttpRequest, user: User) -> HttpResponse:
+    once.keep(request, LINK, user.username, onetime.invite(user, request.build_absolute_uri("/")))
+    return redirect("users")

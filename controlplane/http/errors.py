@@ -70,6 +70,13 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
     return _error(request, 404, "Not found", what, fix="If it was deleted, look under Settings, Recently deleted.")
 
 
+def method_not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
+    what = "This address only takes what a form sends; there is nothing to look at, and nothing was done."
+    response = _error(request, 405, "Nothing to show here", what)
+    response.headers["Allow"] = allowed
+    return response
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
     # Django requests this page while it handles the error.
     if outage.is_away(sys.exc_info()[1]):

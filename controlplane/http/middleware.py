@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import resolve_url
 from django.utils.cache import patch_vary_headers
 
-from controlplane.http.errors import bad_request, error_json, wants_json
+from controlplane.http.errors import bad_request, error_json, method_not_allowed, wants_json
 
 POLICY = "; ".join(
     (
@@ -42,6 +42,19 @@ class ProtectiveHeaders:
         if request.is_secure():
             for cookie in response.cookies.values():
                 cookie["secure"] = True
+        return response
+
+
+class RefusedMethodsInWords:
+    """A page in place of Django's empty answer to a method that a view doesn't take: people load a form's address."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if response.status_code == 405 and not response.streaming and not response.content:
+            return method_not_allowed(request, response.headers["Allow"])
         return response
 
 

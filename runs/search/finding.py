@@ -139,7 +139,9 @@ def _places(places: Iterable[Place], kind: str, user: User, words: list[str]) ->
 
 def _hit(place: Place, kind: str) -> Hit:
     address = reverse(place.route) if place.route else ""
-    return Hit(kind, place.title, f"{address}#{place.part}" if place.part else address, place.icon, does=place.does)
+    address += f"?{place.query}" if place.query else ""
+    address += f"#{place.part}" if place.part else ""
+    return Hit(kind, place.title, address, place.icon, does=place.does)
 
 
 def _runs(request: HttpRequest, words: list[str]) -> QuerySet[Run]:
@@ -178,7 +180,7 @@ def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]:
     active = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
     for run in queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")[:OF_EACH]:
         page = reverse("run", args=[run.pk])
-        for title, mode in ((f"Stop {run.name} now…", "now"), (f"Save and stop {run.name}…", "save")):
+        for title, mode in ((f"Stop “{run.name}” now…", "now"), (f"Save and stop “{run.name}”…", "save")):
             if _all_in(words, title):
                 yield Hit("Action", title, f"{page}#dialog=stop-{mode}", "octagon-x" if mode == "now" else "save")
 

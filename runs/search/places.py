@@ -20,6 +20,7 @@ class Place:
     args: tuple[str, ...] = ()
     part: str = ""
     """An id within the page."""
+    query: str = ""
     does: str = ""
     """For static/js/palette.js."""
 
@@ -29,6 +30,8 @@ class Place:
 
 PAGES = (
     Place("Runs", "runs", "activity", "list training"),
+    Place("Archived runs", "runs", "archive", "archive unarchive", query="archived=only"),
+    Place("Compare runs", "compare_runs", "git-compare", "comparison difference"),
     Place("Datasets", "datasets", "database", "data"),
     Place("Rewards", "reward_configs", "scale", "reward configs scoring"),
     Place("Environments", "environments", "wrench", "tools games"),
@@ -65,5 +68,6 @@ ACTS = (
     Place("Theme: dark", icon="moon", words="colour night", does="theme-dark"),
     Place("Theme: light", icon="sun", words="colour day", does="theme-light"),
     Place("Theme: follow the system", icon="monitor", words="colour auto", does="theme-system"),
+    Place("Sign out", icon="log-out", words="log out logout leave", does="sign-out"),
     Place("Keyboard shortcuts", icon="keyboard", words="help keys map", does="shortcuts"),
 )

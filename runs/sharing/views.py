@@ -17,6 +17,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
+from controlplane.http import once
 from controlplane.http.form_pages import form_page
 from controlplane.http.query_params import listed
 from runs import queries
@@ -40,20 +41,20 @@ UNKNOWN = "There is no such link. It may be mistyped or cut off, or it ended lon
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def share(request: HttpRequest, run_id: str) -> HttpResponse:
-    run, address = queries.run_for(request, run_id), ""
+    run = queries.run_for(request, run_id)
     form = ShareForm(request.POST if request.method == "POST" else None)
     if request.method == "POST":
         if not person(request).may_operate:
             raise PermissionDenied(
                 "Making a link requires the operator role. Ask an admin of this installation for it."
             )
-        if form.is_valid():
-            form, address = _made(request, run, form)
+        if form.is_valid() and (address := _made(request, run, form)):
+            once.keep(request, f"link to {run.pk}", address)
+            return redirect("run_share", run.pk)
     context = {
         "run": run,
         "form": form,
-        # The token is only in this answer: a flash message would store it in a cookie.
-        "address": address,
+        "address": "".join(once.take(request, f"link to {run.pk}")),
         "links": links.open_links(run),
         "most_days": settings.SHARE_MAX_DAYS,
         "may_operate": person(request).may_operate,
@@ -76,15 +77,15 @@ def address_of(request: HttpRequest, token: str) -> str:
     return request.build_absolute_uri(reverse("shared", args=[token]))
 
 
-def _made(request: HttpRequest, run: Run, form: ShareForm) -> tuple[ShareForm, str]:
-    """An empty form and the new link's address; or the form with what is wrong."""
+def _made(request: HttpRequest, run: Run, form: ShareForm) -> str:
+    """The new link's address; or "", and the form says what is wrong."""
     chosen = form.cleaned_data
     try:
         _, token = links.make(run, person(request), until=chosen["until"], with_completions=chosen["with_completions"])
     except links.NotShared as error:
         form.add_error(None, str(error))
-        return form, ""
-    return ShareForm(), address_of(request, token)
+        return ""
+    return address_of(request, token)
 
 
 # --- for whoever has a link ------------------------------------------------------------------------------------

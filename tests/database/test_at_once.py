@@ -192,7 +192,7 @@ client = Client(headers={"host": "localhost"})
 client.force_login(User.objects.get(username=who))
 time.sleep(max(0.0, at + 0.3 - time.time()))
 other = User.objects.get(username=whom)
-result = client.post(f"/users/{other.pk}/role/", {"role": "viewer"}).status_code
+result = client.post(f"/users/{other.pk}/", {"role": "viewer"}).status_code
 """
     look = "from controlplane.accounts.models import User\nresult = User.objects.filter(role='admin').count()"
     for _ in range(ROUNDS):

@@ -185,4 +185,5 @@ palette({
   "theme-light": () => setTheme("light"),
   "theme-system": () => setTheme(undefined),
   shortcuts: () => openDialog("shortcuts"),
+  "sign-out": () => /** @type {HTMLFormElement} */ (document.getElementById("sign-out")).requestSubmit(),
 });

@@ -3,6 +3,9 @@
 
 const PAUSE_MS = 120;
 const REMEMBERED = 16;
+const NOTHING =
+  "Nothing matches. Searched: pages, commands, and the names of runs (their ids, too), datasets, corpora, rewards, " +
+  "environments, models, hardware profiles, hosts and users.";
 
 /** @typedef {{kind: string, title: string, address: string, icon: string, about: string, does: string}} Hit */
 
@@ -50,24 +53,23 @@ async function ask() {
       signal: mine.signal,
     });
     if (!answer.ok) throw new Error(String(answer.status));
-    show((await answer.json()).items);
+    show((await answer.json()).items, NOTHING);
     if (!words) remember(hits.filter((hit) => hit.kind === "Recent").map((hit) => hit.address));
   } catch (error) {
     if (mine.signal.aborted) return;
-    show([]);
-    says.textContent = "The control plane doesn't answer, so nothing can be searched.";
+    show([], "The control plane doesn't answer, so nothing can be searched.");
   }
 }
 
-/** @param {Hit[]} found */
-function show(found) {
+/** @param {Hit[]} found @param {string} none  what the list says if there are none */
+function show(found, none) {
   const groups = grouped(found);
   hits = [...groups.values()].flat();
   list.replaceChildren(...[...groups].map(([kind, members]) => group(kind, members)));
   choose(found.length ? 0 : -1);
   list.scrollTop = 0;
-  const none = field.value.trim() ? "Nothing matches. Runs are found by name or id." : "";
-  says.textContent = found.length ? `${found.length} ${found.length === 1 ? "result" : "results"}` : none;
+  list.dataset.none = none;
+  says.textContent = found.length ? `${found.length} ${found.length === 1 ? "result" : "results"}` : none && "No results";
 }
 
 /** @param {Hit[]} found */
@@ -138,7 +140,7 @@ export function palette(acts) {
   const summon = () => {
     if (document.querySelector("dialog[open]")) return;
     field.value = "";
-    show([]);
+    show([], "");
     dialog.showModal(); // traps the focus, and gives it back on close
     void ask();
   };

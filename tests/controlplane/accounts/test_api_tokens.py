@@ -18,7 +18,7 @@ ASKED = {"name": "laptop", "scope": "read", "days": "30"}
 
 def test_a_token_is_shown_once_and_only_its_hash_is_kept():
     client = signed_in()
-    page = client.post("/settings/tokens/", ASKED).content.decode()
+    page = client.post("/settings/tokens/", ASKED, follow=True).content.decode()
     text = re.search(r"grpo_[\w-]+", page)[0]
     assert text not in client.get("/settings/tokens/").content.decode()
     assert ApiToken.objects.get().token_hash == api_tokens.hashed(text)

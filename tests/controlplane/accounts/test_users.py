@@ -12,8 +12,10 @@ pytestmark = pytest.mark.django_db
 
 
 def test_an_admin_invites_somebody_whose_link_leads_in():
-    page = admin().post("/users/", {"username": "ana", "role": "operator"}).content.decode()
+    boss = admin()
+    page = boss.post("/users/", {"username": "ana", "role": "operator"}, follow=True).content.decode()
     link = re.search(r"http://testserver/sign-in/once/[^<\"]+", page)
+    assert link[0] not in boss.get("/users/").content.decode()
     client = Client()
     client.post(link[0])
     assert client.get("/password/").status_code == 200
@@ -27,20 +29,23 @@ def test_a_name_that_will_not_do_makes_no_user(name):
     assert User.objects.count() == 1
 
 
-@pytest.mark.parametrize("path", ["/users/", "/users/1/role/", "/users/1/active/", "/users/1/link/"])
+@pytest.mark.parametrize("path", ["/users/", "/users/1/", "/users/1/active/", "/users/1/link/"])
 def test_users_are_for_admins(path):
     assert operator().post(path).status_code == 403
     assert b"requires the admin role" in operator().post(path).content
 
 
-@pytest.mark.parametrize("path", ["/users/1/role/", "/users/1/active/", "/users/1/link/"])
+@pytest.mark.parametrize("path", ["/users/1/", "/users/1/active/", "/users/1/link/"])
 def test_changes_take_a_post(path):
-    assert admin().get(path).status_code == 405
+    answer = admin().get(path)
+    assert (answer.status_code, answer["Allow"]) == (405, "POST")
+    assert "only takes what a form sends" in answer.content.decode()
+    assert admin().get(path, headers={"Accept": "application/json"}).json()["error"]["what"]
 
 
 def test_an_admin_gives_a_role():
     user = make_user()
-    admin().post(f"/users/{user.pk}/role/", {"role": "operator"})
+    admin().post(f"/users/{user.pk}/", {"role": "operator"})
     user.refresh_from_db()
     assert user.may_operate
 
@@ -57,8 +62,11 @@ def test_disabling_somebody_ends_the_session_and_enabling_lets_back_in():
 def test_there_is_always_an_admin():
     only = make_user(Role.ADMIN)
     client = signed_in(user=only)
-    assert client.post(f"/users/{only.pk}/role/", {"role": "viewer"}).status_code == 409
-    assert client.post(f"/users/{only.pk}/active/", {"active": "0"}).status_code == 409
+    refused = client.post(f"/users/{only.pk}/", {"role": "viewer", "max_running": "3"}, follow=True)
+    assert "The last admin must keep the role" in refused.content.decode()
+    refused = client.post(f"/users/{only.pk}/active/", {"active": "0"}, follow=True)
+    assert "another admin can" in refused.content.decode()
     only.refresh_from_db()
     assert only.may_administer
     assert only.is_active
+    assert only.max_running is None

@@ -27,7 +27,7 @@ def told() -> list[tuple[str, str, str, str]]:
 def test_a_role_and_the_disabling_of_an_account() -> None:
     admin, ana = make_user(Role.ADMIN), make_user(name="ana")
     client = signed_in(user=admin)
-    client.post(reverse("user_role", args=[ana.pk]), {"role": "operator"})
+    client.post(reverse("user_edit", args=[ana.pk]), {"role": "operator"})
     client.post(reverse("user_active", args=[ana.pk]), {"active": "0"})
     who = admin.get_username()
     assert told() == [
@@ -38,7 +38,7 @@ def test_a_role_and_the_disabling_of_an_account() -> None:
 
 def test_saving_what_is_there_already_is_no_act() -> None:
     ana = make_user(name="ana")
-    signed_in(Role.ADMIN).post(reverse("user_role", args=[ana.pk]), {"role": ana.role})
+    signed_in(Role.ADMIN).post(reverse("user_edit", args=[ana.pk]), {"role": ana.role})
     assert told() == []
 
 

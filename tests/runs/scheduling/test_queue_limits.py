@@ -84,7 +84,7 @@ def test_a_higher_limit_starts_what_waits(commits: Any) -> None:
     a_run("a", hardware=ONE_GPU), a_run("b", hardware=ONE_GPU)
     dispatched()
     with commits(execute=True):
-        admin().post(f"/users/{user.pk}/limits/", {"max_running": "2", "max_queued": ""})
+        admin().post(f"/users/{user.pk}/", {"role": user.role, "max_running": "2", "max_queued": ""})
     assert Attempt.objects.get(run__name="b").status == RunStatus.STARTING
 
 
@@ -190,7 +190,7 @@ def test_an_unknown_priority_is_refused(priority: str) -> None:
 def test_an_admin_sets_limits_and_takes_them_back() -> None:
     user, client = a_user(), admin()
     for sent, kept in ((("3", "0"), (3, 0)), (("", ""), (None, None))):
-        client.post(f"/users/{user.pk}/limits/", {"max_running": sent[0], "max_queued": sent[1]})
+        client.post(f"/users/{user.pk}/", {"role": user.role, "max_running": sent[0], "max_queued": sent[1]})
         user.refresh_from_db()
         assert (user.max_running, user.max_queued) == kept
 
@@ -198,14 +198,14 @@ def test_an_admin_sets_limits_and_takes_them_back() -> None:
 @pytest.mark.parametrize("value", ["-1", "x", "1.5", "9" * 30])
 def test_a_limit_is_a_whole_number(value: str) -> None:
     user = a_user()
-    answer = admin().post(f"/users/{user.pk}/limits/", {"max_running": value, "max_queued": "1"})
-    assert answer.status_code == 422
+    sent = {"role": user.role, "max_running": value, "max_queued": "1"}
+    assert "is not changed. Running runs, at most:" in admin().post(f"/users/{user.pk}/", sent, follow=True).text
     user.refresh_from_db()
     assert user.max_queued is None
 
 
 def test_limits_are_for_admins() -> None:
-    assert operator().post(f"/users/{a_user().pk}/limits/", {"max_running": "1"}).status_code == 403
+    assert operator().post(f"/users/{a_user().pk}/", {"max_running": "1"}).status_code == 403
 
 
 def test_the_words_of_a_limit_are_shown_on_the_run(sent: Sent) -> None:

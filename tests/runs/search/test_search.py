@@ -67,6 +67,11 @@ def test_acts_are_offered_to_those_who_may_do_them() -> None:
     assert titles(Role.VIEWER, q="launch") == []
     [stop] = found(Role.OPERATOR, q="stop sums now")
     assert stop["address"] == f"{reverse('run', args=[attempt.run_id])}#dialog=stop-now"
+    assert stop["title"] == "Stop “sums” now…"
+    [archived] = found(Role.VIEWER, q="archive")
+    assert archived["address"] == f"{reverse('runs')}?archived=only"
+    assert ("Action", "Sign out") in titles(Role.VIEWER, q="sign out")
+    assert ("Page", "Compare runs") in titles(Role.VIEWER, q="compare")
     assert found(Role.VIEWER, q="stop sums now") == []
     assert ("Action", "Invite a user") in titles(Role.ADMIN, q="invite")
     assert titles(Role.OPERATOR, q="invite") == []
@@ -104,7 +109,9 @@ def test_places_lead_to_pages_that_are_open_to_whom_they_are_offered() -> None:
         user = make_user(role)
         client = signed_in(user=user)
         offered = [place for place in (*PAGES, *ACTS) if place.route and place.open_to(user)]
-        assert {place.title for place in offered if client.get(reverse(place.route)).status_code != 200} == set()
+        assert {
+            place.title for place in offered if client.get(reverse(place.route), follow=True).status_code != 200
+        } == set()
 
 
 def test_the_api_finds_the_same_without_what_only_a_browser_does() -> None:
