@@ -24,7 +24,7 @@ from runs.artifacts import copies
 from runs.checkpoints import DELETED, DELETION_ASKED, NOT_DELETED, Checkpoint
 from runs.models import Attempt, Run, RunEvent
 from runs.queries import with_attempts
-from runs.sentences import counted
+from runs.sentences import and_more, counted
 from runs.spec import spec_of
 from runs.states import ACTIVE
 from workers.contract import ContractError, Task, models_of
@@ -181,7 +181,7 @@ def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
     jobs = [run for run in others if run.kind in KINDS]
     trained = [run for run in others if run not in evaluations and run not in jobs]
     if trained:
-        names = ", ".join(run.name for run in trained[:MOST_NAMED]) + (", …" if len(trained) > MOST_NAMED else "")
+        names = and_more([run.name for run in trained[:MOST_NAMED]], len(trained))
         yield f"{counted(len(trained), 'run')} began with it and can't be repeated from it: {names}."
     if evaluations:
         yield f"{counted(len(evaluations), 'evaluation')} of it can't be repeated; the completions stay."

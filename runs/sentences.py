@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,6 +72,11 @@ class Waiting:
 def counted(number: int, word: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def and_more(names: Sequence[str], total: int) -> str:
+    """`a, b and 3 more`: the first names of so many."""
+    return ", ".join(names) + (f" and {total - len(names)} more" if total > len(names) else "")
 
 
 def waiting(attempt: Attempt) -> Waiting | None:

@@ -18,7 +18,7 @@ class AskForm(forms.Form):
         label="Message",
         strip=False,
         error_messages={"required": "Write a message."},
-        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "Ask both models", "autocomplete": "off"}),
+        widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off"}),
     )
     system = forms.CharField(
         label="System prompt", required=False, widget=forms.Textarea(attrs={"rows": 2, "autocomplete": "off"})

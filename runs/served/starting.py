@@ -13,10 +13,10 @@ from controlplane.hardware.models import Host
 from runs.checkpoints import Checkpoint
 from runs.jobs import starting
 from runs.models import Run
-from runs.scheduling import homes
+from runs.scheduling import homes, leasing
 from runs.served.models import Served
 from runs.states import ACTIVE
-from workers.contract import ContractError, HardwareSpec, Rollout, ServerSpec, WeightSync
+from workers.contract import ContractError, HardwareSpec, Placement, Rollout, ServerSpec, WeightSync
 from workers.contract.jobs import LOOPBACK, SERVE, ServeSettings
 
 CPU, GPU, VLLM = "cpu", "gpu", "vllm"
@@ -38,6 +38,14 @@ def places_on(host: Host | None) -> list[str]:
     if host is None or not host.inventory.get("gpus"):
         return [CPU]
     return [CPU, GPU, VLLM] if host.vllm else [CPU, GPU]
+
+
+def usual_place(host: Host | None) -> str:
+    """What the chat proposes: a GPU of the host if one is free, and else the CPU."""
+    if host is None or GPU not in places_on(host):
+        return CPU
+    free = leasing.place(leasing.need_of(_HARDWARE[GPU]), host, leasing.held()[host.pk])
+    return GPU if isinstance(free, Placement) else CPU
 
 
 def place_again(checkpoint: Checkpoint, host: Host | None) -> str:

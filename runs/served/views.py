@@ -64,7 +64,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
     turns, now = page.turns_after(model.checkpoint, after), _state(request, model)
     if not turns and request.GET.get("mark") == now["mark"]:
         return HttpResponse(status=204)  # nothing is replaced under a finger
-    context = now | {"new_turns": turns, "after": turns[-1].turn.pk if turns else after}
+    context = now | {"asked_again": True, "new_turns": turns, "after": turns[-1].turn.pk if turns else after}
     return render(request, "served/_state.html", context)
 
 
@@ -97,7 +97,8 @@ def ask(request: HttpRequest, event_id: int) -> HttpResponse:
         form = form if form.is_bound else AskForm()
         form.add_error(None, str(error))
         status = 422
-    context = _about(request, model) | {"form": form, "prompts": model.run.dataset_version.rows}
+    context = _about(request, model) | {"form": form, "choose_first": _choose_first(model)}
+    context |= {"prompts": model.run.dataset_version.rows}
     answer = render(request, "served/_ask.html", context, status=status)
     return _asked(answer) if status == 200 else answer
 
@@ -137,6 +138,7 @@ def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
     found = rows.at(version, place)
     form = AskForm(initial={**_typed(request), **asking.prompt_of(found.row), "new": True})
     context = _about(request, model) | {"form": form, "prompts": version.rows, "place": found, "next": found.place + 1}
+    context["choose_first"] = _choose_first(model)
     return render(request, "served/_ask.html", context)
 
 
@@ -147,15 +149,21 @@ def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     return {"model": model, "event_id": model.checkpoint.event.pk, "may_operate": person(request).may_operate}
 
 
+def _choose_first(model: SavedModel) -> bool:
+    """Whether a message can't be sent before somebody has chosen where the model runs."""
+    checkpoint = model.checkpoint
+    return not starting.live(checkpoint) and not starting.place_again(checkpoint, starting.host_for(checkpoint))
+
+
 def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     served = page.state_of(model.checkpoint)
+    about = _about(request, model) | {"served": served, "mark": served.mark if served else "none"}
     if served and served.live:
         conversation.see(served.run)
-    return _about(request, model) | {
-        "served": served,
-        "mark": served.mark if served else "none",
-        "places": PlaceForm(starting.host_for(model.checkpoint)),
-    }
+        return about
+    host = starting.host_for(model.checkpoint)
+    places = PlaceForm(host, initial={"place": starting.usual_place(host)})
+    return about | {"places": places, "choose_first": _choose_first(model)}
 
 
 def _settings_of(turn: Turn) -> dict[str, Any]:

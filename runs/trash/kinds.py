@@ -6,6 +6,7 @@ dataset's rows are not in the spec: hosts fetch them again at a resume, so a dat
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,15 @@ from controlplane.rewards.models import RewardConfig
 from controlplane.templatetags.figures import size_in_words
 from runs import deletions, disk
 from runs.models import Lease, Run
-from runs.sentences import counted, resource_words
+from runs.sentences import and_more, counted, resource_words
 from runs.states import ACTIVE
+from workers.contract.evaluation import EVALUATION
 from workers.contract.jobs import KINDS as JOBS
+from workers.contract.learnability import CHECK
 
 MOST_NAMED = 5
+_OTHERS = {EVALUATION: "evaluation", CHECK: "learnability check", "trial": "trial"}
+"""Kinds of runs that are neither training runs nor jobs -> their word."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,11 @@ class Kind:
     """Why it can't be deleted now, in sentences."""
     consequences: Callable[[Any], Iterator[str]]
     """What refers to it and what goes with it, in sentences."""
+
+    @property
+    def section(self) -> str:
+        """What the page of all is called, as in the rail."""
+        return {"reward": "Rewards", "profile": "Hardware"}.get(self.slug, self.many)
 
     @property
     def names_are_unique(self) -> bool:
@@ -155,8 +165,15 @@ def _of_rewards(config: RewardConfig) -> Iterator[str]:
 
 
 def _names(runs: QuerySet[Run]) -> str:
-    names = list(runs.values_list("name", flat=True)[: MOST_NAMED + 1])
-    return ", ".join([*names[:MOST_NAMED], "…"] if len(names) > MOST_NAMED else names)
+    """The first training runs by name, those of other kinds in numbers; "" if there are none."""
+    numbers = Counter(runs.order_by().values_list("kind", flat=True))
+    names = list(runs.filter(kind="train").values_list("name", flat=True)[:MOST_NAMED])
+    trained = numbers.pop("train", 0)
+    words: Counter[str] = Counter()
+    for kind, number in numbers.items():
+        words[_OTHERS.get(kind, "job")] += number
+    parts = [and_more(names, trained)] if names else []
+    return "; ".join(parts + [counted(number, word) for word, number in words.items()])
 
 
 KINDS: dict[str, Kind] = {

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from runs.checkpoints import Checkpoint
 from runs.host_api.ingest import accept
-from runs.models import Attempt, Run
+from runs.models import Attempt, Lease, Run
 from runs.scheduling import launching, queueing
 from runs.served import conversation, starting
 from runs.served.models import Answer, Served, Turn
@@ -65,6 +65,24 @@ def test_a_double_click_starts_one_and_the_chat_is_shown_at_once(address: str) -
     served = Run.objects.get(kind=SERVE)
     assert served.spec["job"]["idle_minutes"] == 15
     assert "queued" in client.get(address).content.decode()
+
+
+def test_with_gpus_a_free_one_is_proposed_and_a_place_is_chosen_before_anything_is_sent() -> None:
+    checkpoint = a_checkpoint()
+    host = checkpoint.event.attempt.host
+    assert host is not None
+    host.inventory |= {"gpus": [{"index": 0, "name": "H200", "memory_mib": 143_771, "used_mib": 0}]}
+    host.save()
+    client, address = operator(), f"/models/{checkpoint.event.pk}/chat/"
+    page = client.get(address).content.decode()
+    assert '<option value="gpu" selected>' in page
+    assert 'disabled aria-describedby="ask-send-why"' in page
+    client.post(address, {"place": "gpu"})
+    state = client.get(f"{address}state").content.decode()
+    assert 'hx-swap-oob="true"' in state
+    assert "ask-send-why" not in state
+    Lease.objects.create(host=host, attempt=Run.objects.get(kind=SERVE).latest(), resource="gpu:0")
+    assert starting.usual_place(host) == "cpu"
 
 
 def test_a_turn_reaches_the_supervisor_once_for_both_models(address: str) -> None:

@@ -38,6 +38,16 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
     assert "the time to restore it is over" in told
 
 
+def test_the_runs_of_a_reward_config_are_told_apart_from_jobs_and_counted_to_the_end() -> None:
+    runs = [a_run(f"run-{number}") for number in range(9)]
+    Run.objects.filter(pk=runs[0].pk).update(kind="serve")
+    version = runs[0].reward_version
+    assert version is not None
+    page = operator().get("/deleted/reward/", {"id": version.config_id}).content.decode()
+    assert " and 3 more; 1 job." in page
+    assert ">Rewards</a>" in page
+
+
 def test_asking_again_after_another_tab_did_it_says_that_nothing_is_left() -> None:
     run, client = ended("one"), operator()
     client.post("/deleted/run/", {"id": run.pk})

@@ -32,7 +32,7 @@ function find(part) {
 
 function say() {
   timer = 0;
-  bar.textContent = `Offline: this page shows what was known at ${timeOfDay(known)}. It goes on by itself; runs are not affected.`;
+  bar.textContent = `Offline: this page shows what was known at ${timeOfDay(known)}. Reconnecting automatically; runs are not affected.`;
   bar.hidden = false;
 }
 
@@ -84,6 +84,20 @@ export function watchNetwork() {
   addEventListener("online", probe);
   document.addEventListener("htmx:sendError", gone);
   document.addEventListener("htmx:afterOnLoad", back);
+  document.addEventListener("click", stayHere);
+}
+
+/** Without a network a link would lead to the browser's own error page, and this one would be lost. @param {MouseEvent} event */
+function stayHere(event) {
+  if (navigator.onLine || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
+  if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+  if (link.hash && link.href.split("#")[0] === location.href.split("#")[0]) return; // within this page
+  event.preventDefault();
+  clearTimeout(timer);
+  timer = 0;
+  bar.textContent = "Offline: this page can’t be left, as the other one can’t be opened. Reconnecting automatically.";
+  bar.hidden = false;
 }
 
 /** In a tab whose content has never come. @param {Element} panel */
