@@ -7,10 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.forms.renderers import DjangoTemplates
 from django.http import HttpRequest
 from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString
+
+# Every form comes here first; shorter than Django's "Ensure this value is greater than or equal to".
+MinValueValidator.message = "At least %(limit_value)s."
+MaxValueValidator.message = "At most %(limit_value)s."
 
 FOLDER = "django/forms/widgets/"
 INPUTS = ("text", "number", "hidden", "email", "url", "password", "checkbox")

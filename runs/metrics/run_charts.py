@@ -6,8 +6,8 @@ The page reserves their space before any number arrives.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from runs.metrics import chart_catalogue, episode_charts
@@ -109,6 +109,16 @@ def gpus_of(run: Run) -> tuple[int, ...]:
 def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
     """The charts as one JSON document for the page's script."""
     return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
+
+
+def recorded(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartGroup]:
+    """The charts with a line among these metrics; groups without one are left out."""
+    kept = (replace(group, charts=tuple(one for one in group.charts if _drawn(one, names))) for group in groups)
+    return [group for group in kept if group.charts]
+
+
+def _drawn(chart: Chart, names: Container[str]) -> bool:
+    return any(DERIVED.get(line.metric, line.metric) in names for line in chart.lines)
 
 
 def metrics(groups: Sequence[ChartGroup]) -> list[str]:

@@ -23,6 +23,7 @@ from controlplane.rewards.queries import offered_versions
 from runs import preflight, sentences
 from runs.hosts.cards import HostView, host_views
 from runs.machines import demand
+from runs.models import Run
 from runs.new_run import facts, prefill
 from runs.new_run.choice_fields import offered_datasets, offered_profiles
 from runs.new_run.forms import CHOICES, LaunchForm
@@ -152,9 +153,9 @@ def checked(form: LaunchForm, user: User | None = None) -> Checked:
     return Checked(request, draft, hosts)
 
 
-def with_only_choices(initial: dict[str, Any], hosts: list[HostView]) -> dict[str, Any]:
-    """What nobody has to choose: the one model, dataset or reward config that there is, and the one profile for
-    which a host has the GPUs. Choices made already stay."""
+def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User) -> dict[str, Any]:
+    """What nobody has to choose: the one model, dataset or reward config that there is, and of the profiles for which a
+    host has the GPUs the one that this person, or else anybody, used last. Choices made already stay."""
     datasets = dict(offered_datasets().order_by("number").values_list("dataset", "pk"))  # the newest version of each
     offered: dict[str, list[Any]] = {
         "model": known_models(hosts),
@@ -164,9 +165,18 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView]) -> dict[st
     found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
         known = [facts.host_facts(view, {}, {}) for view in hosts]
-        fitting = [other for other in _profiles() if not all(shortage(host, other.spec) for host in known)]
-        found |= {"profile": fitting[0].key, **fitting[0].values} if len(fitting) == 1 else {}
+        fitting = {other.key: other for other in _profiles() if not all(shortage(host, other.spec) for host in known)}
+        only = next(iter(fitting)) if len(fitting) == 1 else _used_last(list(fitting), user)
+        found |= {"profile": only, **fitting[only].values} if only else {}
     return found | initial
+
+
+def _used_last(profiles: list[str], user: User) -> str:
+    """Empty if nobody has trained with one of them."""
+    trained = Run.objects.filter(kind="train", profile__in=[int(key) for key in profiles]).order_by("-created_at")
+    runs = trained.values_list("profile", flat=True)
+    newest = runs.filter(owner=user).first() or runs.first()
+    return str(newest or "")
 
 
 def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:

@@ -57,7 +57,7 @@ def new_run(request: HttpRequest) -> HttpResponseBase:
     if not person(request).may_operate:
         return _for_viewers(request)
     hosts = candidates(None)
-    initial = drafting.with_only_choices(prefill.from_query(request.GET), hosts)
+    initial = drafting.with_only_choices(prefill.from_query(request.GET), hosts, person(request))
     form = LaunchForm(initial=initial, schema=drafting.schema_among(hosts))
     return page(request, form)
 

@@ -46,6 +46,9 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         tab = first
     groups = drawn.with_bounds(run_charts.plan_of(run), run)
     context = header.head(run, person(request))
+    stepless = context["final"] and not run.step
+    if stepless:
+        groups = run_charts.recorded(groups, run.last_metrics)
     page = {
         "id": run.pk,
         "name": run.name,
@@ -65,6 +68,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
     context |= {
         "about": checkpoints.by_folder(run.spec.get("start_from", "")) if is_job else None,
         "groups": groups,
+        "stepless": stepless and run.trains,
         "tiles": [(tile, None if tile.note else run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
         "page": page,
         "tabs": tabs.items(),

@@ -292,9 +292,9 @@ def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_toke
     ("fields", "said"),
     [
         ({"tokens": "5"}, "Choose a tokenizer"),
-        ({"number": "0"}, "greater than or equal to 1"),
+        ({"number": "0"}, "At least 1"),
         ({"number": "999999"}, "rows. Leave it empty to take all of them"),
-        ({"tokens": "0"}, "greater than or equal to 1"),
+        ({"tokens": "0"}, "At least 1"),
         ({"rows": "1, two"}, "“two” is not a row number"),
         ({"rows": "-1"}, "not a row number"),
         ({"rows": "{}"}, "not a row number"),

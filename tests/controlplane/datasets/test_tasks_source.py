@@ -50,8 +50,8 @@ def test_a_form_makes_a_version_that_waits_for_its_rows(page):
         ({"level": 12}, "chain_sum has no level 12 of difficulty; it has from 1 to 11."),
         ({"families": ["gcd", "rush_hour"]}, "Tasks of rush_hour have many right answers"),
         ({"rows": 1}, "at least one row of each"),
-        ({"rows": 10**9}, "less than or equal to 100000"),
-        ({"seed": -1}, "greater than or equal to 0"),
+        ({"rows": 10**9}, "At most 100000"),
+        ({"seed": -1}, "At least 0"),
     ],
 )
 def test_bad_input_is_told_and_nothing_is_made(page, change, words):

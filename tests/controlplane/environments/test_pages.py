@@ -70,8 +70,8 @@ def test_limits_are_saved_with_the_parts() -> None:
         (fields("calculator", **{"c0-name": "my tool"}), "Letters, digits and _"),
         (fields("calculator", **{"c0-name": "class"}), "Letters, digits and _"),
         (fields("calculator", **{"c0-p_digits": "99"}), "at most 15"),
-        (fields("calculator", **{"limits-turns": "0"}), "greater than or equal to 1"),
-        (fields("calculator", **{"limits-at_once": "9999"}), "less than or equal to 128"),
+        (fields("calculator", **{"limits-turns": "0"}), "At least 1"),
+        (fields("calculator", **{"limits-at_once": "9999"}), "At most 128"),
         (fields("calculator", name=""), "This field is required"),
     ],
 )

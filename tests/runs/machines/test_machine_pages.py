@@ -52,7 +52,7 @@ def test_an_admin_adds_a_source_and_changes_it() -> None:
         ("option_folder", "", "Shared folder is needed."),
         ("control_url", "control.example", "Use an address such as"),
         ("gpu_kind", "h100 --x", "Use letters, digits"),
-        ("most", "0", "greater than or equal to 1"),
+        ("most", "0", "At least 1"),
         ("name", "", "required"),
     ],
 )

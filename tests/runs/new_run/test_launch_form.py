@@ -197,9 +197,9 @@ BAD = [
     ("learning_rate", "fast", "Enter a number"),
     ("learning_rate", "nan", "Enter a number"),
     ("learning_rate", "inf", "Enter a number"),
-    ("learning_rate", "-1", "greater than or equal to 0"),
+    ("learning_rate", "-1", "At least 0"),
     ("temperature", "0", "above 0"),
-    ("top_p", "1.5", "less than or equal to 1"),
+    ("top_p", "1.5", "At most 1"),
     ("loss_type", "dpo", "Select a valid choice"),
     ("model", "", "No model is chosen"),
     ("model", "a\nb\x01", "neither a folder nor a hub id"),
@@ -211,7 +211,7 @@ BAD = [
     ("profile", "", "No hardware profile"),
     ("host", "999999999999999999999999999", "no longer exists"),
     ("eval_rows", "100", "out of training"),
-    ("max_steps", "0", "greater than or equal to 1"),
+    ("max_steps", "0", "At least 1"),
     ("generation_kwargs", "{", "Enter a valid JSON"),
     ("generation_batch_size", "12", "not a whole number of groups"),
     ("name", "x" * 500, "at most 120"),
@@ -230,7 +230,7 @@ def test_bad_input_is_said_beside_its_field(client, field, value, words):
 def test_a_label_and_its_finding_are_two_sentences(client):
     text = strip_tags(client.post("/runs/new/check", sent(max_steps="0", temperature="0")).content.decode())
     words = " ".join(text.split())
-    assert "Steps: Ensure this value is greater than or equal to 1." in words
+    assert "Steps: At least 1." in words
     assert "Temperature: 0 is not a possible temperature. It must be above 0." in words
 
 

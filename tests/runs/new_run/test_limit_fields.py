@@ -40,14 +40,14 @@ def test_limits_and_rules_are_frozen_and_cloned(client):
 @pytest.mark.parametrize(
     ("typed", "field", "words"),
     [
-        ({"limit_hours": "0"}, "limit_hours", "greater than or equal to 0.01"),
-        ({"limit_tokens": "-5"}, "limit_tokens", "greater than or equal to 1"),
+        ({"limit_hours": "0"}, "limit_hours", "At least 0.01"),
+        ({"limit_tokens": "-5"}, "limit_tokens", "At least 1"),
         ({"limit_money": "abc"}, "limit_money", "Enter a number"),
         ({"stop_metric": "reward"}, "stop_steps", "Enter for how many steps it may fail to improve."),
         ({"stop_steps": "5"}, "stop_metric", "Enter the metric that has to improve."),
         ({"bound_metric": "kl"}, "bound_value", "Enter the bound."),
         ({"bound_value": "1"}, "bound_metric", "Enter the metric that must not cross it."),
-        ({"hang_after": "1"}, "hang_after", "greater than or equal to 2"),
+        ({"hang_after": "1"}, "hang_after", "At least 2"),
     ],
 )
 def test_a_limit_that_can_not_be_is_refused_beside_its_field(client, typed, field, words):
