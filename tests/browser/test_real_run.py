@@ -198,7 +198,7 @@ def test_a_metric_that_nobody_foresaw_has_a_chart(run: RealRun, page: Page) -> N
     page.goto(run.address)
     page.keyboard.press("/")
     page.keyboard.type("eval_kl")
-    expect(page.locator("[data-group=Other] [data-chart]:visible")).to_have_count(1)
+    expect(page.locator("[data-group='Other evaluation metrics'] [data-chart]:visible")).to_have_count(1)
     expect(page.locator("[data-chart]:visible")).to_have_count(1)
     assert list(curves(page, "other-eval-kl").values()) == [run.values("eval_kl")]
     page.wait_for_url(re.compile("c.filter=eval_kl"))
@@ -360,7 +360,7 @@ def test_the_checkpoints_are_those_that_were_saved_and_what_is_gone_is_said(run:
     steps = [line["step"] for line in run.lines("checkpoint")]
     expect(page.locator(".checkpoints td[data-label=Step] strong")).to_have_text([str(s) for s in reversed(steps)])
     for row in page.locator(".checkpoints tbody tr").all():
-        there = (run.stack.runs_dir / row.locator("code").inner_text() / "model.safetensors").exists()
+        there = (run.stack.runs_dir / row.locator("code").get_attribute("title") / "model.safetensors").exists()
         expect(row.get_by_text("deleted", exact=True)).to_have_count(0 if there else 1)
         expect(row.get_by_role("button", name="Copy the folder")).to_have_count(1 if there else 0)
     page.get_by_role("link", name="Train on").first.click()
