@@ -48,7 +48,7 @@ def adapter(stack: Stack) -> RealRun:
 
 
 def more(page: Page, act: str) -> None:
-    page.get_by_text("More", exact=True).click()
+    page.locator("#content summary").filter(has_text="More").first.click()
     page.get_by_role("button", name=act, exact=True).click()
 
 

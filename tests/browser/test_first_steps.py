@@ -92,6 +92,6 @@ def test_the_launch_button_stays_in_sight_on_a_phone_and_says_what_is_missing(
     expect(page.get_by_role("heading", name="Preflight")).to_be_in_viewport()
     labels = page.locator(".rail .item:visible .label:visible").all_text_contents()
     assert [label.strip() for label in labels] == ["Search", "Runs", "Datasets", "Rewards", "Hardware", "More"]
-    page.get_by_text("More", exact=True).click()
+    page.locator(".rail summary").filter(has_text="More").first.click()
     page.get_by_role("link", name="Models").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Models")
