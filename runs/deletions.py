@@ -19,7 +19,7 @@ from controlplane.accounts.models import User
 from controlplane.hardware import host_commands
 from controlplane.http.tokens import attempt_token
 from controlplane.joining.credentials import revoked_since_dispatch
-from runs import checkpoints, hints
+from runs import checkpoints
 from runs.artifacts import copies
 from runs.checkpoints import DELETED, DELETION_ASKED, NOT_DELETED, Checkpoint
 from runs.models import Attempt, Run, RunEvent
@@ -27,6 +27,7 @@ from runs.queries import with_attempts
 from runs.sentences import and_more, counted
 from runs.spec import spec_of
 from runs.states import ACTIVE
+from runs.telling import tell
 from workers.contract import ContractError, Task, models_of
 from workers.contract.evaluation import EVALUATION
 from workers.contract.jobs import KINDS
@@ -69,12 +70,12 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         host = attempt.host
         if host is None or is_lost(attempt):
             copies.to_go(current)
-            _tell(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
+            tell(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
             return
         if not host.is_fresh(timezone.now()) and not current.in_store:
             raise NotDeletable(f"{host} is out of reach, and only it can delete the files. Try again later.")
         if not current.going:
-            _tell(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
+            tell(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
     try:
         host_commands.send(host.name, Task.DELETE_MODEL, [checkpoint.folder, attempt_token(attempt.pk)])
     except host_commands.BrokerDown as error:
@@ -100,7 +101,7 @@ def clear_away(attempt: Attempt, now: datetime) -> None:
         return
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=attempt.pk)
-        _tell(attempt, DELETION_ASKED, "trash", path=WHOLE)
+        tell(attempt, DELETION_ASKED, "trash", path=WHOLE)
 
 
 def folder_waits(attempt: Attempt, now: datetime) -> str:
@@ -140,7 +141,7 @@ def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launche
             return False
         if last.kind != DELETED and not (problem and last.kind == NOT_DELETED):
             kind = NOT_DELETED if problem else DELETED
-            _tell(attempt, kind, actor, path=path, **({"problem": problem} if problem else {}))
+            tell(attempt, kind, actor, path=path, **({"problem": problem} if problem else {}))
     return True
 
 
@@ -153,13 +154,6 @@ def _told(attempt: Attempt, path: str | None = None) -> QuerySet[RunEvent]:
     """What was said of deletions of its folders, or of this one, in order."""
     told = RunEvent.objects.filter(attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
     return told if path is None else told.filter(data__path=path)
-
-
-def _tell(attempt: Attempt, kind: str, actor: str, **data: str) -> None:
-    RunEvent.objects.create(
-        run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=data
-    )
-    transaction.on_commit(lambda: hints.changed(attempt.run_id))
 
 
 def _obstacles(checkpoint: Checkpoint) -> Iterator[str]:

@@ -21,7 +21,7 @@ from runs.recorded import RunEvent as RunEvent
 from runs.recorded import SampleRow as SampleRow
 from runs.recorded import SampleStore as SampleStore
 from runs.states import EndReason, RunStatus, Waits
-from workers.contract import StopMode
+from workers.contract import EventKind, StopMode
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
@@ -105,6 +105,16 @@ class Run(Deletable):
     def latest(self) -> Attempt:
         """The attempt whose status, reason, lease and receipt the run shows; no query if attempts are prefetched."""
         return max(self.attempts.all(), key=lambda attempt: attempt.number)
+
+    def ran_s(self, now: datetime | None = None) -> float | None:
+        """Seconds over all its attempts, see Attempt.ran_s. None: none of them counts."""
+        times = [each for attempt in self.attempts.all() if (each := attempt.ran_s(now)) is not None]
+        return sum(times) if times else None
+
+    def trainings(self) -> list[float]:
+        """When each attempt began to train, in Unix seconds."""
+        began = self.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)
+        return [at.timestamp() for at in began]
 
 
 class ProfileTrial(models.Model):

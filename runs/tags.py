@@ -11,9 +11,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from runs import hints
-from runs.models import Attempt, Run, RunEvent
+from runs.models import Attempt, Run
 from runs.states import ACTIVE
+from runs.telling import tell
 from workers.contract.jobs import SERVE
 
 LONGEST_TAG = 32
@@ -103,8 +103,5 @@ def _change(run_id: str, kind: str, user: User, change: Change) -> bool:
         return False
     Run.objects.filter(pk=run_id).update(**columns)
     data = {"tags": columns["tags"]} if "tags" in columns else {}
-    RunEvent.objects.create(
-        run_id=run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=user.get_username(), data=data
-    )
-    transaction.on_commit(lambda: hints.changed(run_id))
+    tell(attempt, kind, user.get_username(), **data)
     return True

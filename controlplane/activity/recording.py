@@ -53,6 +53,13 @@ def record(row: Model, what: str) -> None:
         _record(user, kind_of(row), str(row.pk), str(row), what)
 
 
+def recorded(changed: int, row: Model, what: str) -> bool:
+    """Record the act if an UPDATE has changed rows; whether it has."""
+    if changed:
+        record(row, what)
+    return bool(changed)
+
+
 def _record(user: User, kind: str, key: str, name: str, what: str) -> None:
     token = getattr(_request.get(), "auth", None)
     Act.objects.create(
@@ -68,7 +75,7 @@ def _record(user: User, kind: str, key: str, name: str, what: str) -> None:
 
 @dataclass(frozen=True)
 class Watched:
-    """What is said when a person saves or deletes a row. "": nothing."""
+    """What to record when a person saves or deletes a row; "": nothing."""
 
     kind: str
     created: Phrase = ""

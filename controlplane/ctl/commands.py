@@ -137,7 +137,7 @@ def restore(client: Client, options: Namespace) -> int:
 
 def purge(client: Client, options: Namespace) -> int:
     client.ask("DELETE", f"deleted/{options.kind}/{options.id}")
-    _say("It is deleted for good as soon as its hosts are in reach.")
+    _say("It will be deleted for good once its hosts are in reach.")
     return OK
 
 

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from controlplane.activity.recording import record
+from controlplane.activity.recording import recorded
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.folders import remove_folder
 from controlplane.datasets.models import Dataset, DatasetVersion
@@ -21,12 +21,17 @@ USED = "Runs were trained on it, and their record needs it: it can't be deleted.
 def archive(version: DatasetVersion) -> bool:
     """Archive a version: the launch form no longer offers it; its runs and derived versions stay unchanged."""
     live = DatasetVersion.objects.filter(pk=version.pk, archived_at=None)
-    return _archived(version, "Archived", live.update(archived_at=timezone.now()))
+    return recorded(live.update(archived_at=timezone.now()), version.dataset, f"Archived: version {version.number}")
 
 
 def unarchive(version: DatasetVersion) -> bool:
     away = DatasetVersion.objects.filter(pk=version.pk, archived_at__isnull=False)
-    return _archived(version, "Offered again", away.update(archived_at=None))
+    return recorded(away.update(archived_at=None), version.dataset, f"Offered again: version {version.number}")
+
+
+def is_the_whole_dataset(version: DatasetVersion) -> bool:
+    """Whether deleting it means deleting its dataset, which can be restored."""
+    return version.status == version.READY and not version.dataset.versions.exclude(pk=version.pk).exists()
 
 
 def delete_version(version: DatasetVersion) -> bool:
@@ -52,12 +57,6 @@ def delete_dataset(dataset: Dataset) -> None:
         locked.delete()
         for folder in folders:
             transaction.on_commit(partial(remove_folder, folder))
-
-
-def _archived(version: DatasetVersion, verb: str, changed: int) -> bool:
-    if changed:
-        record(version.dataset, f"{verb}: version {version.number}")
-    return bool(changed)
 
 
 def _locked(dataset: Dataset) -> Dataset | None:

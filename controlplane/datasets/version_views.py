@@ -62,8 +62,8 @@ def unarchive(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 @require_POST
 def delete_version(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
-    if version.status == version.READY and not version.dataset.versions.exclude(pk=version.pk).exists():
-        return redirect(f"{reverse('delete', args=['dataset'])}?id={dataset_id}")  # its dataset can be restored
+    if archiving.is_the_whole_dataset(version):
+        return redirect(f"{reverse('delete', args=['dataset'])}?id={dataset_id}")
     try:
         last = archiving.delete_version(version)
     except DatasetError as error:

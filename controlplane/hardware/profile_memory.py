@@ -57,8 +57,8 @@ def shipped_as(row: HardwareProfile) -> Shipped | None:
 
 
 def card_of(row: HardwareProfile) -> tuple[float, str]:
-    """GiB of the GPUs that it is for: a built-in one names them, otherwise the largest of the hosts in reach, with the
-    host's name."""
+    """The memory in GiB of the GPUs that a profile is meant for, and the host that has them. A built-in profile names
+    its GPUs, without a host; for any other it is the largest GPU of the hosts in reach."""
     shipped = shipped_as(row)
     if shipped is not None and shipped.card_gib:
         return shipped.card_gib, ""

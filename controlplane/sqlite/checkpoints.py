@@ -51,8 +51,8 @@ class Checkpointer:
                 log.debug("no checkpoint: %s", error)
 
     def checkpoint(self, database: str) -> None:
-        """Copy the log. If it has become long, also the little that came meanwhile, with the turn: the next transaction
-        then begins the log anew."""
+        """Copy the log. If it has become long, also copy the little that came meanwhile, holding the turn, so that the
+        next transaction starts the log from its beginning."""
         address = f"{Path(database).absolute().as_uri()}?mode=rw"
         with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
             if _pages(connection) > LOG_PAGES // 2:

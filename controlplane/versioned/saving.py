@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from controlplane.activity.recording import record
+from controlplane.activity.recording import recorded
 from controlplane.versioned.models import Item, Kind, Version
 from controlplane.versioned.queries import free_name
 from controlplane.versioned.reading import full
@@ -78,19 +78,13 @@ def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
 def archive(item: Item) -> bool:
     """Offer it no more for new runs; runs that used it are unaffected. False: it was archived already."""
     live = type(item)._default_manager.filter(pk=item.pk, archived_at=None)
-    return _archived(item, "Archived", live.update(archived_at=timezone.now()))
+    return recorded(live.update(archived_at=timezone.now()), item, "Archived")
 
 
 def unarchive(item: Item) -> bool:
     """False: it wasn't archived."""
     away = type(item)._default_manager.filter(pk=item.pk).exclude(archived_at=None)
-    return _archived(item, "Unarchived", away.update(archived_at=None))
-
-
-def _archived(item: Item, what: str, changed: int) -> bool:
-    if changed:
-        record(item, what)
-    return bool(changed)
+    return recorded(away.update(archived_at=None), item, "Unarchived")
 
 
 def _add(model: type[VersionT], item: Item, number: int, content: Composition, by: Any, note: str) -> VersionT:

@@ -192,7 +192,7 @@ def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Only a version that no run was trained on. The only version of a dataset takes the dataset with it, which can be
     restored for a while; others are gone at once."""
     version = dataset_queries.version_for(request, dataset_id, number)
-    if version.status == version.READY and not version.dataset.versions.exclude(pk=version.pk).exists():
+    if archiving.is_the_whole_dataset(version):
         return trash_routes.mark(KINDS["dataset"], dataset_id, person(request))
     with _conflict("Archive it instead."):
         archiving.delete_version(version)

@@ -22,10 +22,11 @@ from controlplane.rewards import queries as reward_queries
 from controlplane.rewards import saving as reward_saving
 from controlplane.rewards.models import RewardConfig
 from controlplane.versioned import saving
+from controlplane.versioned.models import Item
 from runs.api import paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed
-from runs.trash.kinds import KINDS
+from runs.trash.kinds import KINDS, Kind
 
 router = Router(tags=["rewards and environments"])
 
@@ -111,7 +112,7 @@ def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any
 )
 def change_reward(request: HttpRequest, config_id: Id, payload: ItemChange) -> Any:
     """Archived, it isn't offered for new runs."""
-    _change(reward_queries.config_for(request, config_id), payload, person(request))
+    _change(KINDS["reward"], reward_queries.config_for(request, config_id), payload, person(request))
     return {"item": shapes.reward_version(reward_queries.config_for(request, config_id).newest())}
 
 
@@ -203,7 +204,9 @@ def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersi
 )
 def change_environment(request: HttpRequest, environment_id: Id, payload: ItemChange) -> Any:
     """Archived, it isn't offered for new runs."""
-    _change(environment_queries.environment_for(request, environment_id), payload, person(request))
+    _change(
+        KINDS["environment"], environment_queries.environment_for(request, environment_id), payload, person(request)
+    )
     newest = environment_queries.environment_for(request, environment_id).newest()
     return {"item": shapes.environment_version(newest)}
 
@@ -272,9 +275,9 @@ def _note(payload: Document) -> str:
     return payload.note.replace("\0", "") if isinstance(payload, NewVersion) else ""
 
 
-def _change(item: RewardConfig | Environment, payload: ItemChange, user: User) -> None:
+def _change(kind: Kind, item: Item, payload: ItemChange, user: User) -> None:
     if payload.name is not None:
-        trash_routes.rename(KINDS[type(item.newest()).kind.slug], item, payload.name, user)
+        trash_routes.rename(kind, item, payload.name, user)
     if payload.archived is not None:
         (saving.archive if payload.archived else saving.unarchive)(item)
 

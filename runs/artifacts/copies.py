@@ -8,11 +8,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.accounts import vault
-from runs import checkpoints, hints
+from runs import checkpoints
 from runs.artifacts.models import StoredCopy
 from runs.checkpoints import NOT_STORED, STORED, UNSTORED, UPLOADING, Checkpoint
 from runs.models import Attempt, Run, RunEvent
 from runs.spec import spec_of
+from runs.telling import tell
 from workers.contract import ContractError, models_of
 from workers.contract.artifacts import StoreAnswer, Storing
 
@@ -47,7 +48,7 @@ def told(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest:
         data = {name: text for name, text in (("problem", problem), ("manifest", manifest)) if text}
         again = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED  # until it is known why
         if not again and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
-            _note(attempt, KINDS[state], {"path": path, **data})
+            tell(attempt, KINDS[state], "store", path=path, **data)
         _keep(attempt, path, state)
     return True
 
@@ -85,10 +86,3 @@ def _model_paths(attempt: Attempt) -> list[str]:
         return [model.path for model in models_of(spec_of(attempt.run))]
     except ContractError:
         return []
-
-
-def _note(attempt: Attempt, kind: str, data: dict[str, str]) -> None:
-    RunEvent.objects.create(
-        run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor="store", data=data
-    )
-    transaction.on_commit(lambda: hints.changed(attempt.run_id))

@@ -206,7 +206,6 @@ def text(value: Any) -> str:
 
 def took(run: Run, now: datetime) -> Took:
     """GPU hours count from the lease."""
-    ran = [each for attempt in run.attempts.all() if (each := attempt.ran_s(now)) is not None]
     hours, had_gpus = 0.0, False
     costs: list[Money] = []
     for attempt in run.attempts.all():
@@ -218,7 +217,7 @@ def took(run: Run, now: datetime) -> Took:
             hours += held
             if price := gpu_hour(attempt.host):
                 costs.append(price * held)
-    return Took(sum(ran) if ran else None, hours if had_gpus else None, total(costs))
+    return Took(run.ran_s(now), hours if had_gpus else None, total(costs))
 
 
 def is_live(run: Run) -> bool:

@@ -16,6 +16,7 @@ from controlplane.environments.models import Environment, EnvironmentVersion
 from controlplane.rewards import queries as reward_queries
 from controlplane.rewards import saving as rewards
 from controlplane.rewards.models import RewardConfig, RewardVersion
+from runs.new_run.choice_fields import offered_datasets
 from workers.environments.encyclopaedia import QUESTIONS
 
 ENVIRONMENT = "Search the sample encyclopaedia"
@@ -43,9 +44,7 @@ class SearchExample:
 def make(user: User) -> SearchExample:
     """Make what is missing of it; what is there stays as it is. Raises DatasetError."""
     corpus = sample.load(user)
-    questions = DatasetVersion.objects.filter(
-        dataset__name=QUESTIONS, dataset__deleted_at=None, status=DatasetVersion.READY, archived_at=None
-    ).order_by("-number")
+    questions = offered_datasets().filter(dataset__name=QUESTIONS).order_by("-number")
     return SearchExample(corpus, _environment(corpus, user), _rewards(user), questions.first())
 
 

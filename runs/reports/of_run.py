@@ -22,7 +22,6 @@ from runs.reports import charts, pictures
 from runs.reports.markdown import archive, facts, image, plain, quoted, sections, table
 from runs.sentences import of_attempt, placement_text
 from runs.states import FINAL
-from workers.contract import EventKind
 
 POINTS = 500
 SPEC = "spec.yaml"
@@ -183,9 +182,8 @@ Drawn = tuple[str, str, str]
 
 def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
     groups = with_bounds(run_charts.plan_of(run), run)
-    starts = run.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)
     points = series(run, run_charts.metrics(groups), POINTS)["series"]
-    numbers = charts.Numbers(points, [at.timestamp() for at in starts])
+    numbers = charts.Numbers(points, run.trainings())
     for group in groups:
         for chart in group.charts:
             picture = charts.picture(chart, numbers, smoothing)

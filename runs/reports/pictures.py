@@ -163,7 +163,8 @@ def _nice(step: float) -> float:
 def _figure(value: float) -> str:
     if abs(value) >= 10_000:
         return si(value)
-    return significant(value, 4).rstrip("0").rstrip(".") if "." in significant(value, 4) else significant(value, 4)
+    text = significant(value, 4)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 # --- lines -----------------------------------------------------------------------------------------------------

@@ -6,14 +6,13 @@ from functools import cache, lru_cache
 from hashlib import sha256
 
 from django.db import transaction
-from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from controlplane.accounts.models import User
-from runs import hints
 from runs.models import Attempt, Run, RunEvent
+from runs.telling import tell
 
 LONGEST = 10_000
 NOTED = "noted"
@@ -40,11 +39,7 @@ def write(run: Run, text: str, based_on: str, user: User) -> bool:
     if based_on != edition(stored):
         raise Overtaken
     Run.objects.filter(pk=run.pk).update(notes=text)
-    name = user.get_username()
-    RunEvent.objects.create(
-        run=run, attempt=attempt, at=timezone.now(), kind=NOTED, actor=name, data={"empty": not text}
-    )
-    transaction.on_commit(lambda: hints.changed(run.pk))
+    tell(attempt, NOTED, user.get_username(), empty=not text)
     return True
 
 

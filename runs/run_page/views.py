@@ -22,7 +22,7 @@ from runs.scheduling import recovery, stopping
 from runs.sentences import STOPS
 from runs.spec import spec_of
 from runs.states import ACTIVE
-from workers.contract import ContractError, EventKind, StopMode, jobs
+from workers.contract import ContractError, StopMode, jobs
 
 TABS = {
     "charts": "Charts",
@@ -61,7 +61,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "charts": run_charts.as_json(groups),
         "marked": sorted(run_charts.MARKED),
         "events": [_mark(e) for e in queries.events(run) if e["kind"] in run_charts.MARKED],
-        "starts": [at.timestamp() for at in run.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)],
+        "starts": run.trainings(),
         "tab": tab,
         "first": first,
     }

@@ -195,7 +195,6 @@ def _all_in(words: list[str], text: str) -> bool:
 
 def _ranked(hits: list[Hit], words: list[str]) -> list[Hit]:
     """Those whose title begins with the first word, then those with a word that does, then the others."""
-
     first = words[0].casefold()
 
     def rank(hit: Hit) -> int:

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from controlplane.accounts.models import User
 from controlplane.http.tokens import hashed
-from runs import hints
 from runs.models import Attempt, Run, RunEvent
 from runs.sharing.models import SharedLink
+from runs.telling import tell
 
 MOST_OF_A_RUN = 20
 """Links of one run that are open at the same time."""
@@ -50,7 +50,7 @@ def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tu
             run=run, token_hash=hashed(token), made_by=user, expires_at=until, with_completions=with_completions
         )
         told = {"until": until.isoformat(), "completions": with_completions, "link": link.pk}
-        _note(attempt, "shared", user, told)
+        tell(attempt, "shared", user.get_username(), **told)
     return link, token
 
 
@@ -86,7 +86,7 @@ def revoke(link: SharedLink, user: User) -> bool:
         now = timezone.now()
         if not SharedLink.objects.filter(pk=link.pk, revoked_at=None).update(revoked_at=now):
             return False
-        _note(attempt, "share_revoked", user, {"link": link.pk})
+        tell(attempt, "share_revoked", user.get_username(), link=link.pk)
     return True
 
 
@@ -102,10 +102,3 @@ def _open(links: QuerySet[SharedLink]) -> QuerySet[SharedLink]:
     kept = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
     live = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True)
     return live.filter(Exists(kept), ~Exists(put_away))
-
-
-def _note(attempt: Attempt, kind: str, user: User, data: dict[str, object]) -> None:
-    RunEvent.objects.create(
-        run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=user.get_username(), data=data
-    )
-    transaction.on_commit(lambda: hints.changed(attempt.run_id))

@@ -19,7 +19,7 @@ from runs.models import Run
 from runs.sharing.models import SharedLink
 from runs.spec import spec_of
 from runs.states import ACTIVE, FINAL, sentence
-from workers.contract import ContractError, EventKind
+from workers.contract import ContractError
 
 GROUPS = 6
 """Of the newest completions."""
@@ -48,7 +48,7 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
         "final": attempt.status in FINAL,
         # Not its details: they quote logs and name hosts.
         "sentence": sentence(attempt.reason) if attempt.status in FINAL else "",
-        "ran": _ran(run),
+        "ran": run.ran_s(),
         "model": _model(run),
         "data": f"{data.get('name')} v{data.get('version')}" if isinstance(data, dict) else "",
         "tiles": [(tile, run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
@@ -61,7 +61,6 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
 def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
     """The whole page."""
     charts = with_bounds(run_charts.plan_of(run), run)
-    starts = run.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)
     document = {
         "id": "run",
         "series": reverse("shared_series", args=[token]),
@@ -69,7 +68,7 @@ def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
         "charts": run_charts.as_json(charts),
         "marked": [],
         "events": [],
-        "starts": [at.timestamp() for at in starts],
+        "starts": run.trainings(),
     }
     return {**now(link, run), "link": link, "shared": True, "groups": charts, "page": document}
 
@@ -92,12 +91,6 @@ def _model(run: Run) -> str:
     model = run.spec.get("model") if isinstance(run.spec, dict) else None
     path = str(model.get("path") or "") if isinstance(model, dict) else ""
     return path if path.count("/") == 1 and path[0].isalnum() else path.rstrip("/").rpartition("/")[2]
-
-
-def _ran(run: Run) -> float | None:
-    """Seconds of training, over all its attempts."""
-    times = [each for attempt in run.attempts.all() if (each := attempt.ran_s()) is not None]
-    return sum(times) if times else None
 
 
 def _groups(run: Run) -> list[SharedGroup]:

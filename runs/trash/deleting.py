@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from controlplane.accounts.models import User
 from controlplane.versioned.queries import free_name
-from runs import hints
-from runs.models import Attempt, Run, RunEvent
+from runs.models import Attempt, Run
+from runs.telling import tell
 from runs.trash.kinds import KINDS, Kind, jobs_of
 
 MARKS = ["deleted_at", "deleted_by", "purge_at"]
@@ -47,7 +47,7 @@ def delete(kind: Kind, pk: str, user: User) -> Any | None:
             each.save(update_fields=MARKS)
         if isinstance(row, Run):
             Attempt.objects.filter(run=row).exclude(resumes_at=None).update(resumes_at=None)
-            tell(row, "deleted", user, until=until.isoformat())
+            tell(row.latest(), "deleted", user.get_username(), until=until.isoformat())
     return row
 
 
@@ -69,7 +69,7 @@ def restore(kind: Kind, pk: str, user: User) -> tuple[Any, str]:
             words = f"Its dataset is back, too. {_bring_back(KINDS['dataset'], dataset)}".strip()
         for each in (*_jobs_deleted_with(row), row):
             _unmark(each)
-        tell(row, "restored", user)
+        tell(row.latest(), "restored", user.get_username())
     return row, words
 
 
@@ -88,17 +88,16 @@ def for_good(kind: Kind, pk: str) -> bool:
     return True
 
 
-def deleted(kind: Kind) -> QuerySet[Any]:
+def deleted(most: int | None = None) -> list[tuple[Kind, Any]]:
+    """What was deleted and is still there, of all kinds, the newest first."""
+    found = [(kind, row) for kind in KINDS.values() for row in _deleted(kind).order_by("-deleted_at")[:most]]
+    return sorted(found, key=lambda one: one[1].deleted_at, reverse=True)[:most]
+
+
+def _deleted(kind: Kind) -> QuerySet[Any]:
     """Without jobs that were deleted with their run."""
-    rows: QuerySet[Any] = kind.model.every.exclude(deleted_at=None)
+    rows: QuerySet[Any] = kind.model.every.exclude(deleted_at=None).select_related("deleted_by")
     return rows.exclude(source__deleted_at=F("deleted_at")) if kind.model is Run else rows
-
-
-def tell(run: Run, kind: str, user: User, **data: str) -> None:
-    RunEvent.objects.create(
-        run=run, attempt=run.latest(), at=timezone.now(), kind=kind, actor=user.get_username(), data=data
-    )
-    transaction.on_commit(lambda: hints.changed(run.pk))
 
 
 def _locked(kind: Kind, pk: str) -> Any | None:

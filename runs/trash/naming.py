@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from controlplane.accounts.models import User
 from controlplane.parameter_forms import CONTROL
 from runs.models import Run
-from runs.trash.deleting import tell
+from runs.telling import tell
 from runs.trash.kinds import Kind
 
 
@@ -35,7 +35,7 @@ def rename(kind: Kind, row: Any, name: str, user: User) -> bool:
         except IntegrityError:
             raise NameRefused(_taken(kind, name)) from None
         if isinstance(row, Run):
-            tell(row, "renamed", user, **{"from": before, "to": name})
+            tell(row.latest(), "renamed", user.get_username(), **{"from": before, "to": name})
     return True
 
 

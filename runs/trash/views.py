@@ -50,13 +50,7 @@ class Deleted:
 def deleted(request: HttpRequest) -> HttpResponse:
     """What was deleted lately, the newest first."""
     now = timezone.now()
-    found = [
-        (kind, row)
-        for kind in KINDS.values()
-        for row in deleting.deleted(kind).select_related("deleted_by").order_by("-deleted_at")[:MOST_LISTED]
-    ]
-    found.sort(key=lambda one: one[1].deleted_at, reverse=True)
-    rows = [_deleted(kind, row, now) for kind, row in found[:MOST_LISTED]]
+    rows = [_deleted(kind, row, now) for kind, row in deleting.deleted(MOST_LISTED)]
     return render(request, "trash/deleted.html", {"rows": rows, "days": settings.DELETED_KEPT_DAYS})
 
 

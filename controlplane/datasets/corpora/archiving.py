@@ -8,7 +8,7 @@ from functools import partial
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.activity.recording import record
+from controlplane.activity.recording import recorded
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.folders import remove_folder
 from controlplane.datasets.models import Corpus, CorpusVersion
@@ -24,18 +24,12 @@ def users(version: CorpusVersion) -> list[str]:
 def archive(version: CorpusVersion) -> bool:
     """Forms no longer offer it; what uses it goes on."""
     live = CorpusVersion.objects.filter(pk=version.pk, archived_at=None)
-    return _archived(version, "Archived", live.update(archived_at=timezone.now()))
+    return recorded(live.update(archived_at=timezone.now()), version.corpus, f"Archived: version {version.number}")
 
 
 def unarchive(version: CorpusVersion) -> bool:
     away = CorpusVersion.objects.filter(pk=version.pk, archived_at__isnull=False)
-    return _archived(version, "Offered again", away.update(archived_at=None))
-
-
-def _archived(version: CorpusVersion, verb: str, changed: int) -> bool:
-    if changed:
-        record(version.corpus, f"{verb}: version {version.number}")
-    return bool(changed)
+    return recorded(away.update(archived_at=None), version.corpus, f"Offered again: version {version.number}")
 
 
 def delete(version: CorpusVersion) -> None:

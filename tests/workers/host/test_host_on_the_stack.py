@@ -193,7 +193,7 @@ def test_a_key_is_in_the_trainers_environment_and_in_nothing_else(stack: Stack) 
     # Of the database only what is sealed is on the disk; environment.json is the fake trainer's own.
     files = files_below(stack.installation.data)
     with stack.client("admin") as client:
-        paths = ["/settings/secrets/", *(f"/runs/{run}/{page}" for page in ("", "spec/", "events/", "logs/", "about/"))]
+        paths = ["/settings/secrets/", *(f"/runs/{run}/{page}" for page in ("", "spec/", "events/", "logs/", "notes"))]
         pages = {path: client.get(path) for path in paths}
     until(stack, STOP + LOOK, lambda found: found["status"] == "stopped", run=run, mode="now")
 

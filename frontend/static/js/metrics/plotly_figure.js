@@ -330,10 +330,10 @@ export function ground(tokens) {
   };
 }
 
-/** Of how many lines the values are told together. @param {number} lines */
+/** Up to HOVERED_TOGETHER lines show their values together, more of them one at a time. @param {number} lines */
 export const hovered = (lines) => ({ hovermode: lines > HOVERED_TOGETHER ? "closest" : "x" });
 
-/** The line through the point that is told of. @param {Tokens} tokens */
+/** The vertical line through the point whose values are shown. @param {Tokens} tokens */
 export const spike = (tokens) => ({
   showgrid: false, showspikes: true, spikemode: "across", spikesnap: "hovered data", spikethickness: 1, spikedash: "solid", spikecolor: tokens["line-strong"],
 });

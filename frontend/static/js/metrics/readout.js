@@ -26,7 +26,7 @@ export function rowsOf(points, suffix, place) {
   return points.toSorted((a, b) => height(b) - height(a)).map(({ data, pointNumber, x, y }) => {
     if (data.text) return { colour: data.marker.color[pointNumber], label: data.text[pointNumber], text: "" };
     const text = `${significant(data.customdata?.[pointNumber] ?? y, DIGITS)}${suffix}`;
-    // Of a line with fewer points the nearest one is told, and where that is.
+    // A line with fewer points shows its nearest one, and where that is.
     return { colour: data.line.color, label: x === pointed ? data.meta : `${data.meta} (${place(x)})`, text };
   });
 }
@@ -45,7 +45,7 @@ export function tell(element, plot, x, event, { where, rows }) {
   const [chart, area, own] = [element, plot, box].map((part) => part.getBoundingClientRect());
   const at = area.left - chart.left + x;
   const left = inside ? (x > area.width / 2 ? at - own.width - BESIDE_PX : at + BESIDE_PX) : at - own.width / 2;
-  const [least, most] = [EDGE - chart.left, innerWidth - EDGE - chart.left - own.width];
+  const [least, most] = [EDGE - chart.left, document.documentElement.clientWidth - EDGE - chart.left - own.width];
   box.style.left = `${Math.max(least, Math.min(left, most))}px`;
   const top = "touches" in event ? event.touches[0].clientY : event.clientY;
   box.style.top = inside ? `${Math.min(top - chart.top + BESIDE_PX, chart.height - own.height - EDGE)}px` : "";
