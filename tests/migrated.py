@@ -21,7 +21,8 @@ django.setup()
 from django.core.management import call_command
 from django.db import connection
 call_command("migrate", verbosity=0)
-connection.cursor().execute("VACUUM INTO %s", [sys.argv[1]])
+if sys.argv[1:]:
+    connection.cursor().execute("VACUUM INTO %s", [sys.argv[1]])
 """
 
 
@@ -35,13 +36,19 @@ def file() -> Path | None:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
-            with tempfile.TemporaryDirectory() as data:
-                env = {**os.environ, "CONTROLPLANE_DATA": data, "DJANGO_SETTINGS_MODULE": "controlplane.settings"}
-                env.pop("CONTROLPLANE_DATABASE_URL", None)
-                made_there = Path(data) / "made"
-                subprocess.run([sys.executable, "-c", MIGRATE, made_there], env=env, cwd=ROOT, check=True)
-                made_there.rename(made)
+            half = folder / "half"
+            migrate(str(half))
+            half.rename(made)
     return made
+
+
+def migrate(*arguments: str, **environment: str) -> None:
+    """Migrate the database of the environment, by default an SQLite file that goes again; to `arguments`, a copy."""
+    with tempfile.TemporaryDirectory() as data:
+        env = {**os.environ, "CONTROLPLANE_DATA": data, "DJANGO_SETTINGS_MODULE": "controlplane.settings"}
+        env.pop("CONTROLPLANE_DATABASE_URL", None)
+        env.update(environment)
+        subprocess.run([sys.executable, "-c", MIGRATE, *arguments], env=env, cwd=ROOT, check=True)
 
 
 def fill(connection: sqlite3.Connection) -> None:

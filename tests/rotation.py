@@ -1,6 +1,6 @@
 """A pytest plugin: of long sets, a run of the tests takes a part, and the next commit another one.
 
-Of the tests that start processes, browsers or trainers, a run takes an eighth of each file's, and all of those marked
+Of the tests that start processes, browsers or trainers, a run takes a twelfth of each file's, and all of those marked
 `every_run`. `@pytest.mark.rotating(of=4)` runs a quarter of a test's cases; `share(cases, of=4)` is a quarter of a list
 that one test goes through; `@pytest.mark.in_turn(1, of=4)` leaves a whole file to one run in four. tests/README.md says
 how to choose the slice and how to run everything.
@@ -21,7 +21,7 @@ import pytest
 from xdist.workermanage import WorkerController
 
 SLOW = ("browser", "processes", "trainer")
-PARTS = 8
+PARTS = 12
 FULL, SLICE = "CI_FULL", "CI_SLICE"
 LEFT_OUT = "rotation_left_out"
 Case = TypeVar("Case")

@@ -11,7 +11,7 @@ from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
-pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(7, of=8)]
+pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(7, of=12)]
 
 
 def test_a_check_gives_a_verdict_and_the_dataset_is_filtered_by_it(

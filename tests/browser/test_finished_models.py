@@ -15,7 +15,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.real_runs import GRPO, JOB_MS, RealRun
 from tests.stack import Stack
 
-pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(5, of=8)]
+pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(5, of=12)]
 
 
 def test_an_adapter_is_merged_downloaded_trained_on_from_and_deleted(

@@ -98,7 +98,7 @@ def test_every_page_can_be_read_and_reached_and_stands_still(
 
 @pytest.mark.timeout(900)
 def test_axe_finds_nothing_serious(site: Stack, paths: dict[str, str], still: BrowserContext) -> None:
-    """Of the pages a seventh: the test itself has one turn in eight, which would always meet the same eighth."""
+    """Of the pages a seventh: the test itself has one turn in twelve, which would always meet the same twelfth."""
     page = still.new_page()
     found = {of: seeing.barriers(page, site.url + paths[of]) for of in share(list(paths), of=7, name="axe")}
     assert {of: barriers for of, barriers in found.items() if barriers} == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.database import URL
+from tests import migrated
 from tests.stack import Shell
 
 BEFORE = """
@@ -40,7 +42,11 @@ class Racers:
 
     def __init__(self, data: Path, url: str = "", count: int = 4) -> None:
         environment = {**os.environ, "CONTROLPLANE_DATA": str(data), "DJANGO_SETTINGS_MODULE": "controlplane.settings"}
-        environment |= {URL: url} if url else {}
+        file = data / "controlplane.sqlite3"
+        if url:
+            environment |= {URL: url}
+        elif not file.exists() and (made := migrated.file()):
+            shutil.copyfile(made, file)
         self._shells = [Shell(environment) for _ in range(count)]
         self._threads = ThreadPoolExecutor(count)
         self.alone("from django.core.management import call_command\ncall_command('migrate', verbosity=0)")

@@ -29,7 +29,7 @@ result = [run.last_seq, run.last_metrics, run.events.filter(kind="note").get().d
 def test_postgresqls_dump_is_restored(postgres: Postgres, tmp_path: Path) -> None:
     if not (shutil.which("pg_dump") and shutil.which("pg_restore")):
         pytest.skip("pg_dump and pg_restore are not installed (package `postgresql-client`)")
-    first, second, dump = postgres.url("backed_up"), postgres.url("restored"), tmp_path / "dump"
+    first, second, dump = postgres.url("backed_up"), postgres.url("restored", "template0"), tmp_path / "dump"
     racers = Racers(tmp_path / "one", first, count=1)
     racers.alone(FILL)
     before = racers.alone(LOOK)

@@ -15,7 +15,7 @@ import pytest
 from tests.stack import Stack
 from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.in_turn(6, of=8)]
+pytestmark = [pytest.mark.processes, pytest.mark.in_turn(6, of=12)]
 
 LIMIT_MB = 96
 LARGE = 90 * 2**20

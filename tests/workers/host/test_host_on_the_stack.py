@@ -17,7 +17,7 @@ from tests.workers.supervisor.attempts import of_process, wait_until
 from workers.sandbox import selftest
 from workers.supervisor import procfs
 
-pytestmark = [pytest.mark.processes, pytest.mark.in_turn(5, of=8)]
+pytestmark = [pytest.mark.processes, pytest.mark.in_turn(5, of=12)]
 
 SUBMIT = """
 from tests.datasets import ready_version
