@@ -191,6 +191,7 @@ def test_a_viewer_reads_what_everybody_may_read(address: Any) -> None:
     assert {name: code for name, code in answers.items() if code not in (200, 302)} == {}
 
 
+@pytest.mark.rotating(of=2)
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_no_link_and_no_form_leads_to_a_refusal(role: Role, address: Any) -> None:
     """Of all pages that are open to this role: links are followed, forms are sent (empty)."""

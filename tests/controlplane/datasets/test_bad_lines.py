@@ -115,6 +115,7 @@ def test_a_line_that_is_too_long_is_one_problem_and_costs_no_memory(tmp_path: Pa
     assert not child.pyarrow
 
 
+@pytest.mark.processes
 def test_a_line_of_a_gigabyte_that_takes_no_room_on_the_disk_is_told_of(tmp_path: Path) -> None:
     with (tmp_path / files.SOURCE).open("wb") as file:
         file.write(GOOD + b'{"question": "' + b"x" * 100_000)
@@ -159,6 +160,7 @@ def test_names_with_quotes_and_backslashes_are_read(tmp_path: Path) -> None:
     assert [column["name"] for column in told["columns"]] == ["question", 'an "odd" name', "back\\slash"]
 
 
+@pytest.mark.processes
 def test_ten_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:
     rows = [{"prompt": f"{n} " + "word " * 20, "answer": str(n)} for n in range(80_000)]
     (tmp_path / files.SOURCE).write_bytes(jsonl(rows))

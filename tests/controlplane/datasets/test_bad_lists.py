@@ -67,6 +67,7 @@ def test_a_list_is_taken_apart_the_same_however_it_is_cut_into_blocks(
     assert all(text[offset] == ord("{") for offset in offsets)
 
 
+@pytest.mark.processes
 def test_a_large_list_is_never_in_memory(tmp_path: Path) -> None:
     row = json.dumps({"question": "word " * 200, "answer": "1"})
     with (tmp_path / files.SOURCE).open("w") as file:

@@ -164,6 +164,7 @@ def test_text_that_is_no_utf8_is_told_by_its_row(tmp_path: Path) -> None:
     assert (told["rows"], told["bad_rows"]) == (2, 1)
 
 
+@pytest.mark.processes
 def test_a_huge_row_group_stays_within_the_limits(tmp_path: Path) -> None:
     text = "x" * 200_000
     pq = parquet({"question": [f"{n}{text}" for n in range(1500)]}, compression="zstd", row_group_size=1500)

@@ -279,6 +279,7 @@ def test_a_corpus_is_sent_to_runs_that_search_it_alone(attempt: Attempt, setting
     assert Client().get(url, headers=headers).status_code == 404
 
 
+@pytest.mark.processes
 def test_a_whole_life_never_opens_the_runs_folder(tmp_path: Path) -> None:
     """In a process of its own, because an audit hook can't be taken out again."""
     runs_dir = tmp_path / "runs"

@@ -130,6 +130,7 @@ def store(attempt: Attempt) -> None:
         ingest.accept(attempt, [train(first + i, **v) for i, v in enumerate(values)])
 
 
+@pytest.mark.processes
 async def test_a_viewer_that_reads_one_byte_a_second_holds_nobody_and_loses_nothing(
     attempt: Attempt, cookie: str, port: int
 ) -> None:
@@ -148,6 +149,7 @@ async def test_a_viewer_that_reads_one_byte_a_second_holds_nobody_and_loses_noth
         assert await seqs_until(slow, ROWS) == list(range(1, ROWS + 1))
 
 
+@pytest.mark.processes
 async def test_an_idle_socket_still_hears_hints_after_the_usual_time_out_of_redis(
     attempt: Attempt, cookie: str, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
