@@ -23,6 +23,12 @@ class SignInForm(forms.Form):
     )
     password = _password("Password", "current-password")
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.data.get("username"):  # refused: the password is what has to be typed again
+            del self.fields["username"].widget.attrs["autofocus"]
+            self.fields["password"].widget.attrs["autofocus"] = True
+
 
 class PasswordForm(forms.Form):
     """A new password, entered twice. The current one is required if there is one, except after a one-time link, which

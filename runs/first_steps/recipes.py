@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
 from urllib.parse import urlencode
@@ -20,6 +20,9 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.shipped import by_slug
 from controlplane.rewards import saving
 from controlplane.rewards.models import RewardConfig, RewardVersion
+from runs.hosts.cards import host_views
+from runs.new_run.facts import host_facts
+from runs.preflight.hosts import shortage
 
 TAGS = "Think step by step between <think> and </think>. Then give the answer alone between <answer> and </answer>."
 IN_TAGS: tuple[dict[str, Any], ...] = (
@@ -54,6 +57,8 @@ class Parts:
     version: DatasetVersion | None
     rewards: RewardVersion | None
     profile: HardwareProfile | None
+    hosts: tuple[str, ...] = ()
+    """The names of those in reach that have the profile's GPUs."""
 
     @property
     def at_work(self) -> bool:
@@ -82,19 +87,6 @@ class Parts:
 
 
 RECIPES: tuple[Recipe, ...] = (
-    Recipe(
-        slug="sums",
-        title="Sums on the CPU",
-        text="A model of 135 million parameters learns to answer sums in tags. The dataset is generated here.",
-        needs="A CPU, and the hub for the model.",
-        model="HuggingFaceTB/SmolLM2-135M-Instruct",
-        profile="cpu",
-        dataset="Sums",
-        source=None,
-        mapping=ColumnMapping(prompt="question", answer="answer", system_prompt=TAGS),
-        rewards="Number in answer tags",
-        components=IN_TAGS,
-    ),
     Recipe(
         slug="gsm8k",
         title="GSM8K with a small Qwen",
@@ -128,11 +120,35 @@ RECIPES: tuple[Recipe, ...] = (
             {"name": "syntax", "function": "python_syntax", "weight": 0.1, "params": {}},
         ),
     ),
+    Recipe(
+        slug="sums",
+        title="Sums on the CPU",
+        text="A model of 135 million parameters learns to answer sums in tags. The dataset is generated here.",
+        needs="A CPU, and the hub for the model.",
+        model="HuggingFaceTB/SmolLM2-135M-Instruct",
+        profile="cpu",
+        dataset="Sums",
+        source=None,
+        mapping=ColumnMapping(prompt="question", answer="answer", system_prompt=TAGS),
+        rewards="Number in answer tags",
+        components=IN_TAGS,
+    ),
 )
 
 
 def find(slug: str) -> Recipe | None:
     return next((recipe for recipe in RECIPES if recipe.slug == slug), None)
+
+
+def every() -> list[Parts]:
+    """All recipes, those that fit a host in reach first."""
+    hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
+    found = list[Parts]()
+    for recipe in RECIPES:
+        spec = by_slug(recipe.profile).spec
+        fitting = tuple(host.name for host in hosts if not shortage(host, spec))
+        found.append(replace(parts(recipe), hosts=fitting))
+    return sorted(found, key=lambda one: not one.hosts)
 
 
 def parts(recipe: Recipe) -> Parts:

@@ -22,7 +22,16 @@ from runs.states import RunStatus
 
 @require_safe
 def start(request: HttpRequest) -> HttpResponse:
-    return render(request, "first_steps/start.html", {"steps": steps(), "recipes": recipes.RECIPES})
+    every, found = recipes.every(), steps()
+    launched, ready = found[-1].done, all(step.done for step in found[:-1])
+    context = {
+        "steps": found,
+        "recipes": every,
+        # What a first run lacks least: the recipe that fits, unless somebody has brought data and rewards of their own.
+        "by_recipe": not launched and bool(every[0].hosts) and (every[0].complete or not ready),
+        "by_hand": not launched and ready and not every[0].complete,
+    }
+    return render(request, "first_steps/start.html", context)
 
 
 @require_safe
@@ -48,13 +57,13 @@ def _starting(run: Run) -> Preparing | None:
 
 @require_safe
 def recipe(request: HttpRequest, slug: str) -> HttpResponse:
-    """The page; an htmx request gets its parts only, and asks no more once the dataset is read."""
+    """The page; an htmx request gets its parts only, and is led on to New run once the dataset is read."""
     parts = recipes.parts(_named(slug))
-    if request.headers.get("HX-Request") == "true":
-        return render(
-            request, "first_steps/_parts.html", {"parts": parts}, status=200 if parts.at_work else STOP_POLLING
-        )
-    return render(request, "first_steps/recipe.html", {"parts": parts})
+    if request.headers.get("HX-Request") != "true":
+        return render(request, "first_steps/recipe.html", {"parts": parts})
+    if parts.complete and person(request).may_operate:
+        return HttpResponse(headers={"HX-Redirect": parts.address})
+    return render(request, "first_steps/_parts.html", {"parts": parts}, status=200 if parts.at_work else STOP_POLLING)
 
 
 @require_POST
@@ -65,7 +74,8 @@ def prepare(request: HttpRequest, slug: str) -> HttpResponseBase:
         recipes.prepare(chosen, person(request))
     except DatasetError as error:
         messages.warning(request, str(error))
-    return redirect("recipe", chosen.slug)
+    parts = recipes.parts(chosen)
+    return redirect(parts.address) if parts.complete else redirect("recipe", chosen.slug)
 
 
 def _named(slug: str) -> recipes.Recipe:

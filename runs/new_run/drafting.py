@@ -255,20 +255,20 @@ def known_models(views: list[HostView]) -> list[str]:
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     """Where the launch would start now, or what it would wait for, after everything ahead in the queue."""
     if machine := machine_to_ask(draft):
-        return Forecast(False, "Queue", f"It asks for a machine of {machine.name}.")
+        return Forecast(False, "Queue run", f"It asks for a machine of {machine.name}.")
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
     floor, ahead = queueing.capacity_behind(draft.priority)
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
-        return Forecast(False, "Queue", sentences.as_sentence(draft.owner.wait))
+        return Forecast(False, "Queue run", sentences.as_sentence(draft.owner.wait))
     result = floor.place(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
     if not isinstance(result, Shortage):
         host, placement = result
         beside = ", warm server" if placement.warm else ""
         words = f"Launch now on {host.name} · {_resources(placement)}{beside}"
         return Forecast(True, words, placement=placement)
-    return Forecast(False, f"Queue: {ahead} ahead" if ahead else "Queue", sentences.as_sentence(_waits(result)))
+    return Forecast(False, f"Queue: {ahead} ahead" if ahead else "Queue run", sentences.as_sentence(_waits(result)))
 
 
 def _waits(short: Shortage) -> str:

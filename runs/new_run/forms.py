@@ -72,7 +72,9 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         },
         max_length=500,
         help_text="A folder on the host, or a hub id. The list shows models found on hosts.",
-        widget=forms.TextInput(attrs={"list": "known-models", "spellcheck": "false"}),
+        widget=forms.TextInput(
+            attrs={"list": "known-models", "spellcheck": "false", "placeholder": "Qwen/Qwen3-0.6B"},
+        ),
     )
     revision = forms.CharField(
         label="Revision",

@@ -188,10 +188,12 @@ def _send_several(
         except QueueFull as error:
             form.add_error(None, str(error))
         else:
-            if not fresh:
+            ids = list(group.runs.order_by("created_at", "pk").values_list("pk", flat=True))
+            if fresh:
+                messages.success(request, f"{len(ids)} runs launched. Their curves appear here with their first steps.")
+            else:
                 messages.info(request, "This launch was already submitted; here are its runs.")
-            ids = ",".join(group.runs.order_by("created_at", "pk").values_list("pk", flat=True))
-            return redirect(f"{reverse('compare_runs')}?runs={ids}")
+            return redirect(f"{reverse('compare_runs')}?runs={','.join(ids)}")
     return page(request, form, draft_check=draft_check, findings=findings, status=422)
 
 
@@ -220,7 +222,9 @@ def check_run(request: HttpRequest) -> HttpResponse:
 def choose_profile(request: HttpRequest) -> HttpResponse:
     """Every profile, ranked for the form's model and hosts."""
     draft = checked(bound_form(request), person(request)).draft
-    return render(request, "new_run/_choices.html", {"choices": choosing.choices(draft), "model": draft.model})
+    choices = choosing.choices(draft)
+    unfit = [choice for choice in choices if not (choice.fits or choice.chosen)]
+    return render(request, "new_run/_choices.html", {"choices": choices, "unfit": unfit, "model": draft.model})
 
 
 @require_POST
@@ -328,12 +332,14 @@ def page(
     shown = shown or form
     shown.fields["profile"].choices = panel_form.fields["profile"].choices  # type: ignore[attr-defined]
     views = candidates(None) if draft_check.request.host else draft_check.hosts
+    without_vllm = {other.key for other in draft_check.draft.profiles if other.spec.vllm_share is None}
     context = {
         "form": shown,
         "models": known_models(views),
         "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
         "fillable": prefill.fillable(form),
         "per_turn": drafting.per_turn_configs(form),
+        "vllm_profiles": [key for key in panel["fits"] if key not in without_vllm],
         **panel,
         **extra,
     }

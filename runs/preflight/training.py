@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
-from runs.preflight.finding import Finding, Fix, note, stop, warn
+from runs.preflight.finding import Finding, Fix, stop, warn
 from workers.contract.training_rules import CHOICES, MADE_BY_THE_FORM, OWNED, unusual_values, value_problems
 
 SCHEDULER_NEEDS = {
@@ -45,7 +45,6 @@ def check_values(draft: Draft) -> Iterator[Finding]:
 def check_combinations(draft: Draft) -> Iterator[Finding]:
     yield from _reference(draft)
     yield from _losses(draft)
-    yield from _ratio(draft)
     yield from _vllm_correction(draft)
     yield from _scheduler(draft)
     yield from _attention(draft)
@@ -95,17 +94,6 @@ def _losses(draft: Draft) -> Iterator[Finding]:
             f"The upper clip bound {high:g} is below the lower one {low:g}: rises are cut sooner than falls.",
             "Usually the upper bound is the same or a little larger (0.28 in DAPO).",
             Fix("Use the same", {"epsilon_high": ""}),
-        )
-
-
-def _ratio(draft: Draft) -> Iterator[Finding]:
-    batch = draft.batch
-    if batch.micro_batch >= 1 and batch.gradient_accumulation_steps >= 1 and batch.on_policy:
-        yield note(
-            "num_iterations",
-            f"Each batch is used once{'' if draft.ahead else ', by the policy that made it'}: the ratio stays 1 and "
-            "nothing is clipped.",
-            "That is the usual setting. More iterations per batch make clipping matter.",
         )
 
 

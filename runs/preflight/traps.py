@@ -77,11 +77,10 @@ def _masked_sequences(draft: Draft) -> Iterator[Finding]:
 
 
 def _no_kl(draft: Draft) -> Iterator[Finding]:
-    if draft.value("beta"):
+    if draft.value("beta") or not draft.lora:
         return
-    costs = "costs no memory with a LoRA" if draft.lora else "takes another copy of the model"
-    fixes = [Fix("β = 0.001", {"beta": "0.001"})] if draft.lora else []
-    yield note("beta", f"With β = 0 no KL is logged. A small β such as 0.001 logs it, and {costs}.", "", *fixes)
+    cause = "With β = 0 no KL is logged. A small β such as 0.001 logs it, and costs no memory with a LoRA."
+    yield note("beta", cause, "", Fix("β = 0.001", {"beta": "0.001"}))
 
 
 def _scales(draft: Draft) -> Iterator[Finding]:

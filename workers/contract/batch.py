@@ -96,12 +96,6 @@ class Batch:
     def eval_group(self) -> int:
         return self.num_generations_eval or self.num_generations
 
-    @property
-    def on_policy(self) -> bool:
-        """Whether every update uses completions of the policy that it changes: the ratio is 1 and nothing is
-        clipped."""
-        return self.num_iterations == 1 and self.slices <= self.gradient_accumulation_steps
-
 
 @dataclass(frozen=True)
 class BatchProblem(Problem):

@@ -155,7 +155,7 @@ class HubFiles:
         except outbound.TimedOut:
             raise Away(f"{self._hub.endpoint} answers too slowly") from None
         except (outbound.OutboundError, ValueError) as error:  # a Location can be anything
-            raise Away(f"{self._hub.endpoint}: {error}") from None
+            raise Away(f"{self._hub.endpoint}: {str(error).rstrip('.')}") from None
 
     def _answer(self, url: str, limit: int, whole: bool) -> outbound.Answer:
         for _ in range(1 + MOST_HOPS):

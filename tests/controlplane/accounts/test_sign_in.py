@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -40,6 +41,8 @@ def test_a_wrong_password_and_an_unknown_name_get_the_same_answer():
     assert wrong.status_code == unknown.status_code == 422
     assert b"Name or password is wrong." in wrong.content
     assert b"Name or password is wrong." in unknown.content
+    assert re.findall(rb'name="(\w+)"[^>]* autofocus', Client().get("/sign-in/").content) == [b"username"]
+    assert re.findall(rb'name="(\w+)"[^>]* autofocus', wrong.content) == [b"password"]
 
 
 def test_a_disabled_person_cannot_sign_in_and_loses_the_session():

@@ -48,18 +48,33 @@ def test_an_installation_without_runs_opens_on_the_first_steps() -> None:
     assert page(client, "/start/").count("Done: ") == 4
 
 
-def test_sums_are_made_and_fill_in_a_new_run() -> None:
-    client = operator()
+def test_sums_are_made_and_open_a_filled_in_new_run() -> None:
+    client, asked = operator(), {"HX-Request": "true"}
     assert client.post("/start/sums/prepare").headers["Location"] == "/start/sums/"
-    assert client.get("/start/sums/", headers={"HX-Request": "true"}).status_code == 200
+    assert client.get("/start/sums/", headers=asked).status_code == 200
     version = worked(DatasetVersion.objects.get())
     assert (version.status, version.rows) == (DatasetVersion.READY, 2000)
-    assert client.get("/start/sums/", headers={"HX-Request": "true"}).status_code == 286
-    [address] = re.findall(r'href="(/runs/new/\?[^"]+)"', page(client, "/start/sums/"))
-    form = page(client, address.replace("&amp;", "&"))
+    address = client.get("/start/sums/", headers=asked).headers["HX-Redirect"]
+    assert address.replace("&", "&amp;") in page(client, "/start/sums/")
+    form = page(client, address)
     assert "HuggingFaceTB/SmolLM2-135M-Instruct" in form
     for chosen in (version.pk, RewardConfig.objects.get().newest().pk, HardwareProfile.objects.get(name="CPU").pk):
         assert f'<option value="{chosen}" selected' in form
+    assert client.post("/start/sums/prepare").headers["Location"] == address
+    assert viewer().get("/start/sums/", headers=asked).status_code == 286
+
+
+def test_the_recipe_that_fits_a_host_comes_first_and_is_the_pages_next_act() -> None:
+    client = operator()
+    assert "button primary" not in page(client, "/start/")
+    a_host(inventory={"trainer": "ready", "cpu_slots": 1})
+    first = page(client, "/start/").split('class="card recipe"')[1]
+    assert "Sums on the CPU" in first
+    assert '<button class="button primary">Create dataset and rewards' in first
+    client.post("/start/sums/prepare")
+    assert "The dataset is being read" in page(client, "/start/")
+    worked(DatasetVersion.objects.get())
+    assert re.search(r'button primary" href="/runs/new/\?[^"]+">Continue', page(client, "/start/"))
 
 
 def test_what_is_there_is_neither_made_again_nor_changed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -41,13 +42,15 @@ def test_a_grid_and_seeds_make_every_combination_and_lead_to_their_comparison(cl
     assert {run.name for run in runs} >= {"sums, learning rate 1e-6, seed 7", "sums, learning rate 5e-6, seed 8"}
     (group,) = RunGroup.objects.all()
     assert {(run.group, tuple(run.tags)) for run in runs} == {(group, (group.tag,))}
+    assert "4 runs launched." in client.get(answer["Location"]).content.decode()
     assert group.at_once == 3
 
 
 def test_preflight_says_how_many_runs_are_launched(client: Client) -> None:
     page = client.post("/runs/new/check", sent(seed="7", seeds="2", grid=grid(beta="0, 0.1"))).content.decode()
-    assert "4 runs are launched together, from beta 0, seed 7 to beta 0.1, seed 8." in page
-    assert "launched together" not in client.post("/runs/new/check", sent()).content.decode()
+    assert "4 runs, from beta 0, seed 7 to beta 0.1, seed 8." in page
+    assert re.search(r"(Launch|Queue) 4 runs\s", page)
+    assert "from beta" not in client.post("/runs/new/check", sent()).content.decode()
 
 
 def test_the_same_page_sent_twice_launches_once(client: Client) -> None:

@@ -88,11 +88,3 @@ def test_epochs_are_steps_the_other_way_round():
     batch = Batch(per_device_train_batch_size=32, num_iterations=2)
     assert epochs(batch, 100, steps=100) == 2
     assert epochs(batch, 3, steps=100) == 0
-
-
-@pytest.mark.parametrize(
-    ("batch", "expected"),
-    [(Batch(), True), (Batch(num_iterations=2), False), (Batch(steps_per_generation=4), False)],
-)
-def test_a_batch_is_on_policy_when_each_completion_is_used_once(batch, expected):
-    assert batch.on_policy is expected

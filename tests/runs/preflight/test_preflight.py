@@ -266,7 +266,6 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(loss_type="vespo", importance_sampling_level="sequence"), Grade.WARN, "loss_type", "of tokens"),
     (grpo(importance_sampling_level="sequence"), Grade.WARN, "loss_type", "GSPO"),
     (grpo(epsilon_high=0.1), Grade.WARN, "epsilon_high", "below the lower one"),
-    ({}, Grade.NOTE, "num_iterations", "nothing is clipped"),
     (
         grpo(vllm_importance_sampling_clip_min=4.0),
         Grade.STOP,

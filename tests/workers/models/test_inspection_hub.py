@@ -115,6 +115,7 @@ def test_a_hub_that_is_away_says_nothing_against_the_model() -> None:
     told = inspect("Org/Model", (), Hub("http://127.0.0.1:9"))
     assert (told["ok"], told["hub"], told["unreachable"]) == (True, True, True)
     assert "http://127.0.0.1:9" in told["why"]
+    assert not told["why"].endswith(".")  # it stands within sentences
 
 
 @pytest.mark.parametrize("endpoint", ["", "nonsense", "http://[", "ftp://x", "http://127.0.0.1:99999"])

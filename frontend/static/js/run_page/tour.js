@@ -54,7 +54,7 @@ function stand(target) {
     return;
   }
   const { width, height } = card.getBoundingClientRect();
-  const below = around.bottom + GAP;
+  const below = Math.max(EDGE, around.bottom + GAP);
   const top = below + height < innerHeight - EDGE ? below : Math.max(EDGE, around.top - GAP - height);
   put(card, top, Math.max(EDGE, Math.min(around.left, document.documentElement.clientWidth - width - EDGE)));
 }
