@@ -11,8 +11,10 @@ from django.conf import settings
 from django.db.models import Max, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Length
 from django.http import Http404, HttpRequest
+from django.urls import reverse
 from django.utils import timezone
 
+from controlplane.http.errors import Deleted
 from runs import sentences
 from runs.metrics.trend import gain
 from runs.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
@@ -101,8 +103,18 @@ def run_for(request: HttpRequest, run_id: str) -> Run:
     """The run with this id, or 404. Every signed-in user sees every run; roles are checked by the views' decorators."""
     run = runs_for(request).filter(pk__in=readable([run_id])).first()
     if run is None:
+        _say_if_deleted(run_id)
         raise Http404(f"There is no run {run_id}.")
     return run
+
+
+def _say_if_deleted(run_id: str) -> None:
+    """Raises Deleted for a run that may be restored."""
+    run = Run.every.filter(pk__in=readable([run_id])).select_related("deleted_by").first()
+    if run and run.can_be_restored(timezone.now()):
+        by = f" by {run.deleted_by.username}" if run.deleted_by else ""
+        fix = f"It can be restored until {run.purge_at:%Y-%m-%d %H:%M} UTC."
+        raise Deleted(f"The run “{run.name}” was deleted{by}.", fix, reverse("restore", args=["run", run.pk]))
 
 
 def readable(ids: Iterable[str]) -> list[str]:

@@ -133,7 +133,7 @@ def is_saving(attempt: Attempt) -> bool:
 
 def stopping(attempt: Attempt) -> str:
     if is_saving(attempt):
-        return "The trainer saves a checkpoint."
+        return "The trainer is saving a checkpoint."
     return PHASES[attempt.phase if attempt.phase in ENDED else Phase.STOPPING]
 
 

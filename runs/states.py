@@ -51,7 +51,7 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.COMPLETED: (S.SUCCEEDED, "Finished all steps."),
     R.LIMIT_REACHED: (S.SUCCEEDED, "The run reached its limit."),
     R.EARLY_STOPPED: (S.SUCCEEDED, "A rule ended the run early."),
-    R.STOPPED_BY_USER: (S.STOPPED, "Stopped by a user."),
+    R.STOPPED_BY_USER: (S.STOPPED, "Stopped manually."),
     R.PREEMPTED: (S.STOPPED, "The host ended the run before its last step."),
     R.HOST_SHUTDOWN: (S.STOPPED, "The host was shut down while the run was on it."),
     R.HOST_PREEMPTED: (S.STOPPED, "The cluster took the machine back while the run was on it."),

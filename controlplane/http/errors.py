@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.exceptions import DisallowedHost
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.request import split_domain_port
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -30,6 +31,15 @@ SECTIONS = {
 }
 """First part of an address -> the route that it is below, and its name."""
 AWAY = "The database can't be reached. Runs go on training and hand in what they wrote as soon as it is back."
+
+
+class Deleted(Http404):
+    """Of what a person has deleted, and may still get back."""
+
+    def __init__(self, what: str, fix: str, restore: str) -> None:
+        """`restore`: the address that brings it back, by POST."""
+        super().__init__(what)
+        self.fix, self.restore = fix, restore
 
 
 def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> JsonResponse:
@@ -67,7 +77,10 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
     said = exception.args[0] if exception is not None and exception.args else ""
     own = isinstance(said, str) and said and not said.endswith("matches the given query.")  # a view's own words
     what = str(said) if own else "There is nothing at this address."
-    return _error(request, 404, "Not found", what, fix="If it was deleted, look under Settings, Recently deleted.")
+    ways = [(reverse("deleted"), "Recently deleted")]
+    if isinstance(exception, Deleted):
+        return _error(request, 404, "Deleted", what, fix=exception.fix, restore=exception.restore, ways=ways)
+    return _error(request, 404, "Not found", what, fix="If it was deleted, look under Recently deleted.", ways=ways)
 
 
 def method_not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
@@ -120,11 +133,20 @@ def error_page(status: int, title: str, what: str, **more: Any) -> HttpResponse:
     return HttpResponse(page, status=status)
 
 
-def _error(request: HttpRequest, status: int, title: str, what: str, *, fix: str = "") -> HttpResponse:
+def _error(
+    request: HttpRequest,
+    status: int,
+    title: str,
+    what: str,
+    *,
+    fix: str = "",
+    restore: str = "",
+    ways: Sequence[tuple[str, str]] = (),
+) -> HttpResponse:
     if wants_json(request):
         return error_json(status, what, fix=fix)
-    context = {"status": status, "title": title, "what": what, "fix": fix, "ways": _ways(request)}
-    return render(request, "error.html", context, status=status)
+    context = {"status": status, "title": title, "what": what, "fix": fix, "restore": restore}
+    return render(request, "error.html", context | {"ways": [*ways, *_ways(request)]}, status=status)
 
 
 def _ways(request: HttpRequest) -> list[tuple[str, str]]:

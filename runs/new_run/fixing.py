@@ -22,6 +22,8 @@ MOST_ROUNDS = 3
 """How often preflight's own remedies are added if the run still doesn't fit."""
 MEMORY = ("gpu_memory", "vllm_no_cache", "vllm_cache_small", "vllm_sampler_memory")
 """Beginnings of the ids of causes that preflight's memory estimate judges, too."""
+EMPTY = {"use_lora": "off", "save_total_limit": "all"}
+"""What some fields mean if they are empty."""
 
 Findings = Callable[[LaunchForm], list[Finding]]
 
@@ -133,7 +135,7 @@ def _shown(form: LaunchForm, name: str, value: Any) -> str:
         rows = form.fields["profile"].queryset  # type: ignore[attr-defined]
         return next((str(row) for row in rows if str(row.pk) == _text(value)), "none")
     choices = dict(getattr(form.fields.get(name), "choices", ()))
-    words = {"": "off" if name == "use_lora" else "empty", "true": "on", "false": "off"}
+    words = {"": EMPTY.get(name, "empty"), "true": "on", "false": "off"}
     return str(choices.get(_text(value)) or words.get(_text(value), _text(value)))
 
 

@@ -256,7 +256,7 @@ TRAINING: tuple[TrainingField, ...] = (
     TrainingField("save_steps", "Save every", "Steps between checkpoints; not used with every epoch.", C, int, 100, 1),
     TrainingField(
         "save_total_limit",
-        "Keep",
+        "Checkpoints kept",
         "How many of the newest checkpoints to keep; leave empty for all.",
         C,
         int,

@@ -33,8 +33,8 @@ def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> byte
     files = {f"charts/{name}.svg": picture for name, (_, _, picture) in drawn.items() if picture}
     parts = [
         ("", facts(_head(run, now))),
-        ("What it is made of", facts(_makings(run))),
-        ("What was changed", _changed(run)),
+        ("Setup", facts(_makings(run))),
+        ("Changes", _changed(run)),
         ("Figures", _figures(run)),
         ("Health", _health(run)),
         ("Notes", quoted(run.notes)),
@@ -100,9 +100,9 @@ def _makings(run: Run) -> Iterator[tuple[str, str]]:
 def _changed(run: Run) -> str:
     source = run.cloned_from
     if source is None:
-        return "It was not cloned from another run."
+        return "Not a clone of another run."
     unlike, _ = comparison.differences([source, run])
-    whence = f"It was cloned from {plain(source.name)} (`{source.pk}`)"
+    whence = f"Cloned from {plain(source.name)} (`{source.pk}`)"
     if not unlike:
         return f"{whence}, with the same settings."
     rows = [[plain(each.name), *(plain(value.text) for value in each.values)] for each in unlike]
@@ -110,8 +110,9 @@ def _changed(run: Run) -> str:
 
 
 def _figures(run: Run) -> str:
-    """The end figures of what it has learned with; the machine's are in the charts."""
-    planned = {each.name: each for each in comparison.of_charts(run_charts.plan_of(run))}
+    """The end figures of what it has learned with; the machine's, and what repeats others, are in the charts."""
+    groups = [group for group in run_charts.plan_of(run) if not group.folded]
+    planned = {each.name: each for each in comparison.of_charts(groups)}
     wanted = [each for each in planned.values() if kind_of(each.name) == "train"]
     ends = [(each, finals([run], each.name).get(run.pk)) for each in wanted]
     rows = [[plain(each.title), *ended(final, each.format)] for each, final in ends if final is not None]
@@ -167,7 +168,8 @@ def _receipt(attempt: Attempt) -> str:
         return " ".join([*lines, *(["It has no receipt."] if attempt.status in FINAL else [])])
     free = "all resources were released" if receipt.get("free") else "**not all resources were proved free**"
     ended = receipt.get("processes_ended") or 0
-    lines.append(f"{ended} processes ended in {duration(receipt.get('seconds_to_gone'))}; {free}.")
+    words = f"{ended} process{'es' if ended > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"
+    lines.append(f"{words if ended else 'No leftover processes'}; {free}.")
     for gpu in receipt.get("gpus") or ():
         after = gpu.get("seconds_to_free")
         when = "still in use" if after is None else f"free after {duration(after)}"

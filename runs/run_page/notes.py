@@ -6,6 +6,7 @@ from functools import cache, lru_cache
 from hashlib import sha256
 
 from django.db import transaction
+from django.utils.html import Urlizer
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -16,6 +17,16 @@ from runs.telling import tell
 
 LONGEST = 10_000
 NOTED = "noted"
+
+
+REL = "nofollow noopener noreferrer"
+
+
+class _Linker(Urlizer):
+    url_template = f'<a href="{{href}}" rel="{REL}">{{url}}</a>'
+
+
+_linked = _Linker()
 
 
 class Overtaken(Exception):
@@ -51,16 +62,20 @@ def clean(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def as_html(text: str) -> SafeString:
-    """The notes as HTML. Tags written in them are shown as text, and pictures are links: a page loads nothing from
-    elsewhere. Headings begin below the h2 that the page gives the notes."""
+    """The notes as HTML. Bare addresses are links. Tags written in them are shown as text, and pictures are links: a
+    page loads nothing from elsewhere. Headings begin below the h2 that the page gives the notes."""
     parser = _parser()
     tokens = parser.parse(text)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+        within = 0
         for part in token.children or ():
+            within += {"link_open": 1, "link_close": -1}.get(part.type, 0)
             if part.type == "link_open":
-                part.attrSet("rel", "nofollow noopener noreferrer")
+                part.attrSet("rel", REL)
+            elif part.type == "text" and not within:
+                part.type, part.content = "html_inline", _linked(part.content, autoescape=True)
     html: str = parser.renderer.render(tokens, parser.options, {})
     return mark_safe(html)  # noqa: S308  the parser escapes tags
 

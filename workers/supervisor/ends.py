@@ -143,7 +143,7 @@ def _of_clean_exit(progress: TrainerProgress) -> End:
     if not progress.step:
         return End(EndReason.NO_STEPS, "The trainer ended at step 0.")
     if progress.stopped:
-        return End(EndReason.STOPPED_BY_USER, "The trainer found STOP in its folder and saved.")
+        return End(EndReason.STOPPED_BY_USER, "The trainer saved before it ended.")
     return End(EndReason.COMPLETED, "" if progress.is_job else f"{progress.step} step{'s' * (progress.step != 1)}.")
 
 

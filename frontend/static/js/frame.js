@@ -79,15 +79,50 @@ function clicks() {
     const theme = target.closest("[data-theme-toggle]");
     if (theme) nextTheme();
     const copy = target.closest("[data-copy]");
-    if (copy instanceof HTMLElement) void navigator.clipboard?.writeText(copy.dataset.copy ?? "");
+    if (copy instanceof HTMLElement) void copied(copy);
   });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
+    const at = event.target instanceof Element ? event.target : null;
+    const cancel = at?.closest("form")?.querySelector("[data-cancel]");
+    if (cancel instanceof HTMLElement) cancel.click();
     for (const menu of document.querySelectorAll(OPENED)) {
       menu.removeAttribute("open");
       menu.querySelector("summary")?.focus();
     }
   });
+}
+
+const COPIED_MS = 2000;
+
+/** What a button has is put into the clipboard, and the button says so. @param {HTMLElement} button */
+async function copied(button) {
+  const text = button.dataset.copy ?? "";
+  const written = await navigator.clipboard?.writeText(text).then(
+    () => true,
+    () => false,
+  );
+  const done = written || copiedInsecurely(text);
+  button.dataset.copied = done ? "yes" : "no";
+  said.textContent = done ? "Copied" : "Not copied: select the text instead";
+  if (!said.isConnected) document.body.append(said);
+  setTimeout(() => delete button.dataset.copied, COPIED_MS);
+}
+
+const said = Object.assign(document.createElement("span"), { className: "visually-hidden", role: "status" });
+
+/** Over plain HTTP, but on the machine itself, browsers have no other clipboard. @param {string} text */
+function copiedInsecurely(text) {
+  const put = (/** @type {ClipboardEvent} */ event) => {
+    event.clipboardData?.setData("text/plain", text);
+    event.preventDefault();
+  };
+  document.addEventListener("copy", put);
+  try {
+    return document.execCommand("copy");
+  } finally {
+    document.removeEventListener("copy", put);
+  }
 }
 
 /** System, light, dark, and round again. */

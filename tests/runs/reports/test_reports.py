@@ -60,7 +60,7 @@ def test_a_runs_report_says_what_its_page_does() -> None:
     assert text.startswith("# on & \\<on\\> \\| \\*and\\* on\n")
     assert "| Reward, total | 1.20 | 1.20 | 1.20 |" in text
     assert "| KL to the reference | 0.120 | 0.120 | – |" in text
-    assert "cloned from the first" in text
+    assert "Cloned from the first" in text
     assert "| grpo.learning\\_rate | 1e-06 | 5e-06 |" in text
     assert "**Healthy**" in text
     assert "> # Mine\n> worked" in text

@@ -62,6 +62,7 @@ def test_a_failed_run_says_the_causes_with_their_evidence_and_what_to_do(client:
     assert "trainer.log:812" in page
     assert "The disk was full." in page
     assert "Clone with fix" in page
+    assert "data-tour-begins" not in page  # it would stand before the card
 
 
 def test_viewers_are_offered_no_clone(client: Client) -> None:

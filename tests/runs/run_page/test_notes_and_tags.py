@@ -97,11 +97,14 @@ def test_notes_are_markdown_that_runs_and_loads_nothing(run: Run) -> None:
         "# Why\n**β** is 0.04:\n\n- [the paper](https://example.org/a)\n- [run me](javascript:alert(1))\n\n"
         "<img src=x onerror=alert(1)> ![seen](https://example.org/spy.png)\n\n| a | b |\n|-|-|\n| 1 | 2 |\n"
     )
+    text += "\nSee https://example.org/b_c."
     Run.objects.filter(pk=run.pk).update(notes=text)
     shown = page(viewer(), run, "notes")
     for said in ("<h3>Why</h3>", "<strong>β</strong> is 0.04:", "<td>1</td>", "[run me](javascript:alert(1))"):
         assert said in shown
     assert '<a href="https://example.org/a" rel="nofollow noopener noreferrer">the paper</a>' in shown
+    bare = "https://example.org/b_c"
+    assert f'See <a href="{bare}" rel="nofollow noopener noreferrer">{bare}</a>.' in shown
     assert "&lt;img src=x" in shown
     assert "<img" not in shown
     assert '<span class="cut">Why</span>' in shown

@@ -352,7 +352,7 @@ def test_while_it_saves_the_stop_now_is_offered_instead_and_afterwards_none() ->
     assert "Stop now instead" in asked
     assert "Save and stop" not in asked
     accept(attempt, [event(1, "phase", phase="stopping", detail=SAVING)])
-    assert "The trainer saves a checkpoint. It has two minutes for this." in text(operator(), path)
+    assert "The trainer is saving a checkpoint. It has two minutes for this." in text(operator(), path)
     accept(
         attempt, [event(2, "phase", phase="stopping", detail="stopped_by_user"), event(3, "phase", phase="verifying")]
     )

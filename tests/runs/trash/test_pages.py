@@ -28,7 +28,11 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
         told = client.post("/deleted/run/", {"id": ids}, follow=True).content.decode()
     assert "live is running: stop it first." in told
     assert list(Run.objects.all()) == [live]
-    assert client.get(f"/runs/{ids[0]}/").status_code == 404
+    gone, restore = client.get(f"/runs/{ids[0]}/"), f'action="/deleted/run/{ids[0]}/restore"'
+    assert gone.status_code == 404
+    assert "The run “one” was deleted by" in gone.content.decode()
+    assert restore in gone.content.decode()
+    assert restore not in viewer().get(f"/runs/{ids[0]}/").content.decode()
     listed = client.get("/deleted/").content.decode()
     assert all(name in listed for name in ("one", "two"))
     told = client.post(f"/deleted/run/{ids[0]}/restore", follow=True).content.decode()
@@ -36,6 +40,7 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
     client.post(f"/deleted/run/{ids[1]}/for-good")
     told = client.post(f"/deleted/run/{ids[1]}/restore", follow=True).content.decode()
     assert "the time to restore it is over" in told
+    assert "There is no run" in client.get(f"/runs/{ids[1]}/").content.decode()
 
 
 def test_the_runs_of_a_reward_config_are_told_apart_from_jobs_and_counted_to_the_end() -> None:

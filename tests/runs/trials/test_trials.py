@@ -264,7 +264,7 @@ def test_the_quickest_that_fits_is_marked():
     [
         (EndReason.OOM, "no", "Out of memory. CUDA said so"),
         (EndReason.VLLM_EXITED, "failed", "The vLLM server exited while the run needed it. CUDA said so"),
-        (EndReason.STOPPED_BY_USER, "stopped", "Stopped by a user."),
+        (EndReason.STOPPED_BY_USER, "stopped", "Stopped manually."),
     ],
 )
 def test_how_a_candidate_ended_is_said(reason, fits, words):

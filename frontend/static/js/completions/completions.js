@@ -22,6 +22,7 @@ export class CompletionsTab {
     this.typing = 0;
     /** @type {AbortController | null} */
     this.asking = null;
+    this.unfolded = false;
     panel.addEventListener("click", (event) => this.clicked(event));
     panel.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -115,6 +116,7 @@ export class CompletionsTab {
     const typed = held instanceof HTMLInputElement && held.id === keep ? { value: held.value, at: held.selectionStart } : null;
     // Parsed as a document of its own and moved over: scripts in it would not run, and there are none.
     this.panel.replaceChildren(...fresh.body.childNodes);
+    if (this.unfolded) this.unfold(true);
     const place = keep ? document.getElementById(keep) : null;
     if (place) {
       place.focus({ preventScroll: !place.matches("article") });
@@ -128,6 +130,13 @@ export class CompletionsTab {
     if (map instanceof HTMLElement) void new PromptMap(map, (row) => this.go(new URLSearchParams({ prompt: String(row) }))).read();
     const further = this.panel.querySelector("[data-look-further]") && this.panel.querySelector("a[data-further]");
     if (further instanceof HTMLAnchorElement) this.follow(further);
+  }
+
+  /** On a phone all filters are more than a screen. @param {boolean} open */
+  unfold(open) {
+    this.unfolded = open;
+    this.panel.querySelector(".filters.folding")?.classList.toggle("open", open);
+    this.panel.querySelector("[data-all-filters]")?.setAttribute("aria-expanded", String(open));
   }
 
   /** The files to save are of what is asked for, also while its page is on its way. */
@@ -187,6 +196,7 @@ export class CompletionsTab {
   clicked(event) {
     const target = event.target instanceof Element ? event.target : null;
     if (target?.closest("[data-show-diff]")) this.compare();
+    if (target?.closest("[data-all-filters]")) this.unfold(!this.panel.querySelector(".filters.open"));
     const link = target?.closest("a");
     const plain = !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0;
     const href = link?.getAttribute("href");
