@@ -14,7 +14,7 @@ from controlplane.accounts.models import Role
 from controlplane.hardware.models import Host
 from controlplane.http.query_params import listed
 from runs.compare import comparison
-from runs.compare.curves import curves, finals
+from runs.compare.curves import better, curves, finals
 from runs.host_api import ingest
 from runs.metrics import folding
 from runs.models import Attempt, Run, SampleRow
@@ -203,6 +203,7 @@ def test_best_is_highest_of_a_reward_and_lowest_of_a_loss() -> None:
     ingest.accept(an_attempt(), [train(n, reward=float(r), loss=float(r), kl=1.0) for n, r in ((1, 3), (2, 9), (3, 1))])
     run = Run.objects.get()
     assert [finals([run], name)[run.pk]["best"] for name in ("reward", "loss", "kl")] == [9.0, 1.0, None]
+    assert [better(name) for name in ("reward", "rewards/tags/mean", "eval_loss", "kl")] == ["high", "high", "low", ""]
     assert finals([run], "nothing") == {}
 
 
