@@ -77,7 +77,8 @@ async function read(metrics, fresh = false) {
   }
   // Of metrics that were read at different times the older counts, so that nothing is missed.
   for (const [run, seq] of Object.entries(answer.last)) known[run] = fresh ? seq : Math.min(known[run] ?? seq, seq);
-  painter.touch((overlay) => metrics.includes(overlay.metric.name));
+  if (fresh) painter.touch((overlay) => metrics.includes(overlay.metric.name));
+  else for (const overlay of overlays.values()) if (metrics.includes(overlay.metric.name)) painter.now(overlay); // it was asked for
   if (of === figuresOf.value) figures.show(answer.finals, answer.better, formatOf(of));
   sayWhatIsMissing();
 }
