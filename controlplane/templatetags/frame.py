@@ -72,6 +72,27 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
 
 
 @register.simple_tag
+def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
+    """A runs.metrics.spread.Spread on a scale from `low` to `high`: its range a line, mean ± deviation a band."""
+    if spread.mean is None or spread.low is None or spread.high is None:
+        return ""
+
+    def place(value: float) -> str:
+        return f"{2 + 96 * (min(max(value, low), high) - low) / ((high - low) or 1.0):.1f}"
+
+    deviation = spread.deviation or 0.0
+    left, right = place(spread.mean - deviation), place(spread.mean + deviation)
+    return format_html(
+        '<svg class="spread-bar" viewBox="0 0 100 16" preserveAspectRatio="none" aria-hidden="true">'
+        '<line x1="{}" x2="{}" y1="8" y2="8"/><rect x="{}" y="5" width="{}" height="6"/>'
+        '<line class="mean" x1="{m}" x2="{m}" y1="2" y2="14"/></svg>',
+        *(place(spread.low), place(spread.high), left),
+        f"{float(right) - float(left):.1f}",
+        m=place(spread.mean),
+    )
+
+
+@register.simple_tag
 def advantage(value: float | None, widest: float | None = None) -> SafeString:
     """An advantage with its sign, in one of two colors; with `widest` also a bar from the middle, to the right above
     zero and to the left below."""

@@ -205,11 +205,21 @@ def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
     return None if along is None else {"x": along.tolist(), "y": _short(points.value).tolist()}
 
 
-def _best(name: str, values: NDArray[np.float64]) -> float | None:
-    plain = name.removeprefix("eval_")
+def better(metric: str) -> str:
+    """Which values of a metric are better: `high`, `low`, or empty where neither is."""
+    plain = metric.removeprefix("eval_")
     if plain in ("reward", best.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
-        return float(values.max())
-    return float(values.min()) if plain in LESS_IS_BETTER else None
+        return "high"
+    return "low" if plain in LESS_IS_BETTER else ""
+
+
+def _best(metric: str, values: NDArray[np.float64]) -> float | None:
+    match better(metric):
+        case "high":
+            return float(values.max())
+        case "low":
+            return float(values.min())
+    return None
 
 
 def _short(values: NDArray[np.float64]) -> NDArray[np.float64]:

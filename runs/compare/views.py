@@ -18,7 +18,7 @@ from runs import queries
 from runs.compare import comparison
 from runs.compare import prompts as compare_prompts
 from runs.compare.comparison import Chosen, ComparedMetric
-from runs.compare.curves import AXES, curves, finals
+from runs.compare.curves import AXES, better, curves, finals
 from runs.metrics import step_time, waterfall
 from workers.contract.jobs import KINDS
 
@@ -79,7 +79,7 @@ def series(request: HttpRequest) -> HttpResponse:
         points=whole(request, "points", 400, 2, 1000),
         known={run: int(seq) for run, seq in known.items() if seq.isdecimal()},
     )
-    whole_answer = {**answer, "finals": finals(chosen.runs, of) if of else {}}
+    whole_answer = {**answer, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
     return HttpResponse(msgspec.json.encode(whole_answer), content_type="application/json")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.db.models.fields.json import KeyTransform
 from controlplane.templatetags.figures import NOTHING, significant, size_in_words
 from runs import disk
 from runs.compare import comparison
+from runs.metrics import run_charts
 from runs.models import Run
 
 USUAL = {
@@ -45,6 +46,8 @@ class Column:
     kind: str
     """SETTING, METRIC or FIGURE."""
     name: str
+    label: str = field(default="", compare=False)
+    """What the charts call a metric; see named."""
 
     @property
     def key(self) -> str:
@@ -52,7 +55,7 @@ class Column:
 
     @property
     def words(self) -> str:
-        return FIGURES.get(self.name) or self.name.removeprefix("grpo.").replace("_", " ")
+        return self.label or FIGURES.get(self.name) or self.name.removeprefix("grpo.").replace("_", " ")
 
     @property
     def title(self) -> str:
@@ -95,6 +98,18 @@ def figure_columns() -> list[Column]:
 def column(key: str) -> Column:
     kind, _, name = key.partition(".")
     return Column(f"{kind}.", name)
+
+
+def named(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
+    """The same, with what the charts of these runs call each metric. Runs without a new metric are not looked at."""
+    columns = list(columns)
+    words: dict[str, str] = {}
+    seen: set[str] = set()
+    for run in runs if any(each.kind == METRIC for each in columns) else ():
+        if not seen.issuperset(run.last_metrics):
+            seen.update(run.last_metrics)
+            words = {**run_charts.words(run_charts.plan_of(run)), **words}
+    return [replace(each, label=words.get(each.name, "")) if each.kind == METRIC else each for each in columns]
 
 
 class Values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ class Group:
     reward: Spread
     """Of each run's last rewards: see runs.metrics.trend.last."""
     gain: Spread
-    others: list[Spread]
+    others: list[tuple[columns.Column, Spread]]
     """Of the newest values of the chosen metrics."""
 
     @property
@@ -47,10 +48,19 @@ class Grouping:
     left_out: int
     """Older runs beyond MOST."""
 
+    @property
+    def low(self) -> float:
+        """The lowest reward of all groups."""
+        return min((group.reward.low for group in self.groups if group.reward.low is not None), default=0.0)
 
-def grouping(query: RunListQuery, matching: QuerySet[Run], found: int) -> Grouping:
-    """The matching runs in groups; a run with several tags is in several."""
-    metrics = [each for each in columns.chosen(query.columns)[1] if each.kind == columns.METRIC]
+    @property
+    def high(self) -> float:
+        return max((group.reward.high for group in self.groups if group.reward.high is not None), default=0.0)
+
+
+def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], found: int) -> Grouping:
+    """The matching runs in groups, with the metrics of the chosen columns; a run with several tags is in several."""
+    metrics = [each for each in chosen if each.kind == columns.METRIC]
     by_value: dict[str, list[_Figures]] = defaultdict(list)
     value_of = "tags" if query.group == TAG else "grouped_by"
     if query.group != TAG:
@@ -60,7 +70,7 @@ def grouping(query: RunListQuery, matching: QuerySet[Run], found: int) -> Groupi
         for each in (value or [None]) if query.group == TAG else [value]:
             others = [_number(newest.get(column.name)) for column in metrics]
             by_value[json.dumps(each)].append(_Figures(pk, last(ends), gain(ends), others))
-    groups = [_group(query, json.loads(value), figures) for value, figures in by_value.items()]
+    groups = [_group(query, json.loads(value), metrics, figures) for value, figures in by_value.items()]
     groups.sort(key=lambda group: (group.reward.mean is None, -(group.reward.mean or 0), group.words))
     words = "Tag" if query.group == TAG else columns.column(query.group).words
     return Grouping(words, metrics, groups, max(0, found - MOST))
@@ -74,7 +84,7 @@ class _Figures:
     others: list[float | None]
 
 
-def _group(query: RunListQuery, value: Any, runs: list[_Figures]) -> Group:
+def _group(query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_Figures]) -> Group:
     if query.group == TAG:
         words, address = value or "no tag", query.address(group="", tag=value) if value else ""
     else:
@@ -83,7 +93,8 @@ def _group(query: RunListQuery, value: Any, runs: list[_Figures]) -> Group:
         address = query.address(group="", having=f"{column.name}={json.dumps(value)}")
     others = [Spread.of(values) for values in zip(*(run.others for run in runs), strict=True)]
     gains = Spread.of([run.gain for run in runs])
-    return Group(words, address, [run.pk for run in runs], Spread.of([run.reward for run in runs]), gains, others)
+    rewards = Spread.of([run.reward for run in runs])
+    return Group(words, address, [run.pk for run in runs], rewards, gains, list(zip(metrics, others, strict=True)))
 
 
 def _number(value: Any) -> float | None:

@@ -16,18 +16,18 @@ from controlplane.accounts.roles import person
 from controlplane.hardware.models import Host
 from runs import queries
 from runs.compare import comparison
-from runs.metrics import run_charts
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
 from runs.run_list.columns import (
     FIGURE,
-    METRIC,
     USUAL,
     Column,
     Values,
     chosen,
+    column,
     figure_columns,
     is_setting,
+    named,
     offered,
     with_figures,
 )
@@ -129,6 +129,9 @@ class Pages:
 class RunListing:
     query: RunListQuery
     rows: list[Row]
+    """Of a page; with groups, the runs whose settings and metrics can be chosen."""
+    others: list[Column]
+    """The chosen settings, metrics and figures."""
     found: int
     counts: dict[str, int]
     gpus_busy: int
@@ -167,8 +170,11 @@ class RunListing:
 
     @property
     def filters(self) -> list[tuple[str, str]]:
-        """(label, address without it) of each active filter."""
-        return [(words, self.query.address(**{name: ""})) for name, words in self.query.filters().items()]
+        """(label, address without it) of each active filter, and of the groups."""
+        every = self.query.filters()
+        if self.grouping:
+            every["group"] = f"grouped by {self.grouping.words.lower()}"
+        return [(words, self.query.address(**{name: ""})) for name, words in every.items()]
 
     @property
     def shown(self) -> set[str]:
@@ -177,9 +183,8 @@ class RunListing:
 
     @property
     def columns(self) -> list[TableColumn]:
-        usual, others = chosen(self.query.columns)
-        keys = ["status", "name", *(key for key in USUAL if key in usual)]
-        own = [replace(_column(each.key, each.words, self.query), title=each.title) for each in others]
+        keys = ["status", "name", *(key for key in USUAL if key in self.shown)]
+        own = [replace(_column(each.key, each.words, self.query), title=each.title) for each in self.others]
         return [_column(key, SORTS[key].words, self.query) for key in keys] + own
 
 
@@ -223,17 +228,22 @@ def listing(request: HttpRequest) -> RunListing:
     matching = query.matching(everything)
     total = matching.count()
     query = query.at_most(_last_page(total))
-    grouped = grouping(query, matching, total) if query.group else None
-    rows = [] if grouped else _rows(everything, _page(query, matching), query)
+    others = chosen(query.columns)[1]
+    found = _runs(everything, _page(query, matching), others)
+    others = named(others, found)
+    grouped = grouping(query, others, matching, total) if query.group else None
     counts, rising = _going(query.kind)
     busy = Lease.objects.filter(leasing.ACTIVE, resource__startswith="gpu:").count()
     gpus = sum(len(total or []) for total in Host.objects.values_list("inventory__gpus", flat=True))
-    return RunListing(query, rows, total, counts, gpus_busy=busy, gpus=gpus, rising=rising, grouping=grouped)
+    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in found) else {}
+    rows = [_row(run, places, others) for run in found]
+    return RunListing(query, rows, others, total, counts, gpus_busy=busy, gpus=gpus, rising=rising, grouping=grouped)
 
 
 def choices(request: HttpRequest, listed: RunListing) -> Choices:
     query = listed.query
     settings, metrics = offered(row.values for row in listed.rows)
+    metrics = named(metrics, (row.run for row in listed.rows))
     user, every_tag = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
@@ -248,42 +258,29 @@ def choices(request: HttpRequest, listed: RunListing) -> Choices:
             _filter(query, "host", "Host", "Any", [(name, name) for name in hosts]),
             _filter(query, "kind", "Kind", "", [(kind, words) for kind, (words, _) in KINDS.items()]),
             _filter(query, "archived", "Archive", "", [(value, words) for value, (words, _) in ARCHIVED.items()]),
-            _filter(
-                query, "group", "Group by", "Nothing", [(TAG, "Tag"), *((each.key, each.words) for each in settings)]
-            ),
-            _filter(query, "sort", "Order", "", _sorts()),
+            _filter(query, "group", "Group by", "Nothing", _groupings(query, settings)),
+            _filter(query, "sort", "Order", "", _sorts(listed.others)),
         ],
         tags=every_tag,
         views=[*READY_VIEWS.items(), ("My runs", RunListQuery(by=user.get_username()).address())],
         own_views=list(SavedView.objects.filter(owner=user)),
-        columns=_column_choices(query, settings, metrics, _metric_words(row.run for row in listed.rows)),
+        columns=_column_choices(listed, settings, metrics),
     )
 
 
 def _column_choices(
-    query: RunListQuery, settings: Iterable[Column], metrics: Iterable[Column], metric_words: Mapping[str, str]
+    listed: RunListing, settings: Iterable[Column], metrics: Iterable[Column]
 ) -> list[tuple[str, list[ColumnChoice]]]:
-    usual, others = chosen(query.columns)
-    known = {each.key: each for each in (*settings, *metrics, *others) if each.kind != FIGURE}
-    words = {key: metric_words.get(each.name) if each.kind == METRIC else None for key, each in known.items()}
-    named = {key: ColumnChoice(key, words[key] or each.name, each in others, each.title) for key, each in known.items()}
-    return [
-        ("Usual", [ColumnChoice(key, words, key in usual) for key, words in USUAL.items()]),
-        ("More", [ColumnChoice(one.key, one.words, one in others) for one in figure_columns()]),
-        ("Metrics", [each for key, each in named.items() if not is_setting(key)]),
-        ("Settings", [each for key, each in named.items() if is_setting(key)]),
+    known = {each.key: each for each in (*settings, *metrics, *listed.others) if each.kind != FIGURE}
+    offers = [
+        ColumnChoice(key, each.label or each.name, each in listed.others, each.title) for key, each in known.items()
     ]
-
-
-def _metric_words(runs: Iterable[Run]) -> dict[str, str]:
-    """What the charts of these runs call their metrics. Runs whose metrics are all known are not looked at."""
-    words: dict[str, str] = {}
-    seen: set[str] = set()
-    for run in runs:
-        if not seen.issuperset(run.last_metrics):
-            seen.update(run.last_metrics)
-            words = {**run_charts.words(run_charts.plan_of(run)), **words}
-    return words
+    return [
+        ("Usual", [ColumnChoice(key, words, key in listed.shown) for key, words in USUAL.items()]),
+        ("More", [ColumnChoice(one.key, one.words, one in listed.others) for one in figure_columns()]),
+        ("Metrics", [each for each in offers if not is_setting(each.key)]),
+        ("Settings", [each for each in offers if is_setting(each.key)]),
+    ]
 
 
 def tags() -> list[str]:
@@ -302,12 +299,9 @@ def _page(query: RunListQuery, matching: QuerySet[Run]) -> list[str]:
     return list(query.ordered(matching).values_list("pk", flat=True)[first : first + A_PAGE])
 
 
-def _rows(everything: QuerySet[Run], ids: list[str], query: RunListQuery) -> list[Row]:
-    others = chosen(query.columns)[1]
-    runs = with_figures(everything, others).in_bulk(ids)
-    listed = [runs[pk] for pk in ids if pk in runs]
-    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in listed) else {}
-    return [_row(run, places, others) for run in listed]
+def _runs(everything: QuerySet[Run], ids: list[str], columns: list[Column]) -> list[Run]:
+    runs = with_figures(everything, columns).in_bulk(ids)
+    return [runs[pk] for pk in ids if pk in runs]
 
 
 def _row(run: Run, places: Mapping[str, int], columns: list[Column]) -> Row:
@@ -345,11 +339,17 @@ def _filter(
     return FilterField(name, words, all_of_them, chosen)
 
 
-def _sorts() -> Iterator[tuple[str, str]]:
+def _groupings(query: RunListQuery, settings: Iterable[Column]) -> list[tuple[str, str]]:
+    asked = [column(query.group)] if is_setting(query.group) else []  # it may be of no run of this page
+    return [(TAG, "Tag"), *{each.key: each.words for each in (*asked, *settings)}.items()]
+
+
+def _sorts(others: Iterable[Column]) -> Iterator[tuple[str, str]]:
     """Orders to choose from in layouts without table headings, as on phones."""
-    for key, sort in SORTS.items():
-        yield key, f"{sort.words} ↑"
-        yield f"-{key}", f"{sort.words} ↓"
+    usual = {key: sort.words for key, sort in SORTS.items()}
+    for key, words in {**usual, **{each.key: each.words for each in others}}.items():
+        yield key, f"{words} ↑"
+        yield f"-{key}", f"{words} ↓"
 
 
 def _health(assessment: Mapping[str, Any]) -> Health | None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
+from controlplane.templatetags.figures import ends
 from controlplane.templatetags.lucide import lucide
 from runs.search import finding
 
@@ -16,4 +17,5 @@ def search(request: HttpRequest) -> JsonResponse:
     """?q=words; without them, ?recent= addresses of pages that this browser has shown, the newest first."""
     text = request.GET.get("q", "")
     hits = finding.search(request, text) if text.strip() else finding.begin(request, request.GET.getlist("recent"))
-    return JsonResponse({"items": [asdict(hit) | {"icon": lucide(hit.icon, size=16)} for hit in hits]})
+    drawn = [{"icon": lucide(hit.icon, size=16), "parts": ends(hit.title)} for hit in hits]
+    return JsonResponse({"items": [asdict(hit) | more for hit, more in zip(hits, drawn, strict=True)]})

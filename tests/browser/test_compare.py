@@ -94,6 +94,11 @@ def test_a_run_that_goes_on_keeps_up(site: Stack, runs: list[str], page: Page, c
     site.django(MORE, run=runs[1])
     expect(row.locator("[data-final=last]")).to_have_text("0.900")
     expect(row.locator("[data-label=Steps]")).to_contain_text("40")
+    expect(page.locator("td.wins[data-final=last]")).to_have_text("0.900")
+    page.get_by_role("button", name="Last", exact=True).click()
+    expect(page.locator("tr[data-run]").first).to_have_attribute("data-run", runs[1])
+    page.get_by_role("button", name="Last", exact=True).click()
+    expect(page.locator("tr[data-run]").last).to_have_attribute("data-run", runs[1])
     until(page, lambda: [line[1] for line in page.evaluate(LINES)] == [30, 40, 30])
     assert complaints.heard == []
 

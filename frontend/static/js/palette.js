@@ -7,7 +7,7 @@ const NOTHING =
   "Nothing matches. Searched: pages, commands, and the names of runs (their ids, too), datasets, corpora, rewards, " +
   "environments, models, hardware profiles, hosts and users.";
 
-/** @typedef {{kind: string, title: string, address: string, icon: string, about: string, does: string}} Hit */
+/** @typedef {{kind: string, title: string, parts: [string, string], address: string, icon: string, about: string, does: string}} Hit */
 
 const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("palette"));
 const field = /** @type {HTMLInputElement} */ (document.getElementById("palette-field"));
@@ -98,9 +98,17 @@ function option(hit) {
   row.id = `palette-hit-${hits.indexOf(hit)}`;
   row.setAttribute("role", "option");
   row.setAttribute("aria-selected", "false");
+  row.setAttribute("aria-label", `${hit.title} ${hit.about}`.trim()); // read as one, however it is cut
   row.insertAdjacentHTML("afterbegin", hit.icon); // drawn by the server
+  const [begin, end] = hit.parts.map((textContent) => Object.assign(document.createElement("span"), { textContent }));
+  const title = Object.assign(document.createElement("span"), { className: "palette-title ends" });
+  title.append(begin);
+  if (end.textContent) {
+    end.className = "end";
+    title.append(end);
+  }
   row.append(
-    Object.assign(document.createElement("span"), { className: "palette-title", textContent: hit.title }),
+    title,
     Object.assign(document.createElement("span"), { className: "muted small", textContent: hit.about }),
   );
   return row;

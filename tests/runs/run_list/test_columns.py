@@ -47,7 +47,7 @@ def cells(row: str) -> list[str]:
 
 
 def groups(**asked: str) -> list[list[str]]:
-    table = shown(**asked).partition('<table class="table groups">')[2].partition("</table>")[0]
+    table = shown(**asked).partition('<table class="table cards groups">')[2].partition("</table>")[0]
     return [cells(row)[:-1] for row in table.split("<tr>")[2:]]
 
 
@@ -58,7 +58,7 @@ def test_settings_and_metrics_are_columns_and_sort_as_numbers(sweep: dict[str, R
     assert headings == ["pick", "status", "name", "reward", "chosen", "chosen"]
     assert re.findall(r'<td class="chosen" data-label="([^"]*)" title="([^"]*)"', page)[:2] == [
         ("learning rate", "2e-05"),
-        ("completions/mean length", "300"),
+        ("Length: mean", "300"),
     ]
     assert names(**asked, sort=f"-{LENGTH}") == ["run 3", "run 2", "run 1", "run 0"]
     assert names(**asked, sort=RATE) == ["run 1", "run 0", "run 3", "run 2"]
@@ -82,10 +82,20 @@ def test_a_setting_filters_and_a_missing_one_too(sweep: dict[str, Run]) -> None:
 def test_groups_by_a_setting_have_mean_and_spread(sweep: dict[str, Run]) -> None:
     found = groups(group=RATE, columns=f"reward,{LENGTH}")
     assert found == [
-        ["2e-05", "2", *["0.700 ± 0.141 0.600 to 0.800"] * 2, "250 ± 70.7 200 to 300"],
-        ["1e-06", "2", *["0.300 ± 0.141 0.200 to 0.400"] * 2, "50 ± 70.7 0 to 100"],
+        ["2e-05", "2", "0.700 ± 0.141", "", "0.700 ± 0.141", "250 ± 70.7"],
+        ["1e-06", "2", "0.300 ± 0.141", "", "0.300 ± 0.141", "50 ± 70.7"],
     ]
-    link = re.search(r'href="/runs/\?(having=[^"]*)"', shown(group=RATE))
+    page = shown(group=RATE, columns=f"reward,{LENGTH}")
+    assert 'title="Metric completions/mean_length">Length: mean</th>' in page
+    assert re.findall(r'<line x1="([\d.]+)" x2="([\d.]+)"', page.partition('"table cards groups"')[2]) == [
+        ("66.0", "98.0"),  # 0.6 to 0.8 on a scale from 0.2 to 0.8
+        ("2.0", "34.0"),
+    ]
+    assert f'data-column="{LENGTH}" checked' in page  # more can be chosen of what the runs have
+    assert 'data-column="metric.reward"' in page
+    assert '<option value="">Nothing</option>' in page
+    assert "grouped by learning rate" in page
+    link = re.search(r'href="/runs/\?(having=[^"]*)"', page)
     assert link
     assert re.findall(r"run \d(?=</span>)", viewer().get(f"/runs/?{link[1]}").content.decode()) == ["run 3", "run 2"]
 

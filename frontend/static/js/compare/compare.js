@@ -7,9 +7,9 @@ import { readTokens } from "../metrics/plotly_figure.js";
 import { loadPlotly } from "../metrics/plotly_script.js";
 import * as smoothing from "../metrics/smoothing.js";
 import { Feed } from "../live/feed.js";
-import { figure } from "../figures.js";
 import { Overlay } from "./overlay.js";
 import { Painter } from "../metrics/redraws.js";
+import { Table } from "./table.js";
 import { Waterfall } from "../metrics/waterfall.js";
 import * as state from "../urlstate.js";
 
@@ -25,6 +25,7 @@ const axis = /** @type {HTMLSelectElement} */ (document.getElementById("axis"));
 const log = /** @type {HTMLInputElement} */ (document.getElementById("log"));
 const figuresOf = /** @type {HTMLSelectElement} */ (document.getElementById("figures-of"));
 const table = /** @type {HTMLElement} */ (document.getElementById("compare-table"));
+const figures = new Table(table);
 const ids = page.runs.map((/** @type {import("./overlay.js").Run} */ run) => run.id).join(",");
 
 // The report is of what the page shows.
@@ -76,8 +77,9 @@ async function read(metrics, fresh = false) {
   }
   // Of metrics that were read at different times the older counts, so that nothing is missed.
   for (const [run, seq] of Object.entries(answer.last)) known[run] = fresh ? seq : Math.min(known[run] ?? seq, seq);
-  painter.touch((overlay) => metrics.includes(overlay.metric.name));
-  if (of === figuresOf.value) showFigures(answer.finals);
+  if (fresh) painter.touch((overlay) => metrics.includes(overlay.metric.name));
+  else for (const overlay of overlays.values()) if (metrics.includes(overlay.metric.name)) painter.now(overlay); // it was asked for
+  if (of === figuresOf.value) figures.show(answer.finals, answer.better, formatOf(of));
   sayWhatIsMissing();
 }
 
@@ -98,22 +100,10 @@ const readAll = () => {
   return atLast(() => read(shown));
 };
 
-// --- the table -------------------------------------------------------------------------------------------------
+/** @param {string} name @returns {string} */
+const formatOf = (name) => page.metrics.find((/** @type {import("./overlay.js").Metric} */ each) => each.name === name)?.format ?? "number";
 
-/** @param {Record<string, {last: number, best: number | null, mean: number}>} finals */
-function showFigures(finals) {
-  const metric = page.metrics.find((/** @type {import("./overlay.js").Metric} */ each) => each.name === figuresOf.value);
-  for (const row of table.querySelectorAll("tr[data-run]")) {
-    const final = finals[/** @type {HTMLElement} */ (row).dataset.run ?? ""];
-    for (const cell of row.querySelectorAll("[data-final]")) {
-      const value = final?.[/** @type {"last" | "best" | "mean"} */ (/** @type {HTMLElement} */ (cell).dataset.final)];
-      const [text, unit] = figure(value, metric?.format ?? "number");
-      const whole = document.createElement("span");
-      whole.append(text, unit && Object.assign(document.createElement("span"), { className: "unit", textContent: unit }));
-      cell.replaceChildren(whole);
-    }
-  }
-}
+// --- the table -------------------------------------------------------------------------------------------------
 
 /** What changes while runs go on. The boxes and links of a row stay what they are: somebody may be at one. */
 async function readTable() {
