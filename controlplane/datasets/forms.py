@@ -28,6 +28,16 @@ def name_problem(name: str) -> str:
     return ""
 
 
+def named_after_file(file_name: str) -> str:
+    """The name that a dataset gets from its file, where nobody gives one."""
+    name = PurePath(shown_name(file_name))
+    return _usable(PurePath(name.stem).stem if name.suffix.lower() == ".gz" else name.stem)
+
+
+def _usable(name: str) -> str:
+    return name[:NAME_LENGTH].strip() or "dataset"
+
+
 class _Source(forms.Form):
     """The common part: the name of a new dataset; further versions keep the existing name."""
 
@@ -43,7 +53,7 @@ class _Source(forms.Form):
         if dataset is not None:
             del self.fields["name"]
 
-    named_after = "Defaults to the file name. All versions share it."
+    named_after = "Defaults to the file name. All versions share it; it can be changed later."
 
     def proposed_name(self, fields: dict[str, Any]) -> str:
         raise NotImplementedError
@@ -53,7 +63,7 @@ class _Source(forms.Form):
         if "name" not in self.fields or "name" in self.errors:
             return fields
         if not fields["name"] and not self.errors:
-            fields["name"] = self.proposed_name(fields)[:NAME_LENGTH].strip() or "dataset"
+            fields["name"] = _usable(self.proposed_name(fields))
         if fields["name"] and (problem := name_problem(fields["name"])):
             self.add_error("name", problem)
         return fields
@@ -69,7 +79,7 @@ class UploadForm(_Source):
         widget=forms.FileInput(),
         error_messages={"required": "Choose a file.", "missing": "Choose a file.", "invalid": "Choose a file."},
     )
-    field_order = ("file", "name")
+    field_order = ("name", "file")
 
     def clean_file(self) -> Any:
         file = self.cleaned_data["file"]
@@ -78,8 +88,7 @@ class UploadForm(_Source):
         return file
 
     def proposed_name(self, fields: dict[str, Any]) -> str:
-        name = PurePath(shown_name(fields["file"].name))
-        return PurePath(name.stem).stem if name.suffix.lower() == ".gz" else name.stem
+        return named_after_file(fields["file"].name)
 
 
 class RowsForm(_Source):
@@ -183,8 +192,8 @@ class TasksForm(_Source):
 
     families = forms.MultipleChoiceField(
         choices=_families,
-        help_text=f"Hold Ctrl to choose several, at most {MOST_FAMILIES}: their tasks come in turn.",
-        widget=forms.SelectMultiple(attrs={"size": 14}),
+        help_text=f"At most {MOST_FAMILIES}. The tasks of several come in turn.",
+        widget=forms.CheckboxSelectMultiple,
         error_messages={"required": "Choose at least one family."},
     )
     rows = forms.IntegerField(

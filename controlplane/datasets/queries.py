@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Lower
 from django.http import Http404, HttpRequest
 
 from controlplane.datasets.models import Dataset, DatasetVersion
@@ -45,5 +46,5 @@ def listed(request: HttpRequest) -> list[DatasetVersion]:
         versions.select_related("dataset", "dataset__owner")
         .defer("report")
         .annotate(run_count=Count("dataset__versions__runs", distinct=True))
-        .order_by("dataset__name")
+        .order_by(Lower("dataset__name"))
     )

@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from controlplane.accounts.roles import operator_required
-from controlplane.datasets.forms import name_problem
+from controlplane.datasets.forms import name_problem, named_after_file
 from controlplane.datasets.listing import listing
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.queries import version_for
@@ -43,6 +43,7 @@ def state(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @operator_required
 @require_GET
 def name(request: HttpRequest) -> JsonResponse:
-    """Whether a new dataset can have a name: new_name before a large file is sent under it."""
-    new_name = request.GET.get("name", "").strip()
+    """Whether a new dataset can have a name, or that of its file: known before a large file is sent under it."""
+    new_name, file_name = (request.GET.get(key, "").strip() for key in ("name", "file"))
+    new_name = new_name or (named_after_file(file_name) if file_name else "")
     return JsonResponse({"problem": name_problem(new_name) if new_name else ""})

@@ -13,6 +13,7 @@ from controlplane.datasets.errors import DatasetError
 from controlplane.http.htmx import STOP_POLLING
 from runs import queries, sentences
 from runs.learnability import filtering, results
+from runs.models import Attempt
 from runs.states import ACTIVE, RunStatus
 from workers.contract import ContractError
 from workers.contract.learnability import CHECK
@@ -37,7 +38,7 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
         "run": run,
         "attempt": attempt,
         "live": live,
-        "status": sentences.of_attempt(attempt),
+        "status": _status(attempt),
         "failed": attempt.status == RunStatus.FAILED,
         "may_operate": person(request).may_operate,
     }
@@ -52,6 +53,11 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
     if request.headers.get("HX-Request") == "true":
         return _part(request, context, live=live)
     return render(request, "learnability/check.html", context)
+
+
+def _status(attempt: Attempt) -> str:
+    words = sentences.of_attempt(attempt)
+    return "Sampling completions." if words == sentences.STATUSES[RunStatus.RUNNING] else words
 
 
 @require_POST

@@ -39,7 +39,7 @@ def samples_of(request: HttpRequest) -> list[code_check.Sample]:
         return []
     source = completions_source.read(request, request.POST)
     written = completions_source.written(source, texts, request.POST.getlist("of"))
-    return [(completion, source.row) for completion in written]
+    return [(completion, source.row) for completion in written.values()]
 
 
 def _answer(request: HttpRequest, context: dict[str, object]) -> HttpResponse:

@@ -99,17 +99,18 @@ def read(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     return _of_dataset(request, fields)
 
 
-def written(source: Source, texts: Sequence[str], of: Sequence[str]) -> list[Completion]:
-    """The page's completions for scoring. `of`: the stored completion of each text. Empty new texts are skipped."""
+def written(source: Source, texts: Sequence[str], of: Sequence[str]) -> dict[int, Completion]:
+    """The page's completions for scoring, by their place on it, from 0. `of`: the stored completion of each text.
+    Empty new texts are skipped."""
     numbers = [*of, *[""] * len(texts)]
-    completions = []
-    for text, number in zip(texts, numbers, strict=False):
+    completions = {}
+    for place, (text, number) in enumerate(zip(texts[:MAX_COMPLETIONS], numbers, strict=False)):
         plain, stored = _BREAK.sub("\n", text), source.stored.get(number)
         if stored is not None and plain == _as_shown(stored.text):
-            completions.append(stored)
+            completions[place] = stored
         elif plain.strip() or stored is not None:
-            completions.append(Completion(plain[:EDITABLE_CHARS]))
-    return completions[:MAX_COMPLETIONS]
+            completions[place] = Completion(plain[:EDITABLE_CHARS])
+    return completions
 
 
 def runs_with_completions(request: HttpRequest, phrase: str, *, most: int = RUNS) -> QuerySet[Run]:

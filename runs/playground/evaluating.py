@@ -92,6 +92,8 @@ def column(
         turn.late = True
     if turn.unavailable:
         return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=turn.unavailable)
+    if reward.cost is Cost.PURE and scores.failures and all(one.kind == "unavailable" for one in scores.failures):
+        return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=scores.failures[0].message)
     if turn.late:
         return ComponentScores(spec, reward, nothing, seconds=seconds, how=How.LATE, why="Scoring timed out.")
     return ComponentScores(spec, reward, scores.values, scores.failures, scores.notes, seconds)

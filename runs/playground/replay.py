@@ -190,7 +190,9 @@ class Replay:
 
     @property
     def most_changed(self) -> list[GroupReplay]:
-        return sorted(self.groups, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
+        """The groups that changed at all."""
+        changed = [group for group in self.groups if group.moved or group.reordered]
+        return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
 
     @property
     def movers(self) -> list[tuple[GroupReplay, Member]]:

@@ -18,6 +18,7 @@ from runs.playground import completions_source, scoring
 from runs.playground.completions_source import Offered, Source, SourceKind
 from runs.playground.composition import asked
 from runs.playground.replay_source import SPREAD, WHICH
+from runs.playground.scoring import Scored, ScoredComponent
 from workers.rewards.advantages import AGGREGATIONS
 
 KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HAND: "By hand"}
@@ -48,8 +49,8 @@ def runs(request: HttpRequest) -> HttpResponse:
 @require_POST
 def try_out(request: HttpRequest) -> HttpResponse:
     config, source = asked(request), completions_source.read(request, request.POST)
-    texts, numbers = request.POST.getlist("completion"), request.POST.getlist("of")
-    completions = completions_source.written(source, texts, numbers)
+    texts = request.POST.getlist("completion")[: completions_source.MAX_COMPLETIONS]
+    completions = completions_source.written(source, texts, request.POST.getlist("of"))
     page = request.POST.get("page", "")[:32]
     ask = bool(request.POST.get("ask"))
     own = turns.turn(
@@ -58,24 +59,29 @@ def try_out(request: HttpRequest) -> HttpResponse:
     trial = scoring.try_on(
         config.specs,
         source.row,
-        completions,
+        list(completions.values()),
         aggregation=config.aggregation,
         own=own,
         ask=ask,
     )
-    numbers_of = {id(one): number for number, one in source.stored.items()}
-    in_run = {one.of: one for one in source.offered}
-    recorded = [in_run.get(numbers_of.get(id(one), "")) for one in completions]
+    columns = list(zip(trial.columns, config.places, strict=True))
+    scored = dict(zip(completions, trial.group, strict=True))
     context = {
         "trial": trial,
-        "columns": list(zip(trial.columns, config.places, strict=True)),
-        "rows": list(zip(trial.group, recorded, strict=True)),
+        "columns": columns,
+        "beside": [(place, _cells(columns, scored.get(place))) for place in range(len(texts))],
         "problems": config.problems,
         "source_problem": source.problem if source.kind == SourceKind.RUN and not source.stored else "",
         "normalised": config.aggregation == AGGREGATIONS[1],
-        "of_run": bool(source.stored),
     }
     return render(request, "playground/_trial.html", context)
+
+
+def _cells(columns: list[tuple[ScoredComponent, int]], scored: Scored | None) -> dict[str, Any]:
+    """A completion's scores, each with its component and that one's place; empty for a completion without a score."""
+    if scored is None or not scored.scores:
+        return {}
+    return {"scored": scored, "cells": [(*one, cell) for one, cell in zip(columns, scored.scores, strict=True)]}
 
 
 def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,14 +77,14 @@ def sums(path: Path, many: int) -> Path:
 
 
 def choose(site: Stack, page: Page, file: Path, name: str) -> None:
+    """Choosing a file sends it."""
     page.goto(f"{site.url}/datasets/upload/")
-    page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_label("Name").fill(name)
+    page.get_by_label("File", exact=True).set_input_files(file)
 
 
 def upload(site: Stack, page: Page, file: Path, name: str) -> None:
     choose(site, page, file, name)
-    page.get_by_role("button", name="Upload and check").click()
     expect(page.get_by_role("heading", name=f"{name} v1")).to_be_visible()
 
 
@@ -129,7 +129,6 @@ def test_a_file_is_dropped_anywhere_and_its_problems_are_read(
     page.get_by_label("Name").fill("dropped")
     assert page.evaluate(DROP, [content, "let go.jsonl"]) is True
     expect(page.locator("[data-veil]")).to_be_hidden()
-    page.get_by_role("button", name="Upload and check").click()
     expect(page.get_by_text("22 rows, 2 problems in 2 rows")).to_be_visible()
     expect(page.get_by_text("Not an object")).to_be_visible()
     with page.expect_download() as download:
@@ -147,7 +146,6 @@ def test_a_transfer_can_be_cancelled_and_keeps_what_was_typed(site: Stack, page:
     """The server never answers; the person gives up, and the form is as it was."""
     page.route("**/datasets/upload/", lambda route: None if route.request.method == "POST" else route.continue_())
     choose(site, page, sums(tmp_path / "long.jsonl", 50), "given up")
-    page.get_by_role("button", name="Upload and check").click()
     expect(page.locator("[data-transfer-words]")).to_contain_text("MB")
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("The upload was canceled. Nothing was stored.")).to_be_visible()
@@ -166,23 +164,36 @@ def test_a_refusal_of_the_server_keeps_the_file(site: Stack, page: Page, tmp_pat
 
     page.route("**/datasets/upload/", refuse)
     choose(site, page, sums(tmp_path / "kept.jsonl", 5), "kept")
-    page.get_by_role("button", name="Upload and check").click()
     expect(page.get_by_text("The disk is full.")).to_be_visible()
+    expect(page.get_by_role("button", name="Upload and check")).to_be_enabled()
     assert page.evaluate("document.querySelector('input[type=file]').files[0].name") == "kept.jsonl"
 
 
 def test_a_taken_name_is_told_before_the_transfer(site: Stack, page: Page, tmp_path: Path) -> None:
     file = sums(tmp_path / "once.jsonl", 5)
-    upload(site, page, file, "taken once")
-    choose(site, page, file, "taken once")
+    upload(site, page, file, "once")
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.method) if "/upload/" in request.url else None)
-    page.get_by_role("button", name="Upload and check").click()
-    expect(page.get_by_text("There is already a dataset “taken once”")).to_be_visible()
+    choose(site, page, file, "")  # the file's name is taken as well
+    expect(page.get_by_text("There is already a dataset “once”")).to_be_visible()
     assert "POST" not in sent
     page.get_by_label("Name").fill("taken twice")
     page.get_by_role("button", name="Upload and check").click()
     expect(page.get_by_text("This exact file was added before")).to_be_visible()
+
+
+def test_a_dataset_is_deleted_from_the_list_in_three_clicks_and_restored(
+    site: Stack, page: Page, tmp_path: Path
+) -> None:
+    upload(site, page, sums(tmp_path / "short lived.jsonl", 5), "short lived")
+    page.goto(f"{site.url}/datasets/?q=short+lived")
+    page.locator("summary[aria-label='Acts on short lived']").click()
+    page.get_by_role("link", name="Delete…").click()
+    page.get_by_role("button", name="Delete dataset").click()
+    expect(page.get_by_text("Deleted short lived.")).to_be_visible()
+    page.get_by_role("link", name="Recently deleted").first.click()
+    page.get_by_role("row", name="short lived").get_by_role("button", name="Restore").click()
+    expect(page.get_by_text("short lived is back.")).to_be_visible()
 
 
 def test_a_check_survives_a_reload_and_is_seen_in_two_tabs(site: Stack, page: Page, context: BrowserContext) -> None:

@@ -111,8 +111,8 @@ def try_it(page: Page) -> None:
     completions = page.locator("[name=completion]")
     completions.nth(0).fill(GOOD)
     completions.nth(3).fill(HANGS)
-    rows, various = page.locator(".trial tbody tr"), [len(set(text)) / len(text) for text in (GOOD, HANGS)]
-    expect(rows.nth(0).locator("strong")).to_have_text(sig(1 + 2 + various[0] / 2))
+    rows, various = page.locator(".try-scores"), [len(set(text)) / len(text) for text in (GOOD, HANGS)]
+    expect(rows.nth(0).locator(".try-total strong")).to_have_text(sig(1 + 2 + various[0] / 2))
     expect(cells(rows.nth(0))).to_have_text(["1", "1", sig(various[0])])
     expect(cells(rows.nth(3))).to_have_text(["0", "0", sig(various[1])])
     expect(rows.nth(0).locator(".advantage.above .num")).to_have_text(re.compile(r"^\+1\.\d"))
@@ -121,7 +121,7 @@ def try_it(page: Page) -> None:
 
 def cells(row: Locator) -> Locator:
     """The components' scores."""
-    return row.locator("td:nth-child(n+4)")
+    return row.locator(".try-parts strong")
 
 
 def replay(page: Page, run: str) -> None:

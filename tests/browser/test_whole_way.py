@@ -47,7 +47,6 @@ def upload(page: Page, folder: Path) -> None:
     page.get_by_role("link", name="Datasets").click()
     page.get_by_role("link", name="New dataset").first.click()
     page.get_by_label("File", exact=True).set_input_files(file)
-    page.get_by_role("button", name="Upload and check").click()
     expect(page.get_by_text("64 rows, no problem")).to_be_visible()
     page.get_by_label("Prompt column", exact=True).select_option("question")
     page.get_by_label("Answer column").select_option("result")

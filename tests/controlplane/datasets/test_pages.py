@@ -179,7 +179,8 @@ def test_a_name_that_is_taken_is_said_beside_the_field_and_before_the_transfer()
     assert (answer.status_code, b"already a dataset" in answer.content) == (422, True)
     assert DatasetVersion.objects.count() == 1
     assert "already a dataset" in client.get("/datasets/name/?name=sums").json()["problem"]
-    assert client.get("/datasets/name/?name=others").json() == {"problem": ""}
+    assert "already a dataset" in client.get("/datasets/name/?file=sums.jsonl.gz").json()["problem"]
+    assert client.get("/datasets/name/?name=others&file=sums.jsonl").json() == {"problem": ""}
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_the_playground_goes_on_while_a_field_is_half_typed():
     sent = fields("length", "think_tags", **{"c0-weight": "", "completion": ["a", "b"]})
     page = operator().post("/rewards/try/", sent).content.decode()
     assert "length_0: weight: This field is required. It is left out." in page
-    assert re.findall(r'class="num name (c\d)"', page) == ["c2"], "the other one keeps its colour"
+    assert re.findall(r'class="main (c\d)"', page) == ["c2"], "the other one keeps its colour"
     assert "think_tags_1" in page
 
 
@@ -225,10 +225,11 @@ def test_text_of_people_and_data_is_shown_as_text():
     config = a_config(name=NASTY, description=NASTY)
     client = operator()
     pages = [client.get("/rewards/"), client.get(f"/rewards/{config.pk}/"), viewer().get(f"/rewards/{config.pk}/")]
-    pages += [client.post("/rewards/try/", fields("length", completion=[NASTY, "x"], version=version.pk))]
+    pages += [client.get("/rewards/sample/", {"version": version.pk})]
     for page in pages:
         assert NASTY not in page.content.decode()
         assert "&lt;script&gt;" in page.content.decode()
+    assert NASTY not in client.post("/rewards/try/", fields("length", completion=[NASTY])).content.decode()
 
 
 def test_a_viewer_sees_the_composition_without_the_editor():

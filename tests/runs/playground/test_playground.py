@@ -13,7 +13,7 @@ from runs.playground import evaluating, scoring
 from runs.playground.completions_source import suggested
 from runs.playground.evaluating import How
 from workers.contract import RewardSpec
-from workers.rewards import LIBRARY, Cost, Params, Reward, Scores
+from workers.rewards import LIBRARY, Completion, Cost, Params, Reward, Scores
 from workers.rewards.custom import PythonParams
 from workers.rewards.scoring import all_failed
 from workers.rewards.tools import Unavailable
@@ -143,6 +143,17 @@ def test_without_a_sandbox_nothing_runs_and_the_reason_is_told(monkeypatch: pyte
     [column] = trial.missing
     assert (column.how, column.why) == (How.UNAVAILABLE, "bubblewrap: user namespaces are refused.")
     assert [one.total for one in trial.group] == [2.0, 0.0]
+
+
+def test_a_length_in_tokens_waits_for_completions_whose_tokens_were_counted():
+    long = RewardSpec("long", "overlong", params={"maximum": 4, "buffer": 0})
+    trial = scoring.try_on([long, RIGHT], ROW, ["4", "5"])
+    assert [(one.spec.name, one.how, "aren't counted" in one.why) for one in trial.missing] == [
+        ("long", How.UNAVAILABLE, True)
+    ]
+    assert [one.scores[0].failed for one in trial.group] == ["", ""]
+    counted = scoring.try_on([long], ROW, [Completion("4", tokens=5), Completion("5", tokens=1)])
+    assert [one.total for one in counted.group] == [-1.0, 0.0]
 
 
 @pytest.mark.skipif(selftest.probe().backend is None, reason="no sandbox holds on this machine")

@@ -1,5 +1,5 @@
-// The upload page: a file dropped anywhere on it, its size and name judged before the transfer, the transfer's progress
-// and its end. Without this script the form works as a plain one.
+// The upload page: a file chosen, or dropped anywhere on it, is sent at once; its size and name are judged before the
+// transfer, whose progress and end are shown. Without this script the form works as a plain one.
 
 import { about } from "../figures.js";
 
@@ -38,7 +38,8 @@ class Upload {
     this.limit = Number(form.dataset.limit);
     /** @type {XMLHttpRequest | null} */
     this.request = null;
-    this.input.addEventListener("change", () => this.check());
+    this.asking = false;
+    this.input.addEventListener("change", () => this.check() && void this.submit());
     part("[data-cancel]").addEventListener("click", () => this.cancel());
     form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -66,22 +67,23 @@ class Upload {
     if (tooLarge) this.say([`This file has ${mb(file?.size ?? 0)}; the limit is ${mb(this.limit)}.`]);
     else if (file && !file.size) this.say(["The file is empty."]);
     else this.say([]);
+    this.button.hidden = !file; // choosing one sends it: the button is for what was refused or given up
     this.button.disabled = tooLarge;
     return Boolean(file?.size) && !tooLarge;
   }
 
   async submit() {
     const { file, form } = this;
-    if (this.request) return;
+    if (this.request || this.asking) return;
     if (!file) {
       this.say(["Choose a file."]);
       this.input.focus();
       return;
     }
     if (!this.check()) return;
-    this.button.disabled = true;
-    const refused = await this.nameProblem();
-    this.button.disabled = false;
+    this.asking = true;
+    const refused = await this.nameProblem(file.name);
+    this.asking = false;
     if (refused) {
       this.say([refused]);
       this.name?.focus();
@@ -91,10 +93,11 @@ class Upload {
   }
 
   /** A name that is taken shall not be heard of after two gigabytes. */
-  async nameProblem() {
+  async nameProblem(/** @type {string} */ file) {
     const address = this.form.dataset.nameCheck;
-    if (!address || !this.name?.value.trim()) return "";
-    const answer = await fetch(`${address}?name=${encodeURIComponent(this.name.value)}`).catch(() => null);
+    if (!address) return "";
+    const asked = new URLSearchParams({ name: this.name?.value ?? "", file });
+    const answer = await fetch(`${address}?${asked}`).catch(() => null);
     if (!answer?.ok) return "";
     const found = await answer.json().catch(() => ({}));
     return String(found.problem ?? "");
@@ -164,8 +167,9 @@ class Upload {
   take(files) {
     if (this.request || !files.length) return;
     this.input.files = files;
-    this.check();
-    if (files.length > 1) this.say(["One file makes one version; the first file was selected."]);
+    if (!this.check()) return;
+    if (files.length === 1) return void this.submit();
+    this.say(["One file makes one version; the first file was selected."]);
     this.button.focus();
   }
 }

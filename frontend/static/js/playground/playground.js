@@ -9,25 +9,15 @@ const replay = document.getElementById("replay-form");
 function oneMore(button) {
   const list = button.closest("#sample")?.querySelector("[data-completions]");
   if (!list) return;
-  const field = document.createElement("label");
+  const place = list.querySelectorAll(".try").length;
+  const field = document.createElement("div");
   field.className = "try";
-  const head = document.createElement("span");
-  head.className = "row small";
-  const number = document.createElement("span");
-  number.className = "muted";
-  number.textContent = `Completion ${list.childElementCount + 1}`;
-  head.append(number);
-  const text = document.createElement("textarea");
-  text.className = "code";
-  text.name = "completion";
-  text.rows = 3;
-  text.maxLength = 20000;
-  const of = document.createElement("input");
-  of.type = "hidden";
-  of.name = "of";
-  field.append(head, text, of);
+  field.innerHTML = `<label><span class="row small"><span class="muted"></span></span>
+      <textarea class="code" name="completion" rows="1" maxlength="20000"></textarea></label>
+    <input type="hidden" name="of"><div class="try-scores" id="scores-${place}"></div>`;
+  /** @type {HTMLElement} */ (field.querySelector(".muted")).textContent = `Completion ${place + 1}`;
   list.append(field);
-  text.focus();
+  field.querySelector("textarea")?.focus();
 }
 
 editor?.addEventListener("click", (event) => {
