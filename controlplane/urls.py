@@ -5,9 +5,9 @@ from workers.contract.joining import JOIN
 
 urlpatterns = [
     path("", include("controlplane.accounts.urls")),
-    path("", include("controlplane.guide.urls")),
     path("events/", include("controlplane.activity.urls")),
     path("", include("runs.urls")),
+    path("", include("controlplane.guide.urls")),  # after help/api/ of the runs
     path("datasets/references/", include("controlplane.references.urls")),
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),

@@ -9,6 +9,7 @@ from django.urls import include, path
 from runs.alerts import following_views
 from runs.alerts import views as alerts_views
 from runs.api import application as people_api
+from runs.api import reference_views
 from runs.compare import views as compare_views
 from runs.completions import views as completions_views
 from runs.evaluations import views as evaluation_views
@@ -212,6 +213,7 @@ urlpatterns = [
     path("hardware/trials/<int:trial_id>/", trial_views.trial, name="trial"),
     path("hardware/trials/<int:trial_id>/stop", trial_views.trial_stop, name="trial_stop"),
     # The API for people's programs
+    path("help/api/", reference_views.reference, name="api_reference"),
     path("api/v1/", include(people_api.urlpatterns)),
     # The host API
     path("api/attempts/<slug:attempt_id>/claim", host_api_views.claim, name="api_claim"),

@@ -57,6 +57,11 @@ def present() -> list[Document]:
     return [document for document in DOCUMENTS if (ROOT / document.path).is_file()]
 
 
+def listed() -> list[tuple[Document, str]]:
+    """The documents and their addresses, for the list at the side."""
+    return [(each, address(each)) for each in present()]
+
+
 def find(slug: str) -> Document | None:
     return next((document for document in present() if document.slug == slug), None)
 

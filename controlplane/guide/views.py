@@ -14,7 +14,7 @@ from controlplane.guide.glossary import terms
 
 @require_safe
 def glossary(request: HttpRequest) -> HttpResponse:
-    return render(request, "guide/glossary.html", {"terms": terms().values(), "others": _others()})
+    return render(request, "guide/glossary.html", {"terms": terms().values(), "others": documents.listed()})
 
 
 @require_safe
@@ -22,13 +22,8 @@ def document(request: HttpRequest, document: str = "") -> HttpResponse:
     found = documents.find(document)
     if found is None:
         raise Http404("There is no such document here.")
-    context = {"document": found, "others": _others(), "rendered": documents.render(found)}
+    context = {"document": found, "others": documents.listed(), "rendered": documents.render(found)}
     return render(request, "guide/document.html", context)
-
-
-def _others() -> list[tuple[documents.Document, str]]:
-    """The documents and their addresses, for the list at the side."""
-    return [(each, documents.address(each)) for each in documents.present()]
 
 
 @require_POST

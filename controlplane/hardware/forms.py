@@ -105,10 +105,11 @@ class ProfileForm(forms.Form):
     """When valid, has the complete `result`; fields that the choices leave unused may hold anything and become their
     defaults."""
 
-    name = forms.CharField(max_length=80, help_text="The name shown when choosing a profile.")
-    description = forms.CharField(
-        required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}), help_text="When to use it."
-    )
+    tips = False
+    """The page keeps each field's help behind a "?"."""
+
+    name = forms.CharField(max_length=80)
+    description = forms.CharField(required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}))
 
     seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     """A digest of the profile when the page was opened."""

@@ -79,6 +79,7 @@ def profile_import(request: HttpRequest) -> HttpResponseBase:
     except YamlRefused as error:
         return _import_form(request, str(error))
     form = imported.form
+    form.tips = True
     context = {"form": form, "profile": None, "imported": True, "reading": imported.reading}
     return form_page(request, "hardware/profile.html", context)
 
@@ -93,6 +94,7 @@ def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
     memory = on_page(row, request.GET.get("model", ""), request.GET.get("card", "")) if row else None
     use = {} if memory is None else memory.values_to(request.GET.get("use", ""))
     form = ProfileForm(request.POST if request.method == "POST" else None, profile=row, changes=use)
+    form.tips = person(request).may_operate  # a viewer's fields are disabled, and so would be their "?"
     status = 200
     if request.method == "POST":
         if form.is_valid() and (saved := _saved(request, form, row)):

@@ -140,7 +140,8 @@ def _denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
 
 
 @functools.cache
-def _description() -> bytes:
+def description() -> dict[str, Any]:
+    """As OpenAPI 3.1."""
     schema = api.get_openapi_schema(path_prefix="/api/v1/")
     schemes = schema["components"].get("securitySchemes", {})
     # One scheme for all scopes: it is one kind of token.
@@ -148,14 +149,15 @@ def _description() -> bytes:
     for item in schema["paths"].values():
         for operation in item.values():
             operation["security"] = [{"token": []}]
-    return json.dumps(schema, cls=NinjaJSONEncoder).encode()
+    plain: dict[str, Any] = json.loads(json.dumps(schema, cls=NinjaJSONEncoder))
+    return plain
 
 
 @login_not_required
 @require_safe
 def openapi(request: HttpRequest) -> HttpResponse:
     """The API's description. It is the same in every installation of this version, so nobody has to sign in for it."""
-    return HttpResponse(_description(), content_type="application/json")
+    return JsonResponse(description())
 
 
 def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:

@@ -43,26 +43,26 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         labels = {
             "gpus": "GPUs",
             "gpu_kind": "Kind of GPU",
-            "gpu_memory_gib": "Memory of a GPU",
+            "gpu_memory_gib": "Memory of a GPU, GiB",
             "cpus": "CPU cores",
-            "memory_gib": "Main memory",
-            "minutes": "Time limit",
+            "memory_gib": "Main memory, GiB",
+            "minutes": "Time limit, minutes",
             "most": "Machines at most",
-            "idle_minutes": "Leaves after",
-            "patience_minutes": "Patience",
+            "idle_minutes": "Leaves after, minutes",
+            "patience_minutes": "Patience, minutes",
             "enabled": "Ask it for machines",
         }
         help_texts = {
             "name": "Its hosts’ names begin with it.",
             "gpus": "Of each machine. 0: runs train on the CPU.",
             "gpu_kind": "As the engine calls it, such as h100. Empty: any.",
-            "gpu_memory_gib": "GiB, for people who read it here. 0: not said.",
+            "gpu_memory_gib": "For people who read it here. 0: not said.",
             "cpus": "Of each machine.",
-            "memory_gib": "GiB. 0: as the engine gives it.",
-            "minutes": "Minutes. Runs save before the time is up, and go on on the next machine.",
+            "memory_gib": "0: as the engine gives it.",
+            "minutes": "Runs save before the time is up, and go on on the next machine.",
             "most": "At the same time.",
-            "idle_minutes": "Minutes without a run.",
-            "patience_minutes": "Minutes that a run waits for a host that only has to become free, before it asks.",
+            "idle_minutes": "Without a run.",
+            "patience_minutes": "How long a run waits for a host that only has to become free, before it asks.",
             "enabled": "Switched off, it is asked for none. Its machines stay until they are idle.",
         }
 
@@ -91,7 +91,16 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
     @property
     def of_kind(self) -> list[forms.BoundField]:
-        return [self[OPTION + option.name] for option in self.kind.options]
+        return [self[OPTION + option.name] for option in self.kind.options if not option.rare]
+
+    @property
+    def rare_of_kind(self) -> list[forms.BoundField]:
+        return [self[OPTION + option.name] for option in self.kind.options if option.rare]
+
+    @property
+    def shows_rare(self) -> bool:
+        """Whether one of them is set, or wrong."""
+        return any(field.value() or field.errors for field in self.rare_of_kind)
 
     def clean_control_url(self) -> str:
         url: str = self.cleaned_data["control_url"].rstrip("/")

@@ -125,5 +125,10 @@ def base_models(words: str) -> list[BaseModel]:
     return [model for model in found if words.lower() in model.path.lower()]
 
 
+def siblings(model: SavedModel) -> list[SavedModel]:
+    """What else its run has saved and still exists, the newest first."""
+    return [each for each in _existing(model.run) if each.checkpoint.event.pk != model.checkpoint.event.pk]
+
+
 def _existing(run: Run) -> list[SavedModel]:
     return [SavedModel(each) for each in checkpoints.of_run(run) if each.usable]

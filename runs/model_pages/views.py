@@ -60,4 +60,5 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     own = [each for each in evaluations if each.folder and (each.live or each.ended_well)]
     newest = max(own, key=lambda each: each.run.created_at, default=None)
     context |= {"evaluations": evaluations, "quality": quality.of(found), "newest": newest}
+    context["siblings"] = catalogue.siblings(found)
     return render(request, "model_pages/model.html", context)

@@ -15,7 +15,7 @@ from runs.jobs import starting
 from runs.models import Run
 from runs.scheduling import homes, leasing
 from runs.served.models import Served
-from runs.states import ACTIVE
+from runs.states import ACTIVE, RunStatus
 from workers.contract import ContractError, HardwareSpec, Placement, Rollout, ServerSpec, WeightSync
 from workers.contract.jobs import LOOPBACK, SERVE, ServeSettings
 
@@ -70,8 +70,10 @@ def of_checkpoint(checkpoint: Checkpoint) -> QuerySet[Run]:
 
 
 def live(checkpoint: Checkpoint) -> Run | None:
-    """The newest served model that waits, starts or answers."""
-    return of_checkpoint(checkpoint).filter(attempts__status__in=ACTIVE).first()
+    """The newest served model that runs; while none does, the newest that waits, starts or stops."""
+    served = of_checkpoint(checkpoint)
+    running = served.filter(attempts__status=RunStatus.RUNNING).first()
+    return running or served.filter(attempts__status__in=ACTIVE).first()
 
 
 def live_with_key(checkpoint: Checkpoint) -> Run | None:

@@ -122,12 +122,13 @@ class TrialForm(forms.Form):
         return host_numbered(self["host"].value())
 
     def candidates(self) -> list[Candidate]:
-        """All profiles, each with the selected host's capacity for it."""
+        """All profiles, each with the selected host's capacity for it; those that fit first."""
         host = self.chosen_host()
         view = candidates(host)[0] if host else None
         sent = self["profiles"].value() or []
         chosen = {str(value) for value in (sent if isinstance(sent, list | tuple) else [sent])}
-        return [_candidate(row, view, str(row.pk) in chosen) for row in offered_profiles()]
+        every = [_candidate(row, view, str(row.pk) in chosen) for row in offered_profiles()]
+        return sorted(every, key=lambda candidate: not candidate.fits)
 
 
 def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Candidate:

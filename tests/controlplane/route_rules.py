@@ -275,6 +275,7 @@ RULES = {
     "api_inspection": HOST,
     "api_tokenizer": HOST,
     "api_openapi": OPEN,
+    "api_reference": READ,
     **{f"v1_{name}": TOKEN_READ for name in api_rules.READ.split()},
     **{f"v1_{name}": TOKEN_OPERATE for name in api_rules.OPERATE.split()},
     **{f"v1_{name}": TOKEN_ADMIN for name in api_rules.ADMIN.split()},

@@ -25,6 +25,7 @@ def test_a_link_signs_in_once():
     assert first.get(link).status_code == 302
     assert first.get("/password/").status_code == 200
     assert second.get(link).status_code == 410
+    assert "you are signed in as" in first.get(link).content.decode()
     assert second.get("/password/").status_code == 302
 
 

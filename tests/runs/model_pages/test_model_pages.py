@@ -54,6 +54,13 @@ def test_an_empty_installation_says_where_models_come_from() -> None:
     assert "No model on a host matches" in text(viewer(), "/models/?q=qwen")
 
 
+def test_a_model_leads_to_the_other_steps_of_its_run() -> None:
+    first, second = saved(an_attempt(run=a_run("sums")), 1, 2)
+    page = text(viewer(), f"/models/{second}/")
+    assert f'<a href="/models/{first}/">1</a>' in page
+    assert f'<a href="/models/{second}/">' not in page
+
+
 def test_a_model_shows_its_lineage() -> None:
     [model] = saved(an_attempt(run=a_run("sums", lora=LoraSpec(r=4))), 1)
     page = text(viewer(), f"/models/{model}/")

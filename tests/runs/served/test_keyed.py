@@ -14,10 +14,11 @@ from runs.host_api.claiming import Claim, claim
 from runs.host_api.ingest import accept
 from runs.models import Run
 from runs.scheduling import launching, queueing
+from runs.served import starting
 from runs.states import RunStatus
 from runs.transitions import move
 from tests.controlplane.people import admin, operator
-from tests.runs.builders import event, train
+from tests.runs.builders import a_user, event, train
 from tests.runs.served.builders import a_checkpoint
 from workers.contract import SCHEMA
 from workers.contract.chat import KEY_DIGEST, REQUESTS
@@ -40,7 +41,7 @@ def served(page: str, **changes: Any) -> tuple[Run, str]:
     answer = admin().post(page, {"address": "127.0.0.1", "idle_minutes": 5, **changes})
     found = re.search(r"sk-[\w-]{40,}", answer.content.decode())
     assert found, answer.context["form"].errors
-    return Run.objects.get(kind=SERVE), found.group()
+    return Run.objects.filter(kind=SERVE).latest("created_at"), found.group()
 
 
 def test_the_key_is_shown_once_and_only_its_hash_is_kept(address: str) -> None:
@@ -64,6 +65,16 @@ def test_the_hash_reaches_the_process_at_the_claim_and_a_port_is_leased(address:
     assert attempt.leases.filter(resource__startswith="port:").count() == 1
     answer = claim(attempt, Claim(SCHEMA, "box", 1, "boot-1"))
     assert (answer.go, answer.secrets) == (True, {KEY_DIGEST: hashlib.sha256(key.encode()).hexdigest()})
+
+
+def test_a_chat_stays_with_the_model_that_runs_when_another_is_served_with_a_key(
+    address: str, checkpoint: Checkpoint
+) -> None:
+    chat = starting.live_or_start(checkpoint, a_user())
+    move(chat.latest(), RunStatus.STARTING, reason="test", actor="test")
+    move(chat.latest(), RunStatus.RUNNING, reason="test", actor="test")
+    served(address)
+    assert starting.live(checkpoint) == chat
 
 
 def test_the_page_says_how_to_call_it(address: str) -> None:

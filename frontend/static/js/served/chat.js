@@ -1,4 +1,4 @@
-// The chat: Ctrl + Enter sends, the newest message stays in view, and the server learns at once that the page is left.
+// The chat: it opens at its end, Ctrl + Enter sends, the newest message stays in view, and the server learns at once that the page is left.
 
 const chat = /** @type {HTMLElement} */ (document.querySelector("[data-chat]"));
 const turns = /** @type {HTMLElement} */ (document.getElementById("turns"));
@@ -16,6 +16,8 @@ document.body.addEventListener("htmx:afterSettle", (event) => {
   const part = event.target;
   if (nearEnd && part instanceof Element && (part === turns || turns.contains(part))) window.scrollTo(0, document.documentElement.scrollHeight);
 });
+
+if (turns.childElementCount) window.scrollTo(0, document.documentElement.scrollHeight);
 
 window.addEventListener("pagehide", () => {
   fetch(`${chat.dataset.chat}?leaving=1`, { keepalive: true }).catch(() => {});
