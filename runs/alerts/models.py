@@ -17,8 +17,8 @@ class TargetKind(models.TextChoices):
 class Wish(models.TextChoices):
     """What a target receives: health alerts by level, and how runs end."""
 
-    BAD = "bad", "Alerts: bad"
-    WATCH = "watch", "Alerts: watch"
+    BAD = "bad", "Runs that become unhealthy"
+    WATCH = "watch", "Runs that need attention"
     FAILED = "failed", "Runs that fail"
     SUCCEEDED = "succeeded", "Runs that finish"
     STOPPED = "stopped", "Runs that are stopped"

@@ -37,7 +37,7 @@ RULES: tuple[HealthRule, ...] = (
         hold=30,
         format="percent",
         most=1.0,
-        source=f"The bounds are {OWN}: wrong arguments are usual while a model learns to call, and become fewer.",
+        source=f"The thresholds are {OWN}: wrong arguments are usual while a model learns to call, and become fewer.",
         means="{tool} fails in {value} of its calls: the model reads errors in place of results.",
         try_="Read failed calls. Wrong arguments: say in its description what they are. Time-outs: see what it waits "
         "for. Not available: see the host.",
@@ -53,7 +53,7 @@ RULES: tuple[HealthRule, ...] = (
         above=False,
         watch=0.02,
         hold=100,
-        source=f"The bound is {OWN}: one call in 50 episodes is chance, and after so many steps not a beginning.",
+        source=f"The threshold is {OWN}: one call in 50 episodes is chance, and after so many steps not a beginning.",
         means="The model hardly calls its tools: {value} calls per episode.",
         try_="Look at the prompt: does it say when to call? Reward a right call, or raise the temperature; a model "
         "that never calls can't learn to.",
@@ -72,7 +72,7 @@ RULES: tuple[HealthRule, ...] = (
         hold=30,
         format="percent",
         most=1.0,
-        source=f"The bound is {OWN}: work that needs calls ends with an answer, and so stays below the limit.",
+        source=f"The threshold is {OWN}: work that needs calls ends with an answer, and so stays below the limit.",
         means="Episodes have {calls} calls in {turns} turns, {value} of what is allowed, and the reward doesn't rise.",
         try_="Read them. If calls are rewarded by themselves, reward what they find; take a little off for each call.",
         solved="Episodes have {calls} calls in {turns} turns, {value} of what is allowed, with the reward near its "
@@ -91,7 +91,7 @@ RULES: tuple[HealthRule, ...] = (
         hold=30,
         format="percent",
         most=1.0,
-        source=f"The bounds are {OWN}: a model that doesn't know its tools yet may spend all turns, for some steps.",
+        source=f"The thresholds are {OWN}: a model that doesn't know its tools yet may spend all turns for a while.",
         means="{value} of the episodes are cut by a limit before they end: their outcome can't be right.",
         try_="See how they end. Out of turns: more turns, or say how many there are. Out of time: faster tools. Cut by "
         "length: {longer}, or shorter results.",
@@ -109,7 +109,7 @@ RULES: tuple[HealthRule, ...] = (
         bad=30.0,
         hold=0,
         calm=0,
-        source=f"The bounds are {OWN}: agents that work take the next task within seconds.",
+        source=f"The thresholds are {OWN}: agents that work take the next task within seconds.",
         means="The trainer has waited {waited} for its episodes, and for {quiet} no agent has had a session open.",
         try_="Start agents, with the address and the key that this page shows. If they run, see what the endpoint "
         "answers them: 401 means another key. A stop saves the last step’s checkpoint.",
@@ -125,7 +125,7 @@ RULES: tuple[HealthRule, ...] = (
         bad=30.0,
         hold=0,
         calm=0,
-        source=f"The bounds are {OWN}: environments that work ask within seconds, and some take long for a batch.",
+        source=f"The thresholds are {OWN}: environments that work ask within seconds, and some take long for a batch.",
         means="The trainer has waited {waited} for a batch of groups. {asked}",
         try_="See the environment’s own log. API not reachable: it needs the address of the API that this page shows, "
         "on the run’s host. Groups of equal scores: environments leave them out, so no batch fills.",

@@ -8,7 +8,7 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
     (
         "mixed",
         "Mixed",
-        "Each rule’s own bounds: of what the guides say, the more lenient value, and our own where they say nothing.",
+        "Each rule’s own thresholds: the more lenient of what the guides say, and ours where they say nothing.",
         {},
     ),
     (
@@ -25,8 +25,8 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
             "ratio": {
                 "watch": 0.2,
                 "bad": 0.5,
-                "source": "mean_ratio: healthy 0.8 to 1.2, far from 1 the policy changed too much; the second bound is "
-                "our own.",
+                "source": "mean_ratio: healthy 0.8 to 1.2, far from 1 the policy changed too much; the second "
+                "threshold is our own.",
             },
         },
     ),
