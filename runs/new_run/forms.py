@@ -73,7 +73,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         max_length=500,
         help_text="A folder on the host, or a hub id. The list shows models found on hosts.",
         widget=forms.TextInput(
-            attrs={"list": "known-models", "spellcheck": "false", "placeholder": "Qwen/Qwen3-0.6B"},
+            attrs={"list": "known-models", "spellcheck": "false", "placeholder": "such as Qwen/Qwen3-0.6B"},
         ),
     )
     revision = forms.CharField(

@@ -83,7 +83,7 @@ def test_the_start_page_is_the_list_of_runs() -> None:
 
 
 def test_the_empty_list_offers_the_first_step_to_those_who_may_take_it() -> None:
-    assert "First steps" in text(operator(), "/runs/")
+    assert 'primary" href="/start/">First steps' in text(operator(), "/runs/")
     assert "First steps" not in text(viewer(), "/runs/")
 
 
