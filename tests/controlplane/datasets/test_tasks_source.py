@@ -32,7 +32,7 @@ def page(client):
 def test_the_page_offers_every_family_with_what_it_asks(page):
     text = page.get("/datasets/tasks/").content.decode()
     assert "chain_sum: add and subtract whole numbers (11 levels)" in text
-    assert '<label>arithmetic</label>' in text
+    assert "<label>arithmetic</label>" in text
 
 
 def test_a_form_makes_a_version_that_waits_for_its_rows(page):
