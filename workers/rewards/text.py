@@ -136,7 +136,7 @@ def _size(completion: Completion, unit: str) -> int:
     if unit == "words":
         return len(completion.text.split())
     if completion.tokens is None:
-        raise Unavailable("Its tokens aren't counted here. Choose characters or words, or a run's completions.")
+        raise Unavailable("Tokens aren't counted here. Choose characters or words, or a run's completions.")
     return completion.tokens
 
 
