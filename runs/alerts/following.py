@@ -17,7 +17,7 @@ from runs.models import Run
 
 MOST_OF_A_PERSON = 200
 """Runs that one person follows at the same time."""
-NO_SERVER = "Mail isn’t set up in this installation: its admins set CONTROLPLANE_SMTP_HOST."
+NO_SERVER = "Mail isn’t set up in this installation. An admin can set CONTROLPLANE_SMTP_HOST."
 
 
 class NotFollowed(Exception):

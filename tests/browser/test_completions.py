@@ -176,6 +176,11 @@ def test_thirty_components_and_ugly_texts_break_no_page(
             if seeing.settled(page, WIDER_TAB):
                 wide.append((query, size))
     assert wide == []
+    opened(page, site, run)
+    seeing.resize(page, seeing.PHONE)
+    expect(page.get_by_label("Min", exact=True)).to_be_hidden()
+    page.get_by_role("button", name="Filters").click()
+    expect(page.get_by_label("Min", exact=True)).to_be_visible()
     assert complaints.heard == []
 
 

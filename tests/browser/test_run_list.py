@@ -118,6 +118,8 @@ def test_runs_are_deleted_renamed_and_restored(site: Stack, page: Page, complain
     if (skip := page.get_by_role("button", name="Skip")).is_visible():  # the tour, on the first run page of all
         skip.click()
     page.get_by_role("button", name="Rename").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Rename").click()
     page.get_by_label("Name", exact=True).fill("going on")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("going on")

@@ -71,6 +71,8 @@ def test_a_link_shows_the_run_live_until_it_is_revoked(site: Stack, page: Page, 
     page.get_by_label("More", exact=True).click()
     page.get_by_role("link", name="Share a link").click()
     page.get_by_role("button", name="Make link").click()
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_text("Copied", exact=True)).to_be_attached()
     visitor.clock.install()
     visitor.goto(page.locator("#share-address").inner_text())
     expect(visitor.get_by_role("heading", name="kettle")).to_be_visible()

@@ -33,6 +33,7 @@ def test_a_well_run_says_so_and_shows_what_was_looked_at() -> None:
     text = card(trained(40))
     assert "Health: healthy" in text
     assert "as of step 40" in text
+    assert "checks needs attention." in text
     assert "KL drift" in text
     assert "watch above 0.5, bad above 2" in text
     assert "One update per batch" in text

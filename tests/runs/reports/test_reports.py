@@ -31,7 +31,10 @@ CSS = Path(settings.BASE_DIR) / "frontend/static/css/tokens.css"
 def trained(name: str, *, seed: int = 1, rewards: float = 0.1, steps: int = 12, **grpo: Any) -> Run:
     run = a_run(name, grpo={"max_steps": 20, "seed": seed, "beta": 0.04, **grpo})
     attempt = an_attempt(run=run)
-    lines = [train(n, reward=rewards * n, reward_std=0.1, kl=0.01 * n, entropy=2 - n / 20) for n in range(1, steps + 1)]
+    lines = [
+        train(n, reward=rewards * n, reward_std=0.1, kl=0.01 * n, entropy=2 - n / 20, eval_entropy=1.0)
+        for n in range(1, steps + 1)
+    ]
     ingest.accept(attempt, lines)
     return Run.objects.get(pk=run.pk)
 
@@ -60,6 +63,7 @@ def test_a_runs_report_says_what_its_page_does() -> None:
     assert text.startswith("# on & \\<on\\> \\| \\*and\\* on\n")
     assert "| Reward, total | 1.20 | 1.20 | 1.20 |" in text
     assert "| KL to the reference | 0.120 | 0.120 | – |" in text
+    assert "| eval\\_entropy |" not in text
     assert "Cloned from the first" in text
     assert "| grpo.learning\\_rate | 1e-06 | 5e-06 |" in text
     assert "**Healthy**" in text
