@@ -126,7 +126,8 @@ def test_a_ready_version_tells_its_facts_figures_and_size(version: DatasetVersio
     assert version.sha256[:16] in page
     for words in ("Length of the prompt in characters", "medium", "Statistics", "Size guide", "30 rows.", "Few rows"):
         assert words in page
-    assert "More</summary>" not in page
+    assert "Export as JSON Lines" in page
+    assert "Change the column mapping" not in page
     assert "New version" not in page
     assert "Train on it" not in page
     assert "Train on it" in operator().get(at(version)).content.decode()

@@ -1,0 +1,26 @@
+"""The API's reference among the pages of the help."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils.html import escape
+
+from runs.api import application
+from runs.api.reference_views import groups
+from tests.controlplane.people import viewer
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_reference_page_has_each_operation_with_the_fields_of_its_body_and_answer():
+    page = viewer().get("/help/api/").content.decode()
+    described = application.api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    for path, methods in described.items():
+        for method, operation in methods.items():
+            assert f'<span class="method">{method.upper()}</span> {path}</code>' in page
+            assert escape(operation["summary"]) in page
+    [launch] = [each for group in groups() for each in group.operations if each.title == "Launch a run"]
+    sent = {part.title: [field.name for field in part.fields] for part in launch.parts}
+    assert sent["Headers"] == ["Idempotency-Key"]
+    assert "priority" in sent["Body"]
+    assert "launched" in sent["Answer 200, 201"]
