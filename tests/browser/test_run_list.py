@@ -24,6 +24,7 @@ ends = {"number": 1, "status": "failed", "reason": "oom"}
 Attempt.objects.bulk_create([Attempt(id=f"{run.pk}-1", run=run, **ends) for run in runs])
 """
 TAGGED = "from runs.models import Run\nRun.objects.filter(pk=run).update(tags=tags)"
+STEPS = "from runs.models import Run\nrun = Run.objects.get(pk=run)\nrun.spec['grpo']['max_steps'] = steps\nrun.save()"
 TAGS = "from runs.models import Run\nresult = [Run.objects.get(name=name).tags for name in names]"
 
 
@@ -160,8 +161,10 @@ def test_columns_are_chosen_and_kept_in_the_address(site: Stack, page: Page, com
 
 
 def test_groups_take_the_place_of_runs_and_give_it_back(site: Stack, page: Page, complaints: Complaints) -> None:
-    for name, tag in (("grouped one", "left"), ("grouped two", "right")):
-        site.django(TAGGED, run=site.django(A_RUN, name=name), tags=[tag])
+    for name, tag, steps in (("grouped one", "left", 10), ("grouped two", "right", 20)):
+        run = site.django(A_RUN, name=name)
+        site.django(TAGGED, run=run, tags=[tag])
+        site.django(STEPS, run=run, steps=steps)
     rows, heads = page.locator("#run-list tbody tr"), page.locator("#run-list thead th")
     page.goto(f"{site.url}/runs/?q=grouped&sort=name")
     group = page.locator("select[name=group]")
@@ -171,7 +174,7 @@ def test_groups_take_the_place_of_runs_and_give_it_back(site: Stack, page: Page,
     expect(rows.get_by_role("rowheader")).to_have_text(["left", "right"])
     group.select_option("setting.grpo.max_steps")
     expect(heads.first).to_have_text("Max steps")
-    expect(rows).to_have_count(1)
+    expect(rows).to_have_count(2)
     page.goto(f"{site.url}/runs/?q=grouped&sort=name&group=tag")
     page.locator("#filters summary").click()
     group.select_option("")
