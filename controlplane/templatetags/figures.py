@@ -249,7 +249,7 @@ def as_json(value: Any) -> str:
 
 
 @register.filter
-def ends(name: str, tail: int = 10, whole: int = 12) -> tuple[str, str]:
+def ends(name: str, tail: int = 18, whole: int = 12) -> tuple[str, str]:
     """A long name in two parts, of which a narrow cell cuts the first: names of runs differ at their ends."""
     kept = min(tail, len(name) // 2)
     return (name[:-kept], name[-kept:]) if len(name) > whole else (name, "")

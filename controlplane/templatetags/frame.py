@@ -19,7 +19,7 @@ register = template.Library()
 @register.inclusion_tag("components/nav_item.html", takes_context=True)
 def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -> dict[str, Any]:
     """A navigation link. It is current if the page is below its address, or that of a route in `also`; of two items the
-    longer address wins."""
+    longer address wins. A page that belongs elsewhere than its address says so by `section`, a route."""
     try:
         address = reverse(name)
     except NoReverseMatch:
@@ -28,6 +28,8 @@ def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -
     longer = extra.get("but_not")
     below = [address, *map(reverse, extra.get("also", "").split())]
     current = bool(address) and path.startswith(tuple(below)) and not (longer and path.startswith(reverse(longer)))
+    if section := context.get("section"):
+        current = name == section
     return {"name": name, "icon": icon, "label": label, "address": address, "current": current, **extra}
 
 

@@ -165,8 +165,8 @@ def expression(key: str) -> Ordered:
     return found
 
 
-def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column]]:
-    """The settings and the metrics of these runs, by name; the settings that differ between them come first."""
+def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column], list[Column]]:
+    """The settings that differ between these runs, those that don't, and the metrics, each by name."""
     first: dict[str, Any] = {}
     unlike: set[str] = set()
     metrics: set[str] = set()
@@ -175,5 +175,5 @@ def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column]]:
         if count:
             unlike |= first.keys() ^ run.settings.keys()
         unlike |= {name for name, value in run.settings.items() if first.setdefault(name, value) != value}
-    names = sorted(first, key=lambda name: (name not in unlike, name))
-    return [Column(SETTING, name) for name in names], [Column(METRIC, name) for name in sorted(metrics)]
+    settings = [[Column(SETTING, name) for name in sorted(names)] for names in (unlike, first.keys() - unlike)]
+    return settings[0], settings[1], [Column(METRIC, name) for name in sorted(metrics)]

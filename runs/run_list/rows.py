@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.text import capfirst
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
@@ -87,6 +89,11 @@ class Row:
         return [(shown, every[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if every[shown:]]
 
     @property
+    def failed_at_once(self) -> bool:
+        """Whether its progress is the reason of its failure."""
+        return self.attempt.status == RunStatus.FAILED and not self.run.step
+
+    @property
     def health(self) -> Health | None:
         """The run's health. A failed run shows its failure instead, however healthy the policy was."""
         if self.attempt.status == RunStatus.FAILED:
@@ -159,7 +166,7 @@ class RunListing:
     def after(self) -> str | None:
         return self.query.address(page=self.query.page + 1) if self.query.page < self.pages.last else None
 
-    @property
+    @cached_property
     def any(self) -> bool:
         """For an empty list: whether runs exist that the default filters hide."""
         return Run.objects.exists()
@@ -242,7 +249,7 @@ def listing(request: HttpRequest) -> RunListing:
 
 def choices(request: HttpRequest, listed: RunListing) -> Choices:
     query = listed.query
-    settings, metrics = offered(row.values for row in listed.rows)
+    unlike, same, metrics = offered(row.values for row in listed.rows)
     metrics = named(metrics, (row.run for row in listed.rows))
     user, every_tag = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
@@ -258,13 +265,13 @@ def choices(request: HttpRequest, listed: RunListing) -> Choices:
             _filter(query, "host", "Host", "Any", [(name, name) for name in hosts]),
             _filter(query, "kind", "Kind", "", [(kind, words) for kind, (words, _) in KINDS.items()]),
             _filter(query, "archived", "Archive", "", [(value, words) for value, (words, _) in ARCHIVED.items()]),
-            _filter(query, "group", "Group by", "Nothing", _groupings(query, settings)),
+            _filter(query, "group", "Group by", "Nothing", _groupings(query, unlike)),
             _filter(query, "sort", "Order", "", _sorts(listed.others)),
         ],
         tags=every_tag,
         views=[*READY_VIEWS.items(), ("My runs", RunListQuery(by=user.get_username()).address())],
         own_views=list(SavedView.objects.filter(owner=user)),
-        columns=_column_choices(listed, settings, metrics),
+        columns=_column_choices(listed, [*unlike, *same], metrics),
     )
 
 
@@ -339,9 +346,10 @@ def _filter(
     return FilterField(name, words, all_of_them, chosen)
 
 
-def _groupings(query: RunListQuery, settings: Iterable[Column]) -> list[tuple[str, str]]:
+def _groupings(query: RunListQuery, unlike: Iterable[Column]) -> list[tuple[str, str]]:
+    """By tag, or by a setting with more than one value among the page's runs."""
     asked = [column(query.group)] if is_setting(query.group) else []  # it may be of no run of this page
-    return [(TAG, "Tag"), *{each.key: each.words for each in (*asked, *settings)}.items()]
+    return [(TAG, "Tag"), *{each.key: capfirst(each.words) for each in (*asked, *unlike)}.items()]
 
 
 def _sorts(others: Iterable[Column]) -> Iterator[tuple[str, str]]:

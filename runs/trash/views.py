@@ -75,6 +75,7 @@ def delete(request: HttpRequest, thing: str) -> HttpResponseBase:
     asked = [Asked(row, list(kind.obstacles(row)), list(kind.consequences(row)), kind.address(row)) for row in rows]
     able = [one for one in asked if not one.obstacles]
     context = {"kind": kind, "able": able, "unable": [one for one in asked if one.obstacles], "until": until}
+    context["section"] = kind.listed
     if kind.model is Run:
         context["frees"] = disk.sum_of([disk.of_run(one.row) for one in able])
     return render(request, "trash/delete.html", context)
@@ -91,8 +92,9 @@ def _delete(request: HttpRequest, kind: Kind, rows: list[Any]) -> HttpResponseBa
     if done:
         words = done[0].name if len(done) == 1 else counted(len(done), kind.one)
         where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
-        text = "Deleted {}. Until {} it can be restored: {}."
-        messages.success(request, format_html(text, words, clock(done[0].purge_at), where))
+        they = "it" if len(done) == 1 else "they"
+        text = "Deleted {}. Until {} {} can be restored: {}."
+        messages.success(request, format_html(text, words, clock(done[0].purge_at, "day"), they, where))
     return redirect(kind.listed) if done or len(rows) != 1 else redirect(kind.address(rows[0]))
 
 

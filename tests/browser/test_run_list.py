@@ -24,6 +24,16 @@ ends = {"number": 1, "status": "failed", "reason": "oom"}
 Attempt.objects.bulk_create([Attempt(id=f"{run.pk}-1", run=run, **ends) for run in runs])
 """
 TAGGED = "from runs.models import Run\nRun.objects.filter(pk=run).update(tags=tags)"
+STEPS = "from runs.models import Run\nrun = Run.objects.get(pk=run)\nrun.spec['grpo']['max_steps'] = steps\nrun.save()"
+ENDS_SEEN = """() => [...document.querySelectorAll('#run-list a.name')].every((name) => {
+  const [box, end] = [name, name.querySelector('.end')].map((each) => each.getBoundingClientRect());
+  return end.right <= box.right + 1 && end.bottom <= box.bottom + 1 && end.width > 0;
+})"""
+FAILED = """
+from runs.models import Attempt, Run
+Run.objects.filter(pk=run).update(step=0)
+Attempt.objects.filter(run=run).update(status="failed", reason="model_unavailable")
+"""
 TAGS = "from runs.models import Run\nresult = [Run.objects.get(name=name).tags for name in names]"
 
 
@@ -160,8 +170,10 @@ def test_columns_are_chosen_and_kept_in_the_address(site: Stack, page: Page, com
 
 
 def test_groups_take_the_place_of_runs_and_give_it_back(site: Stack, page: Page, complaints: Complaints) -> None:
-    for name, tag in (("grouped one", "left"), ("grouped two", "right")):
-        site.django(TAGGED, run=site.django(A_RUN, name=name), tags=[tag])
+    for name, tag, steps in (("grouped one", "left", 10), ("grouped two", "right", 20)):
+        run = site.django(A_RUN, name=name)
+        site.django(TAGGED, run=run, tags=[tag])
+        site.django(STEPS, run=run, steps=steps)
     rows, heads = page.locator("#run-list tbody tr"), page.locator("#run-list thead th")
     page.goto(f"{site.url}/runs/?q=grouped&sort=name")
     group = page.locator("select[name=group]")
@@ -171,7 +183,7 @@ def test_groups_take_the_place_of_runs_and_give_it_back(site: Stack, page: Page,
     expect(rows.get_by_role("rowheader")).to_have_text(["left", "right"])
     group.select_option("setting.grpo.max_steps")
     expect(heads.first).to_have_text("Max steps")
-    expect(rows).to_have_count(1)
+    expect(rows).to_have_count(2)
     page.goto(f"{site.url}/runs/?q=grouped&sort=name&group=tag")
     page.locator("#filters summary").click()
     group.select_option("")
@@ -202,3 +214,15 @@ def test_long_names_and_many_tags_fit_a_phone(site: Stack, page: Page) -> None:
         page.goto(f"{site.url}/runs/?q=place-to-break")
         page.get_by_label(re.compile("^Select a-name")).check()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_runs_of_a_sweep_are_told_apart_at_every_width(site: Stack, page: Page) -> None:
+    for name in ("sweep, learning rate 1e-6, seed 42", "sweep, learning rate 5e-6, seed 43"):
+        site.django(TAGGED, run=site.django(A_RUN, name=name), tags=["learning rate sweep"])
+    site.django(FAILED, run=site.django(A_RUN, name="sweep, learning rate 5e-5, seed 44"))  # the widest progress
+    for width in (1440, 1024, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.goto(f"{site.url}/runs/?q=sweep, learning")
+        expect(page.locator("#run-list a.name")).to_have_count(3)
+        assert page.evaluate(ENDS_SEEN)
+        assert page.locator(".table-wrap").evaluate("(table) => table.scrollWidth <= table.clientWidth")

@@ -101,7 +101,7 @@ def test_an_advantage_has_its_sign_and_grows_from_the_middle() -> None:
     [
         ("twelve chars", ("twelve chars", "")),
         ("seeds try, seed 1", ("seeds try", ", seed 1")),
-        ("a name with more characters", ("a name with more ", "characters")),
+        ("a name with more characters", ("a name with mo", "re characters")),
     ],
 )
 def test_a_name_that_may_be_cut_keeps_its_end(name: str, parts: tuple[str, str]) -> None:

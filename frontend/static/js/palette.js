@@ -6,6 +6,8 @@ const REMEMBERED = 16;
 const NOTHING =
   "Nothing matches. Searched: pages, commands, and the names of runs (their ids, too), datasets, corpora, rewards, " +
   "environments, models, hardware profiles, hosts and users.";
+/** @type {Record<string, string>} */
+const MANY = { Corpus: "Corpora", Recent: "Recent" };
 
 /** @typedef {{kind: string, title: string, parts: [string, string], address: string, icon: string, about: string, does: string}} Hit */
 
@@ -84,7 +86,7 @@ function grouped(found) {
 function group(kind, members) {
   const box = document.createElement("div");
   box.setAttribute("role", "group");
-  const name = Object.assign(document.createElement("div"), { className: "palette-kind", textContent: kind });
+  const name = Object.assign(document.createElement("div"), { className: "palette-kind", textContent: MANY[kind] ?? `${kind}s` });
   name.id = `palette-kind-${kind.replaceAll(" ", "-")}`;
   box.setAttribute("aria-labelledby", name.id);
   box.append(name, ...members.map(option));

@@ -77,6 +77,12 @@ def test_evaluations_have_no_steps_whose_time_could_be_compared(client: Client) 
     assert "Where a step’s time goes" not in page(client, *runs)
 
 
+def test_runs_without_a_step_say_once_that_they_have_none(client: Client) -> None:
+    text = page(client, *(an_attempt(run=a_run(name)).run for name in ("first", "second")))
+    assert "None of these runs has recorded a metric yet" in text
+    assert all(words not in text for words in ("Where a step’s time goes", "A step, phase by phase", "The same prompt"))
+
+
 def test_a_job_is_not_offered_for_comparison(client: Client) -> None:
     first, second = going("first"), going("second")
     Run.objects.filter(pk=second.pk).update(kind=MERGE)

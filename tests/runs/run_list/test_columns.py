@@ -94,6 +94,8 @@ def test_groups_by_a_setting_have_mean_and_spread(sweep: dict[str, Run]) -> None
     assert f'data-column="{LENGTH}" checked' in page  # more can be chosen of what the runs have
     assert 'data-column="metric.reward"' in page
     assert '<option value="">Nothing</option>' in page
+    offered = page.partition('<select name="group">')[2].partition("</select>")[0]
+    assert re.findall(r'<option value="(setting[^"]*)"', offered) == [RATE, SEED]  # all runs have the same of the rest
     assert "grouped by learning rate" in page
     link = re.search(r'href="/runs/\?(having=[^"]*)"', page)
     assert link

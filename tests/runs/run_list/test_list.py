@@ -65,6 +65,15 @@ def test_a_row_says_how_its_run_is() -> None:
         assert words in shown
 
 
+def test_why_a_run_failed_is_told_once() -> None:
+    run = an_attempt(RunStatus.FAILED, run=a_run("first")).run
+    Attempt.objects.filter(run=run).update(reason="model_unavailable")
+    assert "model unavailable" not in text(viewer())
+    assert "model unavailable" in text(viewer(), columns="health")
+    Run.objects.filter(pk=run.pk).update(step=5)
+    assert "model unavailable" in text(viewer())
+
+
 def test_a_spec_that_nobody_foresaw_breaks_no_list() -> None:
     an_attempt(run=a_run("old"))
     Run.objects.update(spec={"schema": 0}, health={"verdict": "odd"})
@@ -178,9 +187,11 @@ def test_what_is_archived_is_shown_only_when_asked() -> None:
 
 def test_each_empty_list_says_why_it_is_empty() -> None:
     assert "No runs yet" in text(viewer())
+    assert "data-no-run" in viewer().get("/runs/").content.decode()
     assert "Nothing is archived" in text(viewer(), archived="only")
     run = an_attempt(RunStatus.FAILED).run
     assert "No run matches" in text(viewer(), q="cherry")
+    assert "data-no-run" not in viewer().get("/runs/").content.decode()
     Run.objects.filter(pk=run.pk).update(archived_at=timezone.now())
     assert "Every run is archived" in text(viewer())
 

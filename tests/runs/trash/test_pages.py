@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from controlplane.rewards.models import RewardConfig
@@ -22,16 +24,19 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
     client, ids = operator(), [run.pk for run in (*runs, live)]
     asked = client.get("/deleted/run/", {"id": ids}).content.decode()
     assert "Delete 2 runs?" in asked
+    assert re.findall(r'href="([^"]*)"[^>]*aria-current="page"', asked) == ["/runs/"]
     assert "live is running: stop it first." in asked
     assert Run.objects.count() == 3
-    for _ in range(2):  # a double click
-        told = client.post("/deleted/run/", {"id": ids}, follow=True).content.decode()
+    clicks = [client.post("/deleted/run/", {"id": ids}, follow=True).content.decode() for _ in range(2)]
+    assert "they can be restored" in clicks[0]
+    told = clicks[1]
     assert "live is running: stop it first." in told
     assert list(Run.objects.all()) == [live]
     gone, restore = client.get(f"/runs/{ids[0]}/"), f'action="/deleted/run/{ids[0]}/restore"'
     assert gone.status_code == 404
     assert "The run “one” was deleted by" in gone.content.decode()
     assert restore in gone.content.decode()
+    assert gone.content.decode().count("button primary") == 1
     assert restore not in viewer().get(f"/runs/{ids[0]}/").content.decode()
     listed = client.get("/deleted/").content.decode()
     assert all(name in listed for name in ("one", "two"))
