@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -66,6 +67,10 @@ def test_a_verdict_that_the_network_keeps_old_says_so_until_it_is_new(
     context.set_offline(False)
     expect(page.locator("#preflight .finding.stop")).to_contain_text("0 is not a possible temperature")
     expect(page.locator("#preflight .outdated")).to_be_hidden()
+    temperature = page.locator("#id_temperature")
+    expect(temperature).to_have_accessible_description(re.compile("0 is not a possible temperature"))
+    temperature.fill("1")
+    expect(page.locator("#id_temperature_error")).to_have_count(0)
 
 
 def test_the_back_button_keeps_what_was_typed_in_and_out_of_folds(page: Page, rows: dict[str, Any]) -> None:
