@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Dialog, Page, expect
 
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import stop_training
@@ -73,13 +73,29 @@ def test_a_verdict_that_the_network_keeps_old_says_so_until_it_is_new(
     expect(page.locator("#id_temperature_error")).to_have_count(0)
 
 
-def test_the_back_button_keeps_what_was_typed_in_and_out_of_folds(page: Page, rows: dict[str, Any]) -> None:
+def listening(page: Page) -> list[str]:
+    """What the browser asks from now on; each question is answered with yes."""
+    asked = list[str]()
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", answer)
+    return asked
+
+
+def test_leaving_what_was_typed_is_asked_about_and_the_back_button_keeps_it_in_and_out_of_folds(
+    page: Page, rows: dict[str, Any]
+) -> None:
+    asked = listening(page)
     typed = {"learning_rate": "3e-6", "beta": "0.07", "max_steps": "41", "name": "mine", "lora_dropout": "0.37"}
     for name, text in typed.items():
         page.locator(f"#id_{name}").evaluate("(field) => field.closest('details')?.setAttribute('open', '')")
         page.locator(f"#id_{name}").fill(text)
     page.get_by_role("link", name="Datasets", exact=True).first.click()
     page.wait_for_url("**/datasets/")
+    assert asked == ["beforeunload"]
     page.go_back()
     for name, text in typed.items():
         expect(page.locator(f"#id_{name}")).to_have_value(text)
@@ -102,6 +118,7 @@ def test_a_profile_fills_in_what_it_was_made_for_and_leaves_what_was_typed(
 def test_the_commands_follow_the_form_and_a_download_leaves_it_to_be_launched(
     page: Page, rows: dict[str, Any], complaints: Complaints
 ) -> None:
+    asked = listening(page)
     choose(page, rows, "small")
     page.locator("details.commands > summary").click()
     expect(page.locator(".command pre")).to_contain_text("CUDA_VISIBLE_DEVICES=''")
@@ -112,6 +129,7 @@ def test_the_commands_follow_the_form_and_a_download_leaves_it_to_be_launched(
     page.get_by_label("Name of the run").fill("by Enter")
     page.get_by_label("Name of the run").press("Enter")
     expect(page.get_by_role("heading", name="by Enter")).to_be_visible()
+    assert asked == []
     expect(page.locator("#run-status .chip.running")).to_be_visible()
     stop_training(page)
     assert complaints.heard == []
