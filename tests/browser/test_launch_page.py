@@ -101,6 +101,16 @@ def test_leaving_what_was_typed_is_asked_about_and_the_back_button_keeps_it_in_a
         expect(page.locator(f"#id_{name}")).to_have_value(text)
 
 
+def test_tab_goes_from_field_to_field_and_f1_tells_what_one_is_for(page: Page, rows: dict[str, Any]) -> None:
+    page.locator("#id_num_generations").focus()
+    page.keyboard.press("F1")
+    bubble = page.locator("#why")
+    expect(bubble).to_have_text(re.compile(re.escape(page.locator("#id_num_generations_helptext").inner_text())))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.matches('input, select')")
+    expect(bubble).to_be_hidden()
+
+
 def test_a_profile_fills_in_what_it_was_made_for_and_leaves_what_was_typed(
     page: Page, rows: dict[str, Any], complaints: Complaints
 ) -> None:
