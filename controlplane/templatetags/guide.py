@@ -9,7 +9,7 @@ from django import template
 from django.forms import BoundField
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from controlplane.guide.glossary import Term, by_field, by_metric, terms
 
@@ -37,16 +37,19 @@ def term_of_chart(chart: Any) -> dict[str, Any]:
 
 @register.simple_tag
 def tip_of(field: BoundField) -> str | SafeString:
-    """The "?" that shows a field's help, if its form has `tips`."""
+    """The "?" that shows a field's help, if its form has `tips`. Tab passes it by where the help describes the field
+    itself, and F1 there shows it; a fieldset has no such description."""
     if not field.help_text or not getattr(field.form, "tips", False):
         return ""
     found = by_field().get(field.name)
     more = format_html(' data-more="{}"', _address(found)) if found else ""
+    passed_by = "" if field.use_fieldset else mark_safe(' tabindex="-1"')
     return format_html(
-        '<button class="why" type="button" data-why-from="{}_helptext"{}><span aria-hidden="true">?</span>'
+        '<button class="why" type="button" data-why-from="{}_helptext"{}{}><span aria-hidden="true">?</span>'
         '<span class="visually-hidden">About {}</span></button>',
         field.auto_id,
         more,
+        passed_by,
         field.label,
     )
 

@@ -113,7 +113,14 @@ def warm_server(attempt: Attempt) -> str:
 
 def finding(one: Finding) -> dict[str, Any]:
     fixes = [{"label": fix.label, "values": fix.values} for fix in one.fixes]
-    return {"grade": one.grade.value, "field": one.field, "cause": one.cause, "fix": one.fix, "fixes": fixes}
+    return {
+        "grade": one.grade.value,
+        "field": one.field,
+        "cause": one.cause,
+        "fix": one.fix,
+        "fixes": fixes,
+        "detail": one.detail,
+    }
 
 
 def receipt(attempt: Attempt) -> dict[str, Any]:

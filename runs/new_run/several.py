@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from django.db import transaction
 
 from controlplane.accounts.models import User
+from controlplane.hardware.prices import Money
 from runs import preflight
 from runs.idempotency import once
 from runs.models import Run, RunGroup
 from runs.new_run.drafting import Checked, checked, findings_of
 from runs.new_run.several_fields import SEVERAL_FIELDS, Variation, variations
+from runs.preflight.duration import Duration
 from runs.scheduling import launching
 
 KIND = "several"
@@ -41,6 +44,28 @@ class Part:
             yield from (f"{label}: {error}".removeprefix(": ") for error in errors)
         stops = (each for each in self.findings if each.grade == preflight.Grade.STOP)
         yield from (f"{each.cause} {each.fix}".strip() for each in stops if each.field not in self.form.errors)
+
+
+@dataclass(frozen=True)
+class Together:
+    """What the runs of a group take in all, if each takes what the form's own settings do."""
+
+    runs: int
+    at_once: int | None
+    each: Duration
+
+    @property
+    def seconds(self) -> float | None:
+        """Without a bound: one after another, the longest that it can take."""
+        return None if self.each.seconds is None else ceil(self.runs / (self.at_once or 1)) * self.each.seconds
+
+    @property
+    def gpu_hours(self) -> float | None:
+        return None if self.each.gpu_hours is None else self.runs * self.each.gpu_hours
+
+    @property
+    def cost(self) -> Money | None:
+        return None if self.each.cost is None else self.each.cost * self.runs
 
 
 def parts(form: Any, user: User) -> list[Part]:

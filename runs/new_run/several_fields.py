@@ -17,28 +17,42 @@ MOST = MAX_RUNS
 NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "cloned_from", "name", "host", "priority"})
 
 
+EXAMPLE = "learning_rate: 1e-6, 5e-6\nnum_generations: 4, 8"
+
+
 class SeveralFields(forms.Form):
     seeds = forms.IntegerField(
-        label="Seeds",
+        label="Number of seeds",
         required=False,
         min_value=1,
         max_value=MOST,
-        help_text="So many runs of each setting, with the seed above, the next one, and so on.",
+        help_text="Each setting runs so often: with the seed of this form, the next one, and so on.",
     )
     grid = forms.CharField(
         label="Grid",
         required=False,
         max_length=2000,
         help_text=f"A setting and its values on each line. Every combination is launched, at most {MOST} runs.",
-        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "placeholder": "learning_rate: 1e-6, 5e-6"}),
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "placeholder": EXAMPLE}),
     )
     at_once = forms.IntegerField(
-        label="At once",
+        label="Runs at a time",
         required=False,
         min_value=1,
         max_value=MOST,
-        help_text="So many of them run at the same time; the others wait. Leave empty for no bound.",
+        help_text="The others wait. Leave empty for no bound.",
     )
+
+    @property
+    def grid_names(self) -> list[tuple[str, str]]:
+        """The name and the label of each setting whose values can be written down: numbers and named choices."""
+        return sorted(
+            (name, str(field.label))
+            for name, field in self.fields.items()
+            if isinstance(field, (forms.IntegerField, forms.ChoiceField))
+            and not isinstance(field, forms.ModelChoiceField)
+            and name not in NOT_IN_A_GRID
+        )
 
     def check_several(self, values: Mapping[str, Any]) -> None:
         """Add an error for each line of the grid that can't be read, and for too many runs."""

@@ -350,15 +350,19 @@ def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.
     draft = draft_check.draft
     estimated, machine = estimating.best(draft), machine_to_ask(draft)
     host = machine or (estimated.host if estimated else None)
+    runs = variations(form) if form.is_bound and form.is_valid() else []
+    at_once, time = form.row("at_once"), past_runs.duration(draft, draft_check.hosts, host)
     return {
         "findings": findings,
-        "several": variations(form) if form.is_bound and form.is_valid() else [],
+        "several": runs,
+        "at_once": min(at_once, len(runs)) if at_once else None,
+        "together": several.Together(len(runs), at_once, time) if runs and time else None,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
         "memory": _memory(estimated) if estimated else None,
         "fits": drafting.ranked_profiles(form, draft),
-        "time": past_runs.duration(draft, draft_check.hosts, host),
+        "time": time,
         "machine": machine if draft.hardware and draft.hardware.trainer_gpus else None,
         "forecast": forecast(draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},

@@ -30,6 +30,8 @@ class Finding:
     fix: str
     """What to do, in words."""
     fixes: tuple[Fix, ...] = ()
+    detail: str = ""
+    """The raw words of what failed; New run folds them where they belong."""
 
 
 def stop(at: str, cause: str, fix: str, *fixes: Fix) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from controlplane.templatetags.figures import download_size
@@ -59,12 +60,12 @@ def _against_the_data(draft: Draft, answer: dict[str, Any]) -> Iterator[Finding]
 def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
     host = str(answer.get("host") or "the host")
     if answer.get("unreachable"):
-        why = f" ({answer['why']})" if answer.get("why") else ""
-        return warn(
+        found = warn(
             "model",
-            f"{host} has no complete copy of this model and could not reach the hub{why}.",
+            f"{host} has no complete copy of this model and could not reach the hub.",
             "The run fails if it still can't when it starts: check the host's connection, or give a folder there.",
         )
+        return replace(found, detail=str(answer.get("why") or ""))
     size, free = draft.model_size("bytes"), draft.model_size("free_bytes")
     if not size:
         return note("model", "The host has no copy of this model and downloads it when the run starts.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Dialog, Page, expect
 
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import stop_training
@@ -66,18 +67,48 @@ def test_a_verdict_that_the_network_keeps_old_says_so_until_it_is_new(
     context.set_offline(False)
     expect(page.locator("#preflight .finding.stop")).to_contain_text("0 is not a possible temperature")
     expect(page.locator("#preflight .outdated")).to_be_hidden()
+    temperature = page.locator("#id_temperature")
+    expect(temperature).to_have_accessible_description(re.compile("0 is not a possible temperature"))
+    temperature.fill("1")
+    expect(page.locator("#id_temperature_error")).to_have_count(0)
 
 
-def test_the_back_button_keeps_what_was_typed_in_and_out_of_folds(page: Page, rows: dict[str, Any]) -> None:
+def listening(page: Page) -> list[str]:
+    """What the browser asks from now on; each question is answered with yes."""
+    asked = list[str]()
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", answer)
+    return asked
+
+
+def test_leaving_what_was_typed_is_asked_about_and_the_back_button_keeps_it_in_and_out_of_folds(
+    page: Page, rows: dict[str, Any]
+) -> None:
+    asked = listening(page)
     typed = {"learning_rate": "3e-6", "beta": "0.07", "max_steps": "41", "name": "mine", "lora_dropout": "0.37"}
     for name, text in typed.items():
         page.locator(f"#id_{name}").evaluate("(field) => field.closest('details')?.setAttribute('open', '')")
         page.locator(f"#id_{name}").fill(text)
     page.get_by_role("link", name="Datasets", exact=True).first.click()
     page.wait_for_url("**/datasets/")
+    assert asked == ["beforeunload"]
     page.go_back()
     for name, text in typed.items():
         expect(page.locator(f"#id_{name}")).to_have_value(text)
+
+
+def test_tab_goes_from_field_to_field_and_f1_tells_what_one_is_for(page: Page, rows: dict[str, Any]) -> None:
+    page.locator("#id_num_generations").focus()
+    page.keyboard.press("F1")
+    bubble = page.locator("#why")
+    expect(bubble).to_have_text(re.compile(re.escape(page.locator("#id_num_generations_helptext").inner_text())))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.matches('input, select')")
+    expect(bubble).to_be_hidden()
 
 
 def test_a_profile_fills_in_what_it_was_made_for_and_leaves_what_was_typed(
@@ -97,6 +128,7 @@ def test_a_profile_fills_in_what_it_was_made_for_and_leaves_what_was_typed(
 def test_the_commands_follow_the_form_and_a_download_leaves_it_to_be_launched(
     page: Page, rows: dict[str, Any], complaints: Complaints
 ) -> None:
+    asked = listening(page)
     choose(page, rows, "small")
     page.locator("details.commands > summary").click()
     expect(page.locator(".command pre")).to_contain_text("CUDA_VISIBLE_DEVICES=''")
@@ -107,6 +139,7 @@ def test_the_commands_follow_the_form_and_a_download_leaves_it_to_be_launched(
     page.get_by_label("Name of the run").fill("by Enter")
     page.get_by_label("Name of the run").press("Enter")
     expect(page.get_by_role("heading", name="by Enter")).to_be_visible()
+    assert asked == []
     expect(page.locator("#run-status .chip.running")).to_be_visible()
     stop_training(page)
     assert complaints.heard == []

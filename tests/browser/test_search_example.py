@@ -81,7 +81,7 @@ def trainer(python: Path, slow: Path) -> str:
 
 def example(stack: Stack, page: Page) -> None:
     page.goto(f"{stack.url}/runs/new/")
-    page.locator("#import summary").click()
+    page.get_by_role("link", name="Import a config").click()
     page.locator("#id_import_text").fill(SETTINGS)
     page.get_by_role("button", name="Fill the form").click()
     page.get_by_role("button", name="Make the search example").click()

@@ -25,7 +25,16 @@ function isUnsaved(form) {
   return [...form.elements].some((field) => field.getAttribute("name") && !field.closest("[data-scratch]") && isChanged(field));
 }
 
+/** @type {EventTarget | null} The form that goes with the next page, or with a download. */
+let carried = null;
+addEventListener("submit", (event) => {
+  const { target: form, submitter } = event;
+  const elsewhere = submitter?.getAttribute("formtarget") || (form instanceof HTMLFormElement && form.target);
+  if (!event.defaultPrevented && !elsewhere) carried = form;
+});
+
 addEventListener("beforeunload", (event) => {
-  const forms = document.querySelectorAll("form[data-unsaved]");
-  if ([...forms].some((form) => form instanceof HTMLFormElement && isUnsaved(form))) event.preventDefault();
+  const forms = [...document.querySelectorAll("form[data-unsaved]")].filter((form) => form !== carried);
+  carried = null;
+  if (forms.some((form) => form instanceof HTMLFormElement && isUnsaved(form))) event.preventDefault();
 });

@@ -1,4 +1,5 @@
-// The "?" beside a word: a click, a tap, Enter or a resting mouse shows what it is, in one bubble for the whole page.
+// The "?" beside a word: a click, a tap, Enter or a resting mouse shows what it is, in one bubble for the whole page;
+// F1 does in a field whose "?" Tab passes by.
 
 const REST_MS = 350;
 const GAP = 6;
@@ -60,6 +61,17 @@ function hide() {
   pinned = false;
 }
 
+/** Shows or hides the help of the field that has the focus. @param {KeyboardEvent} event */
+function help(event) {
+  const field = event.target instanceof Element ? event.target.closest(".field") : null;
+  const why = whyAt(field?.querySelector(":scope > .why") ?? null);
+  if (!why) return;
+  event.preventDefault();
+  if (shown === why) return hide();
+  show(why);
+  pinned = true;
+}
+
 document.addEventListener(
   "click",
   (event) => {
@@ -90,13 +102,18 @@ document.addEventListener("pointerover", (event) => {
 document.addEventListener(
   "keydown",
   (event) => {
+    if (event.key === "F1") return help(event);
     if (event.key !== "Escape" || !shown) return;
     event.preventDefault(); // the dialog around it stays open
     event.stopPropagation();
-    shown.focus();
+    if (shown.tabIndex >= 0) shown.focus();
     hide();
   },
   true,
 );
+document.addEventListener("focusin", (event) => {
+  const kept = event.target instanceof Node && bubble.contains(event.target);
+  if (shown && shown.tabIndex < 0 && !kept && whyAt(event.target) !== shown) hide();
+});
 for (const moved of ["scroll", "resize"]) addEventListener(moved, hide, { capture: true, passive: true });
 document.addEventListener("htmx:beforeSwap", () => shown && !shown.isConnected && hide());

@@ -89,7 +89,10 @@ def test_the_form_asks_and_then_shows_the_answer(questions):
             {"ok": True, "hub": True, "bytes": 2_910_000_000, "free_bytes": 10**11},
             ["2.9\N{NO-BREAK SPACE}GB", "free on"],
         ),
-        ({"ok": True, "hub": True, "unreachable": True, "why": "no route"}, ["could not reach the hub", "Ask again"]),
+        (
+            {"ok": True, "hub": True, "unreachable": True, "why": "no route"},
+            ["could not reach the hub", "no route", "Ask again"],
+        ),
         ({"ok": False, "gated": True, "error": "It is gated."}, ["It is gated.", "Ask again"]),
         ({"ok": True, "hub": True}, ["downloaded when the run starts"]),
     ],

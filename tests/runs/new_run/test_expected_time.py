@@ -61,6 +61,14 @@ def test_the_time_comes_from_what_the_host_did_before() -> None:
     assert "GPU-hours" not in text
 
 
+def test_several_runs_are_told_with_their_time_in_all() -> None:
+    ran("earlier", a_ready_host())
+    bounded = panel(gradient_accumulation_steps=1, seeds=3, at_once=2)
+    assert "<dt>Each run</dt> <dd>about 33 min 20 s" in bounded
+    assert "<dt>All 3</dt> <dd>about 1 h 6 min, 2 at a time</dd>" in bounded
+    assert "<dd>about 1 h 40 min, one after another</dd>" in panel(gradient_accumulation_steps=1, seeds=3)
+
+
 def test_programs_are_told_the_same_time() -> None:
     run = ran("earlier", a_ready_host())
     time = Program().post("preflight", {"spec": run.spec}).json()["time"]

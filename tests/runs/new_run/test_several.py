@@ -10,10 +10,11 @@ from django.test import Client
 from pytest_django import Settings
 
 from runs.models import Attempt, Run, RunGroup
+from runs.new_run.forms import LaunchForm
 from runs.scheduling import ending, launching
 from runs.states import EndReason, RunStatus
 from tests.controlplane.people import operator
-from tests.runs.new_run.launching_page import a_ready_host, sent
+from tests.runs.new_run.launching_page import SCHEMA, a_ready_host, sent
 
 pytestmark = pytest.mark.django_db
 
@@ -50,7 +51,19 @@ def test_preflight_says_how_many_runs_are_launched(client: Client) -> None:
     page = client.post("/runs/new/check", sent(seed="7", seeds="2", grid=grid(beta="0, 0.1"))).content.decode()
     assert "4 runs, from beta 0, seed 7 to beta 0.1, seed 8." in page
     assert re.search(r"(Launch|Queue) 4 runs\s", page)
+    bounded = client.post("/runs/new/check", sent(seeds="4", at_once="2")).content.decode()
+    assert re.search(r"(Launch|Queue) 4 runs, 2 at a time\s", bounded)
     assert "from beta" not in client.post("/runs/new/check", sent()).content.decode()
+
+
+def test_every_listed_name_of_a_setting_is_one_that_the_grid_knows() -> None:
+    form = LaunchForm(schema=SCHEMA)
+    names = [name for name, _ in form.grid_names]
+    assert {"learning_rate", "num_generations", "top_k"} <= set(names)
+    assert not {"key", "name", "profile", "seeds"} & set(names)
+    text = "\n".join(f"{name}: 1, 2" for name in names)
+    bound = LaunchForm(sent(grid=text), schema=SCHEMA)
+    assert not any("There is no setting" in error for error in bound.errors["grid"])
 
 
 def test_the_same_page_sent_twice_launches_once(client: Client) -> None:

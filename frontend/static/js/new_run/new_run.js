@@ -57,11 +57,41 @@ function flash(field) {
   field.classList.add("fixed");
 }
 
+/** Says below a field what is wrong with it, unless that is said there. @param {Field} field @param {Element} box
+ * @param {string} words */
+function tell(field, box, words) {
+  const id = errorOf(field);
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", [...described(field), id].join(" "));
+  if (document.getElementById(id)) return;
+  const list = Object.assign(document.createElement("ul"), { className: "errorlist", id });
+  list.append(Object.assign(document.createElement("li"), { textContent: words }));
+  box.append(list);
+}
+
+/** Takes away what is said below a field. @param {Element} box */
+function forget(box) {
+  box.querySelector(".errorlist")?.remove();
+  const field = box.querySelector("[aria-invalid]");
+  if (!field) return;
+  field.removeAttribute("aria-invalid");
+  field.setAttribute("aria-describedby", described(field).join(" "));
+}
+
+/** @param {Element} field */
+function errorOf(field) {
+  return `${field.id}_error`;
+}
+
+/** The ids of what describes a field besides its error. @param {Element} field */
+function described(field) {
+  return (field.getAttribute("aria-describedby") ?? "").split(" ").filter((id) => id && id !== errorOf(field));
+}
+
 /** Clears the messages about a field's old value; the panel judges the new one. @param {Event} event */
 function clearError(event) {
   const box = event.target instanceof Element ? event.target.closest(".field") : null;
-  box?.querySelector(".errorlist")?.remove();
-  box?.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
+  if (box) forget(box);
 }
 
 /** Whether the run can be launched, and how each profile's label says that it fits, with what is chosen now. */
@@ -76,13 +106,11 @@ function followVerdict() {
   }
 }
 
-/** Marks the fields that the newest findings are about. */
+/** Marks the fields that the newest findings are about, and says below each what keeps it from being launched. */
 function mark() {
   for (const marked of form.querySelectorAll("[data-mark]")) {
     marked.removeAttribute("data-mark");
-    marked.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
-    // What the last launch said beside the field is now the panel's to say.
-    marked.querySelector(".errorlist")?.remove();
+    forget(marked);
   }
   for (const finding of panel.querySelectorAll(".finding")) {
     const { field: name = "", grade = "" } = /** @type {HTMLElement} */ (finding).dataset;
@@ -90,7 +118,7 @@ function mark() {
     const box = field?.closest(".field");
     if (!field || !box || box.getAttribute("data-mark") === "stop") continue;
     box.setAttribute("data-mark", grade);
-    if (grade === "stop") field.setAttribute("aria-invalid", "true");
+    if (grade === "stop") tell(field, box, finding.querySelector(".cause")?.textContent ?? "");
   }
 }
 
@@ -204,6 +232,8 @@ panel.addEventListener("htmx:afterSwap", () => {
   reveal();
   fetchCommands();
 });
+// What the host says of the model stands for the panel's words below the field.
+document.getElementById("inspection")?.addEventListener("htmx:afterSwap", mark);
 for (const change of ["input", "change"]) {
   form.addEventListener(change, clearError);
   form.addEventListener(change, count);
