@@ -128,6 +128,7 @@ def test_runs_are_deleted_renamed_and_restored(site: Stack, page: Page, complain
     if (skip := page.get_by_role("button", name="Skip")).is_visible():  # the tour, on the first run page of all
         skip.click()
     page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()  # before it is there, Escape is nobody's
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Rename").click()
     page.get_by_label("Name", exact=True).fill("going on")
