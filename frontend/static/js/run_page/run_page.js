@@ -238,12 +238,16 @@ async function readPanel(name) {
   // Parsed as a document of its own and moved over: scripts in it would not run, and there are none.
   const fresh = new DOMParser().parseFromString(text, "text/html");
   localise(fresh);
-  if (name === "events" && timeline.merge(panel, fresh)) return;
+  if (name === "events" && timeline.merge(panel, fresh)) return timeline.datesOnce(panel);
   panel.replaceChildren(...fresh.body.childNodes);
+  if (name === "events") timeline.datesOnce(panel);
   /** @type {any} */ (window).htmx?.process(panel);
   const view = panel.querySelector(".logs");
   if (view instanceof HTMLElement) logs = new LogView(view);
 }
+
+// Earlier events have come.
+panelOf("events").addEventListener("htmx:afterSettle", () => timeline.datesOnce(panelOf("events")));
 
 let panelTimer = 0;
 
