@@ -190,7 +190,7 @@ def _finding(
         **history.config.advice,
         **signal.words,
     }
-    finding = {
+    finding: Finding = {
         "rule": rule.id,
         "title": rule.title,
         "level": "note" if learnt else stand.level,
