@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from controlplane.hardware.models import Host
-from runs.models import Run, RunEvent
+from runs.models import Attempt, Run, RunEvent
 from runs.states import EndReason
-from workers.contract import EventKind
+from workers.contract import EventKind, StopMode
 from workers.contract.jobs import MERGE
 
 MOST = 300
@@ -134,6 +134,15 @@ def models_of(run: Run) -> list[Checkpoint]:
 def last(run: Run) -> Checkpoint | None:
     """The newest one that can be resumed from."""
     return next((checkpoint for checkpoint in of_run(run) if checkpoint.usable), None)
+
+
+def saved_on_request(attempt: Attempt) -> int | None:
+    """The step of the last checkpoint of an attempt that was asked to save and stop; None: it saved none, or was not
+    asked."""
+    if attempt.stop_mode != StopMode.SAVE:
+        return None
+    event = attempt.events.filter(kind=EventKind.CHECKPOINT).order_by("-pk").first()
+    return int(event.data["step"]) if event else None
 
 
 def find(run: Run, event_id: str) -> Checkpoint | None:

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from controlplane.http.errors import Deleted
 from runs import sentences
-from runs.metrics.trend import gain
+from runs.metrics.trend import counts, gain
 from runs.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
 from runs.scheduling import queueing
 from runs.states import ON_HOST, RunStatus
@@ -56,7 +56,8 @@ class Summary(TypedDict):
     eta_s: float | None
     reward: float | None
     gain: float | None
-    """See runs.metrics.trend."""
+    gain_counts: bool
+    """It is more than chance. Of both, see runs.metrics.trend."""
     waits_for: str
     place: str
     """Position in the queue: `2nd of 5`."""
@@ -159,6 +160,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
     step_time = _number(run.last_metrics.get("step_time"))
     steps_left = None if run.max_steps is None else max(0, run.max_steps - run.step)
     live, queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
+    findings = run.health.get("findings") or ()
     figures: Summary = {
         "id": run.pk,
         "name": run.name,
@@ -177,6 +179,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         "eta_s": step_time * steps_left if live and step_time is not None and steps_left is not None else None,
         "reward": _number(run.last_metrics.get("reward")),
         "gain": gain(run.reward_ends),
+        "gain_counts": counts(run.reward_ends) and not any(found["rule"] == "reward_stuck" for found in findings),
         "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
         "place": _place(attempt, places) if queued else "",
         "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),
@@ -190,7 +193,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         "exit_codes": attempt.exit_codes,
         "health": {
             "verdict": run.health.get("verdict", "unknown"),
-            "count": sum(finding["level"] != "note" for finding in run.health.get("findings") or ()),
+            "count": sum(finding["level"] != "note" for finding in findings),
         },
         "state": "",
     }

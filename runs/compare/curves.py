@@ -23,7 +23,7 @@ ALL_POINTS = 150_000
 """Points of an answer, however many curves it has."""
 FEWEST_POINTS = 100
 LAST_SHARE = 0.1
-LESS_IS_BETTER = ("loss", "grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
+LESS_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
 READ_AT_ONCE = 500
 Key = tuple[str, str]
 """(run, metric)"""

@@ -141,7 +141,7 @@ def _judge(
     if stand is None:
         return check, None
     finding = _finding(rule, bounds, history, signal, stand, was)
-    return {**check, "state": finding["level"]}, finding
+    return {**check, "value": finding["value"], "state": finding["level"]}, finding
 
 
 def _stand(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Stand | None:
@@ -190,7 +190,7 @@ def _finding(
         **history.config.advice,
         **signal.words,
     }
-    return {
+    finding: Finding = {
         "rule": rule.id,
         "title": rule.title,
         "level": "note" if learnt else stand.level,
@@ -208,3 +208,12 @@ def _finding(
         "cause": was.get("cause", "") if was else "",
         "since_step": was["since_step"] if was else int(stand.since),
     }
+    if (
+        was
+        and rule.format == "steps"
+        and was["level"] == finding["level"]
+        and not _beyond(rule, signal, stand.bound)[-1]
+    ):
+        # A count of steps that begins anew at 0 doesn't say why the finding is still open.
+        finding |= {name: was[name] for name in ("value", "value_text", "sentence")}
+    return finding

@@ -44,6 +44,8 @@ class Config:
     loss: str = "dapo"
     cap: int = TRL_LIMIT
     mask_truncated: bool = False
+    from_vllm: bool = False
+    """Completions come from vLLM, in the trainer or on servers."""
     corrected: bool = False
     """Completions come from vLLM, and their probabilities are corrected to the trainer's."""
     correction: str = "sequence_mask"
@@ -84,7 +86,17 @@ class Config:
             "higher_beta": f"raise β (from {self.beta:g} to about {max(2 * self.beta, 0.02):g})",
             "longer": f"raise max_completion_length (from {self.cap:,} to about {2 * self.cap:,})",
             "updates": f"{self.updates:g} now",
+            "slowed_by": self._slowed_by,
         }
+
+    @property
+    def _slowed_by(self) -> str:
+        """What can slow the run's hardware, besides others on the host: a run may have no GPU and no vLLM."""
+        hot = "whether a GPU is hot or throttled" if self.gpus else ""
+        waiting = "vLLM’s waiting requests" if self.from_vllm else ""
+        if hot and waiting:
+            return f", {hot}, and {waiting}"
+        return f" and {hot or waiting or 'whether its cores are all busy'}"
 
     @property
     def highest(self) -> float | None:
@@ -120,6 +132,7 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         loss=str(grpo.get("loss_type") or "dapo"),
         cap=int(grpo.get("max_completion_length") or TRL_LIMIT),
         mask_truncated=bool(grpo.get("mask_truncated_completions")),
+        from_vllm=spec.hardware.rollout is not Rollout.TRANSFORMERS,
         corrected=spec.hardware.rollout is not Rollout.TRANSFORMERS and correction,
         correction=str(grpo.get("vllm_importance_sampling_mode") or "sequence_mask"),
         served=spec.hardware.rollout is Rollout.SERVER,

@@ -30,7 +30,7 @@ RULES: tuple[HealthRule, ...] = (
         least=1.0,
         source=f"The thresholds are {OWN}.",
         means="Steps take {value} as long as before ({now} s, was {usual} s), with fewer tokens a second. {part}",
-        try_="See who else uses the host, whether a GPU is hot or throttled, and vLLM’s waiting requests.",
+        try_="See who else uses the host{slowed_by}.",
         metric="step_time",
         follows=("slow_rewards", "vllm_full", "gpu_hot", "straggler", "length_cap", "gpu_idle"),
     ),

@@ -17,6 +17,8 @@ from runs.models import Run
 from runs.states import FINAL, RunStatus
 
 WORDS = {"bad": "Unhealthy", "watch": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
+ENDED = {"unknown": "Too short to judge"}
+"""Where the word for an ended run is another."""
 LEVELS = {"bad": "bad", "watch": "warning", "note": "note"}
 CHIPS = {"bad": "bad", "watch": "warn", "well": "good"}
 STATES = {
@@ -82,7 +84,9 @@ def card(run: Run) -> Card | None:
     health = run.health
     findings = _findings(run)
     verdict = str(health.get("verdict", "unknown"))
+    ended = attempt.status in FINAL
     failed = attempt.status == RunStatus.FAILED and verdict == "well"
+    words = WORDS | ENDED if ended else WORDS
     rows = choices()
     preset = next((row for row in rows if row.pk == run.preset_id), None) or next(
         (r for r in rows if r.is_default), None
@@ -90,16 +94,16 @@ def card(run: Run) -> Card | None:
     return Card(
         # A green verdict beside "failed" would suggest that all is well.
         verdict="unknown" if failed else verdict,
-        word="Healthy until it failed" if failed else WORDS.get(verdict, verdict),
+        word="Healthy until it failed" if failed else words.get(verdict, verdict),
         icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
-        headline=_headline(findings, verdict),
+        headline=_headline(findings, verdict, ended=ended),
         findings=findings,
         checks=[_check(check) for check in health.get("checks") or () if check["rule"] in BY_ID],
         step=int(health.get("step") or 0),
         at=datetime.fromisoformat(health["at"]) if health.get("at") else None,
         preset=preset.name if preset else str(health.get("preset") or ""),
         presets=[PresetChoice(row.pk, row.name, row == preset) for row in rows],
-        ended=attempt.status in FINAL,
+        ended=ended,
     )
 
 
@@ -135,9 +139,9 @@ def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> I
         yield f"Clone and change {rule.field}", f"{reverse('clone', args=[run.pk])}#id_{rule.field}"
 
 
-def _headline(findings: Sequence[dict[str, Any]], verdict: str) -> str:
+def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) -> str:
     if verdict == "unknown":
-        return "rating starts with the first rewards"
+        return "" if ended else "rating starts with the first rewards"
     causes = [finding for finding in findings if not finding.get("follows")]
     bad, watch, notes = (sum(finding["level"] == level for finding in causes) for level in ("bad", "watch", "note"))
     parts = [f"{bad} bad"] if bad else []
@@ -145,6 +149,8 @@ def _headline(findings: Sequence[dict[str, Any]], verdict: str) -> str:
         parts.append(f"{watch} warning{'s' if watch > 1 else ''}")
     if notes:
         parts.append(f"{notes} note{'s' if notes > 1 else ''}")
+    if following := len(findings) - len(causes):
+        parts.append(f"{following} that probably follow{'' if following > 1 else 's'}")
     return ", ".join(parts)
 
 

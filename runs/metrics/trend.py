@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from statistics import fmean
+from math import hypot, sqrt
+from statistics import fmean, stdev
 from typing import Any
 
 from runs.metrics.series import series
@@ -36,8 +37,26 @@ def gain(ends: Sequence[float]) -> float | None:
     """
     if len(ends) < GAIN_OVER + 2:
         return None
+    first, final = _compared(ends)
+    return mean(final) - mean(first)
+
+
+def counts(ends: Sequence[float]) -> bool:
+    """Whether the gain is more than chance: beyond two standard errors of the difference of the two means (Welch's).
+
+    `ends`: Run.reward_ends.
+    """
+    if gain(ends) is None:
+        return False
+    scale = max(map(abs, ends)) or 1.0  # the squares of the largest rewards would be infinite
+    first, final = ([value / scale for value in part] for part in _compared(ends))
+    error = hypot(stdev(first) / sqrt(len(first)), stdev(final) / sqrt(len(final)))
+    return abs(fmean(final) - fmean(first)) > 2 * error
+
+
+def _compared(ends: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
     n = min(GAIN_OVER, len(ends) // 2)
-    return mean(ends[-n:]) - mean(ends[:n])
+    return ends[:n], ends[-n:]
 
 
 def extended(run: Run, rewards: Sequence[float]) -> dict[str, Any]:

@@ -186,8 +186,12 @@ def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
     groups = with_bounds(run_charts.plan_of(run), run)
     points = series(run, run_charts.metrics(groups), POINTS)["series"]
     numbers = charts.Numbers(points, run.trainings())
+    shown = set(run_charts.metrics([group for group in groups if not group.folded]))
     for group in groups:
         for chart in group.charts:
+            # Of the folded ones, most repeat on the held-out rows what another chart shows.
+            if group.folded and all(line.metric.removeprefix("eval_") in shown for line in chart.lines):
+                continue
             picture = charts.picture(chart, numbers, smoothing)
             yield chart.id, (group.title, chart.title, pictures.svg(picture) if picture else "")
 

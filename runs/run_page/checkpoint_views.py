@@ -63,7 +63,7 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
     context = {
         "run": run,
         "columns": list(columns.values()),
-        "best_by": columns.get(best_by, ""),
+        "best_by": columns.get(best_by, "") if any(row.best for row in rows) else "",
         "over": best.OVER,
         "rows": rows,
         "most": checkpoints.MOST,

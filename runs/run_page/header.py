@@ -137,6 +137,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "out_of_reach": _moment(summary["out_of_reach_since"]),
         "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
         "receipt": attempt.receipt,
+        "saved_step": checkpoints.saved_on_request(attempt) if attempt.receipt else None,
         "kept_memory": kept_memory.of_attempt(attempt) if final else [],
         "health": card(run),
         "step_time": step_time.of_run(run),

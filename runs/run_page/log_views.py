@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from controlplane.http.query_params import whole
-from runs import queries
+from runs import checkpoints, queries
 from runs.live.pump import from_store
 from runs.models import Attempt, Run
 from runs.run_page import log_search, timeline
@@ -113,7 +113,12 @@ def events(request: HttpRequest, run_id: str) -> HttpResponse:
     if before:
         return render(request, "run_page/_timeline_lines.html", context)
     latest = run.latest()
-    ended = {"receipt": latest.receipt, "attempt": latest, "kept_memory": kept_memory.of_attempt(latest)}
+    ended = {
+        "receipt": latest.receipt,
+        "attempt": latest,
+        "saved_step": checkpoints.saved_on_request(latest),
+        "kept_memory": kept_memory.of_attempt(latest),
+    }
     return render(
         request,
         "run_page/_events.html",

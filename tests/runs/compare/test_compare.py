@@ -205,11 +205,19 @@ def test_a_spike_of_one_step_stays_on_the_curve() -> None:
     assert max(curves([run], ["reward"], points=200)["series"]["reward"][run.pk]["y"]) == 99.0
 
 
-def test_best_is_highest_of_a_reward_and_lowest_of_a_loss() -> None:
-    ingest.accept(an_attempt(), [train(n, reward=float(r), loss=float(r), kl=1.0) for n, r in ((1, 3), (2, 9), (3, 1))])
+def test_best_is_highest_of_a_reward_lowest_of_a_time_and_none_of_a_loss() -> None:
+    ingest.accept(
+        an_attempt(),
+        [train(n, reward=float(r), step_time=float(r), loss=float(r)) for n, r in ((1, 3), (2, 9), (3, 1))],
+    )
     run = Run.objects.get()
-    assert [finals([run], name)[run.pk]["best"] for name in ("reward", "loss", "kl")] == [9.0, 1.0, None]
-    assert [better(name) for name in ("reward", "rewards/tags/mean", "eval_loss", "kl")] == ["high", "high", "low", ""]
+    assert [finals([run], name)[run.pk]["best"] for name in ("reward", "step_time", "loss")] == [9.0, 1.0, None]
+    assert [better(name) for name in ("reward", "rewards/tags/mean", "step_time", "eval_loss")] == [
+        "high",
+        "high",
+        "low",
+        "",
+    ]
     assert finals([run], "nothing") == {}
 
 

@@ -72,7 +72,7 @@ def test_a_consequence_stands_below_its_cause_without_advice_of_its_own() -> Non
     assert (
         text.index("Large gradients") < text.index("Probably follows from “Large gradients”.") < text.index("nats away")
     )
-    assert "1 warning" in text
+    assert "1 warning, 1 that probably follows" in text
 
 
 def test_before_the_first_steps_nothing_is_claimed() -> None:
@@ -103,3 +103,11 @@ def test_a_run_that_failed_is_not_called_well() -> None:
     text = card(attempt)
     assert "Health: healthy until it failed" in text
     assert 'class="drawer health unknown"' in text
+
+
+def test_a_run_that_ended_too_early_awaits_no_more_data() -> None:
+    attempt = trained(3)
+    move(attempt, RunStatus.SUCCEEDED, reason=EndReason.COMPLETED, actor="test")
+    text = card(attempt)
+    assert "Health: too short to judge" in text
+    assert "rating starts" not in text

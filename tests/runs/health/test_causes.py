@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from runs.health.config import Config
 from runs.health.rules import BY_ID
 from tests.runs.health.lives import CONFIG, Life, Values
 
@@ -109,3 +110,25 @@ def test_advice_has_numbers() -> None:
     finding = Life(change=_diverges).live(260).finding("kl")
     assert finding is not None
     assert "lower the learning rate (from 1e-06 to about 3e-07)" in finding["try"].lower()
+
+
+def test_advice_is_of_the_hardware_that_the_run_has() -> None:
+    hardware = Config(), Config(gpus=(0,)), Config(gpus=(0,), from_vllm=True)
+    assert [config.advice["slowed_by"] for config in hardware] == [
+        " and whether its cores are all busy",
+        " and whether a GPU is hot or throttled",
+        ", whether a GPU is hot or throttled, and vLLM’s waiting requests",
+    ]
+
+
+def test_a_standstill_that_is_still_open_keeps_the_count_that_opened_it() -> None:
+    life = Life(worst=0.3, best=0.3, noise=0.05).live(330)
+    opened = life.finding("reward_stuck")
+    assert opened is not None
+    life.worst = life.best = 0.5
+    life.live(18)
+    finding = life.finding("reward_stuck")
+    assert finding is not None
+    assert finding["value"] >= opened["value"] > finding["bound"]
+    check = next(check for check in life.health["checks"] if check["rule"] == "reward_stuck")
+    assert check["value"] == finding["value"]

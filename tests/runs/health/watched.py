@@ -18,7 +18,7 @@ COMPONENTS = (
     Component("format", 0.25, 0.0, 1.0),
     Component("style", 0.25, 0.0, 1.0),
 )
-CONFIG = Config(beta=0.04, updates=2.0, corrected=True, components=COMPONENTS, gpus=(0, 1))
+CONFIG = Config(beta=0.04, updates=2.0, from_vllm=True, corrected=True, components=COMPONENTS, gpus=(0, 1))
 ON_POLICY = replace(CONFIG, beta=0.0, updates=1.0)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BEGAN = 1000.0

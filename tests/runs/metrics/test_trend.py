@@ -34,6 +34,15 @@ def test_the_largest_numbers_have_a_mean() -> None:
     assert all(math.isfinite(point) for point in points)
 
 
+def test_a_gain_counts_if_it_is_more_than_chance() -> None:
+    noisy = [0.1, 0.5] * 5
+    assert not trend.counts([*noisy, *(each + 0.03 for each in noisy)])
+    assert trend.counts([*noisy, *(each + 0.4 for each in noisy)])
+    assert trend.counts([-LARGEST] * 10 + [LARGEST] * 10)
+    assert not trend.counts([0.0] * 20)
+    assert not trend.counts([1.0])
+
+
 def test_points_that_no_number_goes_with_are_begun_anew() -> None:
     assert trend.grown([1.0, 2.0], 0, [3.0]) == ([3.0], 1)
 

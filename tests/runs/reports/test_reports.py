@@ -72,6 +72,7 @@ def test_a_runs_report_says_what_its_page_does() -> None:
     assert yaml.safe_load(files["spec.yaml"])["grpo"]["beta"] == 0.04
     named = set(re.findall(r"\]\((charts/[^)]+)\)", text))
     assert named == {name for name in files if name.startswith("charts/")}
+    assert not [name for name in named if "eval" in name], "entropy's repeats a chart"
     assert {"charts/reward.svg", "charts/kl.svg", "charts/entropy.svg"} <= named
     for name in named:
         ElementTree.fromstring(files[name])

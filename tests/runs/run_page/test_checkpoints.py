@@ -14,7 +14,7 @@ from runs.host_api.ingest import accept
 from runs.models import Attempt, Run, RunEvent
 from runs.states import RunStatus
 from tests.controlplane.people import operator, viewer
-from tests.runs.builders import a_host, a_run, an_attempt, event, train
+from tests.runs.builders import FREE, a_host, a_run, an_attempt, event, train
 
 pytestmark = pytest.mark.django_db
 
@@ -121,3 +121,16 @@ def test_an_adapter_is_no_model() -> None:
     page = text(operator(), f"/runs/{attempt.run_id}/checkpoints/")
     assert "/srv/runs/" in page
     assert "Train on" not in page
+
+
+def test_the_receipt_of_a_save_and_stop_says_which_step_was_saved() -> None:
+    attempt = an_attempt()
+    accept(attempt, [train(1), event(2, "checkpoint", step=1, path="checkpoints/checkpoint-1")])
+    ended = {"status": RunStatus.STOPPED, "reason": "stopped_by_user", "receipt": {**FREE, "gpus": []}}
+    Attempt.objects.filter(pk=attempt.pk).update(**ended)
+    assert "Saved before the stop" not in text(viewer(), f"/runs/{attempt.run_id}/events/")
+    Attempt.objects.filter(pk=attempt.pk).update(stop_mode="save")
+    for page in (f"/runs/{attempt.run_id}/events/", f"/runs/{attempt.run_id}/"):
+        receipt = text(viewer(), page)
+        assert "<dt>Saved before the stop</dt><dd>step 1</dd>" in receipt
+        assert "<dt>GPUs</dt><dd>the run held none</dd>" in receipt

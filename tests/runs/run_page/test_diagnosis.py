@@ -16,7 +16,7 @@ from runs.host_api import ingest
 from runs.models import Run
 from runs.run_page import diagnosis, header
 from runs.scheduling import recovery
-from runs.states import EndReason, RunStatus
+from runs.states import EndReason, RunStatus, sentence
 from tests.controlplane.people import signed_in
 from tests.gpu.models import SHAPES
 from tests.runs.builders import FREE, a_run, an_attempt, ended, event
@@ -32,6 +32,8 @@ BACKWARD = {
     "facts": [],
 }
 POSSIBLE = {"id": "disk_full", "confidence": "possible", "values": {}, "lines": [], "facts": ["The disk was full."]}
+WITHOUT_FIX = {**POSSIBLE, "id": "host_memory"}
+"""Nothing in the form would mend it."""
 
 
 @pytest.fixture
@@ -65,9 +67,21 @@ def test_a_failed_run_says_the_causes_with_their_evidence_and_what_to_do(client:
     assert "data-tour-begins" not in page  # it would stand before the card
 
 
+def test_a_failure_before_the_first_step_is_told_once_with_the_next_act(client: Client) -> None:
+    a_ready_host()
+    page = page_of(client, failed(WITHOUT_FIX))
+    assert page.partition('<script id="run-page"')[0].count(sentence(EndReason.OOM)) == 1
+    assert "Clone and try again" in page
+    assert "before its first step" not in page
+    assert "data-tile=" not in page
+    assert page.count("chart-marks") == 1, "of the enlarged chart"
+    assert "Clone and try again" not in page_of(client, failed(BACKWARD)), "it has a fix"
+
+
 def test_viewers_are_offered_no_clone(client: Client) -> None:
     a_ready_host()
     assert "Clone with fix" not in page_of(signed_in(Role.VIEWER), failed(BACKWARD))
+    assert "Clone and try again" not in page_of(signed_in(Role.VIEWER), failed(WITHOUT_FIX))
 
 
 def test_an_unknown_failure_shows_the_first_errors(client: Client) -> None:

@@ -67,7 +67,7 @@ export class ChartsPage {
 
   /** The series were reloaded. */
   reload() {
-    this.meet(this.series.columns.keys());
+    this.meet([...this.series.columns].filter(([, { value }]) => value.length).map(([metric]) => metric));
     for (const chart of this.charts.values()) {
       chart.showValue();
       chart.detailed = false;

@@ -83,12 +83,12 @@ function showTiles(touched) {
   }
 }
 
-/** @param {number | null} gain */
-function showGain(gain) {
+/** @param {number | null} gain @param {boolean} counts  it is more than chance */
+function showGain(gain, counts) {
   const place = root.querySelector("[data-gain]");
   if (!place || gain === null) return;
   place.textContent = change(gain);
-  place.className = `change ${gain > 0 ? "up" : "down"}`;
+  place.className = `change ${counts ? (gain > 0 ? "up" : "down") : ""}`;
 }
 
 // --- the feed --------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ function onEvents(events) {
 function onRun(run) {
   telling.follow(run);
   show("step", significant(run.step, 9));
-  showGain(run.gain);
+  showGain(run.gain, run.gain_counts);
   const epoch = series.last("epoch");
   if (epoch !== null) show("epoch", `epoch ${significant(epoch)}`);
   // A step that reuses a batch is several times as quick as one that generates: the mean doesn't jump.
@@ -238,12 +238,16 @@ async function readPanel(name) {
   // Parsed as a document of its own and moved over: scripts in it would not run, and there are none.
   const fresh = new DOMParser().parseFromString(text, "text/html");
   localise(fresh);
-  if (name === "events" && timeline.merge(panel, fresh)) return;
+  if (name === "events" && timeline.merge(panel, fresh)) return timeline.datesOnce(panel);
   panel.replaceChildren(...fresh.body.childNodes);
+  if (name === "events") timeline.datesOnce(panel);
   /** @type {any} */ (window).htmx?.process(panel);
   const view = panel.querySelector(".logs");
   if (view instanceof HTMLElement) logs = new LogView(view);
 }
+
+// Earlier events have come.
+panelOf("events").addEventListener("htmx:afterSettle", () => timeline.datesOnce(panelOf("events")));
 
 let panelTimer = 0;
 

@@ -11,3 +11,13 @@ export function merge(panel, fresh) {
   list.prepend(...items);
   return true;
 }
+
+/** A date stands once, at the first line of its day. @param {ParentNode} panel */
+export function datesOnce(panel) {
+  let before = "";
+  for (const day of panel.querySelectorAll(".timeline .day")) {
+    const text = day.textContent?.trim() ?? "";
+    day.classList.toggle("again", text === before);
+    before = text;
+  }
+}
