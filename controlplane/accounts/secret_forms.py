@@ -7,6 +7,8 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils import timezone
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret, User
@@ -18,13 +20,21 @@ RESERVED = {HUB_TOKEN: "the model hub's token", STORE: "the store for checkpoint
 """The names of secrets that are no endpoints."""
 
 
+def _by_kind(*texts: tuple[str, str]) -> SafeString:
+    """A help text in parts, each with the kinds that it is for: the page shows those of the chosen kind."""
+    return format_html_join(" ", '<span data-kinds="{}">{}</span>', texts)
+
+
 class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
     key = forms.CharField(
         max_length=LONGEST_KEY,
         required=False,
         strip=True,
-        help_text="Stored encrypted and never shown again. Leave empty for a server without a key. Of a store: "
-        "the access key's id and its secret, as ID:SECRET.",
+        help_text=_by_kind(
+            ("endpoint engine", "Leave empty for a server without a key."),
+            ("store", "The access key's id and its secret, as ID:SECRET."),
+            ("endpoint hub store engine", "Stored encrypted and never shown again."),
+        ),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password", "class": "code"}),
     )
 
@@ -33,11 +43,18 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         fields = ("name", "kind", "address", "private_too", "key")
         labels = {"private_too": "The server may be inside our network"}
         help_texts = {
-            "name": "Capital letters, digits and _. Rewards, environments and runs name an endpoint by it; the "
-            "model hub's token is HF_TOKEN, a store for checkpoints ARTIFACT_STORE.",
-            "address": "The base URL of requests, such as https://api.example.com/v1 or https://api.wandb.ai. The key "
-            "is sent only there. Of a store: https://server/bucket/prefix?region=name. Of SkyPilot: its API server, "
-            "without a path.",
+            "name": _by_kind(
+                ("endpoint", "Capital letters, digits and _. Rewards, environments and runs name the endpoint by it."),
+                ("hub", f"The model hub's token is {HUB_TOKEN}."),
+                ("store", f"The store for checkpoints is {STORE}."),
+                ("engine", "Capital letters, digits and _. Sources of machines name the server by it."),
+            ),
+            "address": _by_kind(
+                ("endpoint", "The base URL of requests, such as https://api.example.com/v1 or https://api.wandb.ai."),
+                ("store", "https://server/bucket/prefix?region=name."),
+                ("engine", "SkyPilot's API server, without a path."),
+                ("endpoint store engine", "The key is sent only there."),
+            ),
             "private_too": "Names that lead to private or loopback addresses, and plain http there.",
         }
         error_messages = {

@@ -29,6 +29,11 @@ def unarchive(version: DatasetVersion) -> bool:
     return recorded(away.update(archived_at=None), version.dataset, f"Offered again: version {version.number}")
 
 
+def refusal(version: DatasetVersion) -> str:
+    """Why it can't be deleted; "" if it can."""
+    return USED if version.runs.exists() else ""
+
+
 def is_the_whole_dataset(version: DatasetVersion) -> bool:
     """Whether deleting it means deleting its dataset, which can be restored."""
     return version.status == version.READY and not version.dataset.versions.exclude(pk=version.pk).exists()

@@ -8,7 +8,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane.datasets import plots, problem_pages, sizes, storing
+from controlplane.datasets import archiving, plots, problem_pages, sizes, storing
 from controlplane.datasets.lineage import lineage
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion, Tokenizer
@@ -65,6 +65,8 @@ def version_context(version: DatasetVersion) -> dict[str, Any]:
         "fits_not": bool(mapped) and version.status == DatasetVersion.NEEDS_MAPPING,
         "may_leave_out": may_leave_out(version),
         "source": source(version),
+        "is_the_whole_dataset": archiving.is_the_whole_dataset(version),
+        "undeletable": archiving.refusal(version),
     }
 
 

@@ -15,16 +15,21 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from importlib import import_module
 from typing import Any
+from urllib.parse import urlsplit
 
+from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import Error
 from django.http import HttpRequest
+from django.urls import reverse
 
 from controlplane.accounts import api_tokens
 from controlplane.accounts.models import ApiScope, User
 from controlplane.http import outage
+from controlplane.http.errors import error_page
+from controlplane.http.middleware import POLICY
 from controlplane.http.tokens import attempt_token_fits
 from controlplane.joining import credentials
 from workers.contract.tokenizers import TOKENIZER_LIMIT
@@ -39,6 +44,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 SMALL = 8 * 2**20
 ENVELOPE = 2**20
 """The overhead that a form adds to its file."""
+TITLES = {413: "Too large", 503: "The database is away", 507: "The disk is full"}
 _ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
 _TOKENIZER = re.compile(r"/api/hosts/([^/]+)/inspections/\d+/tokenizer")
 _UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
@@ -59,10 +65,10 @@ class BodyLimit:
             if not outage.is_away(error):
                 raise
             log.exception("who uploads can't be asked of the database")
-            await _refuse(send, 503, "The database can't be reached; nothing was stored.")
+            await _refuse(scope, send, 503, "The database can't be reached; nothing was stored.")
             return
         if _declared(scope) > limit:
-            await _refuse(send, 413, "The request is larger than is allowed here.")
+            await _refuse(scope, send, 413, "The request is larger than is allowed here.")
             return
         started = False
         arrived = 0
@@ -84,12 +90,12 @@ class BodyLimit:
             await self.app(scope, counted, noted)
         except _TooLarge:
             if not started:
-                await _refuse(send, 413, "The request is larger than is allowed here.")
+                await _refuse(scope, send, 413, "The request is larger than is allowed here.")
         except OSError as error:
             if started or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             log.exception("No room for the body of a request")
-            await _refuse(send, 507, "The disk of the control plane is full; nothing was stored.")
+            await _refuse(scope, send, 507, "The disk of the control plane is full; nothing was stored.")
 
 
 class _TooLarge(Exception):
@@ -145,7 +151,20 @@ def _header(scope: Message, name: bytes) -> str:
     return next((v.decode("latin-1") for k, v in scope.get("headers", ()) if k == name), "")
 
 
-async def _refuse(send: Send, status: int, reason: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+async def _refuse(scope: Message, send: Send, status: int, reason: str) -> None:
+    page = "text/html" in _header(scope, b"accept")
+    body = await sync_to_async(_page)(scope, status, reason) if page else f"{reason}\n"
+    headers = [
+        (b"content-type", f"text/{'html' if page else 'plain'}; charset=utf-8".encode()),
+        (b"content-security-policy", POLICY.encode()),
+        (b"connection", b"close"),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{reason}\n".encode()})
+    await send({"type": "http.response.body", "body": body.encode()})
+
+
+def _page(scope: Message, status: int, reason: str) -> str:
+    came_from = urlsplit(_header(scope, b"referer"))
+    is_ours = bool(came_from.netloc) and came_from.netloc == _header(scope, b"host")
+    way = (came_from._replace(scheme="", netloc="").geturl(), "Go back") if is_ours else (reverse("runs"), "All runs")
+    return error_page(status, TITLES[status], reason, ways=[way]).content.decode()

@@ -127,7 +127,7 @@ def database_away(request: HttpRequest) -> HttpResponse:
 def error_page(status: int, title: str, what: str, **more: Any) -> HttpResponse:
     """Rendered without the request: its context processors (database, session) may be what is broken.
 
-    `more`: "fix", a sentence; "again", an address to try once more; "ways", see _ways.
+    `more`: "fix", a sentence; "again", an address to try once more; "ways", pages to go to, as (address, label).
     """
     page = render_to_string("error.html", {"status": status, "title": title, "what": what, **more})
     return HttpResponse(page, status=status)
@@ -146,7 +146,7 @@ def _error(
     if wants_json(request):
         return error_json(status, what, fix=fix)
     context = {"status": status, "title": title, "what": what, "fix": fix, "restore": restore}
-    return render(request, "error.html", context | {"ways": [*ways, *_ways(request)]}, status=status)
+    return render(request, "error.html", context | {"ways": [*_ways(request), *ways]}, status=status)
 
 
 def _ways(request: HttpRequest) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from datetime import date
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Field, Query, Router, Schema
 
 from controlplane.accounts.roles import person
 from controlplane.activity import queries
@@ -20,18 +20,17 @@ router = Router(tags=["events"])
 
 
 class EventFilter(Schema):
-    q: Text = ""
-    by: Text = ""
-    kind: Text = ""
-    key: Text = ""
-    since: date | None = None
-    until: date | None = None
+    q: Text = Field("", description="Words in the object's name or in what was done.")
+    by: Text = Field("", description="A user's name.")
+    kind: Text = Field("", description=f"One of: {', '.join(KINDS)}.")
+    key: Text = Field("", description="The object's id, with its kind.")
+    since: date | None = Field(None, description="A day, in UTC.")
+    until: date | None = Field(None, description="A day, in UTC.")
 
 
 @router.get("events", auth=READ, response=Listed, url_name="v1_events", summary="List who did what, the newest first")
 def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """All of it with a token that may administer; otherwise what every user may see, and what you did yourself. `q`:
-    words in the object's name or in what was done; `key`: its id, with its kind; `since`, `until`: days, in UTC."""
+    """All of it with a token that may administer; otherwise what every user may see, and what you did yourself."""
     if filters.kind and filters.kind not in KINDS:
         raise Problem(422, "There is no such kind.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
     user = person(request)

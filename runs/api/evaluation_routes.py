@@ -6,14 +6,14 @@ import dataclasses
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, Header, Router, Schema, Status
+from ninja import Field, Router, Schema, Status
 
 from controlplane.accounts.roles import person
 from runs import queries
 from runs.api import form_values, paging, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.drafts import key_of_another
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer
+from runs.api.shapes import Answer, Asked, Cursor, Id, Key, Limit, Listed, RunAnswer
 from runs.evaluations import results, starting
 from runs.evaluations.results import EvaluationResult
 from runs.evaluations.views import EvaluationForm
@@ -107,9 +107,7 @@ def list_trials(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) ->
     url_name="v1_trial_new",
     summary="Try hardware profiles",
 )
-def new_trial(
-    request: HttpRequest, payload: NewTrial, idempotency_key: Annotated[str, Header(max_length=200)] = ""
-) -> Any:
+def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = "") -> Any:
     """A few steps on one host with each profile, to see which fit and which is fastest. Sent again with the same
     Idempotency-Key, the answer is 200 with the first trial."""
     values = {name: value for name, value in payload.dict().items() if value is not None}

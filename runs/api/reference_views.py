@@ -104,7 +104,8 @@ def _parameters(parameters: Iterable[Schema], place: str) -> list[Field]:
         if each["in"] == place:
             name = each["name"].replace("_", "-").title() if place == "header" else each["name"]
             schema = each["schema"]
-            found.append(Field(name, _kind(schema), each.get("required", False), schema.get("description", "")))
+            about = each.get("description") or schema.get("description", "")
+            found.append(Field(name, _kind(schema), each.get("required", False), about))
     return found
 
 
@@ -122,9 +123,10 @@ KINDS = {"string": "text", "integer": "whole number", "number": "number", "boole
 
 
 def _kind(schema: Schema) -> str:
-    if "$ref" in schema:
+    if "$ref" in schema and "enum" not in _resolved(schema):
         fields = ", ".join(_resolved(schema).get("properties", ()))
         return f"{{{fields}}}"
+    schema = _resolved(schema)
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(_kind(each) for each in schema["anyOf"]))
     if "enum" in schema:

@@ -6,7 +6,7 @@ import codecs
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Query, Router, Schema
 
 from runs import checkpoints, queries
 from runs.api import paging, shapes
@@ -26,7 +26,7 @@ router = Router(tags=["results"])
 LOG_PART = 256 * 1024
 MOST_METRICS = 100
 Number = Annotated[float | None, Field(allow_inf_nan=False)]
-Attempts = Annotated[int, Field(0, ge=0, le=10**6, description="0: the latest")]
+Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="0: the latest")]
 
 
 class Log(Schema):
@@ -97,7 +97,7 @@ def log(
     request: HttpRequest,
     run_id: str,
     name: str,
-    offset: Annotated[int, Field(-65536, ge=-(2**40), le=2**40, description="negative: from the end")] = -65536,
+    offset: Annotated[int, Query(-65536, ge=-(2**40), le=2**40, description="negative: from the end")] = -65536,
     limit: Annotated[int, Field(LOG_PART, ge=1, le=4 * LOG_PART)] = LOG_PART,
     attempt: Attempts = 0,
 ) -> Any:
@@ -134,8 +134,8 @@ def metrics(request: HttpRequest, run_id: str) -> Any:
 def series(
     request: HttpRequest,
     run_id: str,
-    metrics: Annotated[str, Field("reward", max_length=5000, description="Names, with commas; * for all")] = "reward",
-    points: Annotated[int, Field(500, ge=2, le=5000, description="At most so many each; spikes are kept")] = 500,
+    metrics: Annotated[str, Query("reward", max_length=5000, description="Names, with commas; * for all")] = "reward",
+    points: Annotated[int, Query(500, ge=2, le=5000, description="At most so many each; spikes are kept")] = 500,
     x: Literal["step", "tokens", "time"] = "step",
     low: Number = None,
     high: Number = None,

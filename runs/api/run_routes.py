@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Header, Query, Router, Schema, Status
+from ninja import Field, Query, Router, Schema, Status
 
 from controlplane import safe_yaml
 from controlplane.accounts.roles import person
@@ -13,7 +14,7 @@ from runs import checkpoints, disk, queries, tags
 from runs.api import drafts, paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.drafts import RunDocument
-from runs.api.shapes import Asked, Cursor, Id, Limit, RunAnswer, Runs, Text
+from runs.api.shapes import Asked, Cursor, Id, Key, Limit, RunAnswer, Runs, Text
 from runs.health import views as health_views
 from runs.models import HealthPreset, Run
 from runs.preflight import choosing
@@ -90,15 +91,19 @@ class Change(Asked):
     preset: Id | None = Field(None, description="Of health checks, by its id. The run is rated again at once.")
 
 
+def _one_of(values: Iterable[str]) -> str:
+    return f"One of: {', '.join(str(value) for value in values if value)}."
+
+
 class RunFilter(Schema):
-    q: Text = ""
-    status: Text = ""
-    health: Text = ""
+    q: Text = Field("", description="Words of its name, its id or its owner.")
+    status: Text = Field("", description=_one_of(STATUSES))
+    health: Text = Field("", description=_one_of(HEALTH_ASKED))
     tag: Text = ""
-    by: Text = ""
-    host: Text = ""
-    kind: Text = ""
-    archived: Text = ""
+    by: Text = Field("", description="A user's name.")
+    host: Text = Field("", description="A host's name.")
+    kind: Text = Field("", description=f"{_one_of(KINDS)} Empty: training runs.")
+    archived: Text = Field("", description=f"{_one_of(ARCHIVED)} Empty: not archived.")
 
 
 @router.get("runs", auth=READ, response=Runs, url_name="v1_runs", summary="List runs, the newest first")
@@ -107,8 +112,7 @@ def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = 
     allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
     for name, values in allowed.items():
         if asked[name] and asked[name] not in values:
-            words = ", ".join(str(value) for value in values if value)
-            raise Problem(422, f"{asked[name][:40]} is no {name}.", where=name, fix=f"Use one of: {words}.")
+            raise Problem(422, f"{asked[name][:40]} is no {name}.", where=name, fix=_one_of(values))
     matching = RunListQuery.of(asked).matching(queries.runs_for(request))
     rows, after = paging.page(matching, cursor, limit, by="created_at")
     places = queueing.places()
@@ -118,9 +122,7 @@ def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = 
 @router.post(
     "runs", auth=OPERATE, response={200: Launched, 201: Launched}, url_name="v1_launch", summary="Launch a run"
 )
-def launch(
-    request: HttpRequest, payload: RunDocument, idempotency_key: Annotated[str, Header(max_length=200)] = ""
-) -> Any:
+def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
     """Preflight comes first, as on the page: what it stops is 422 with its findings. Sent again with the same
     Idempotency-Key, the answer is 200 with the first run."""
     run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
@@ -136,9 +138,7 @@ def launch(
     url_name="v1_run_groups",
     summary="Launch several runs: seeds and a grid",
 )
-def launch_group(
-    request: HttpRequest, payload: RunDocument, idempotency_key: Annotated[str, Header(max_length=200)] = ""
-) -> Any:
+def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
     """`set` has `seeds` (how many, from the run's seed on), `grid` (a setting a line, `learning_rate: 1e-6, 5e-6`),
     and `at_once`. All of them are launched or none; the Idempotency-Key is as for one run."""
     group, fresh = drafts.launch_several(payload, person(request), idempotency_key)

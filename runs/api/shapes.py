@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ninja import Schema
+from ninja import Header, Query, Schema
 from pydantic import ConfigDict, Field
 
 from controlplane.datasets.models import DatasetVersion
@@ -19,9 +19,10 @@ from runs.models import Attempt, Run
 from runs.preflight.finding import Finding
 
 Id = Annotated[int, Field(ge=1, le=2**53)]
-Cursor = Annotated[str, Field("", max_length=300, description="`next_cursor` of the page before")]
-Limit = Annotated[int, Field(50, ge=1, le=MOST)]
+Cursor = Annotated[str, Query("", max_length=300, description="`next_cursor` of the page before")]
+Limit = Annotated[int, Query(50, ge=1, le=MOST, description="Entries of a page.")]
 Text = Annotated[str, Field("", max_length=100)]
+Key = Annotated[str, Header(max_length=200, description="Sent again with the same one, nothing is done twice.")]
 Value = str | int | float | bool | None
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Query, Router, Schema, Status
 
 from controlplane.accounts.roles import person
 from runs import queries
@@ -23,7 +23,7 @@ from runs.sharing.models import SharedLink
 from runs.sharing.views import address_of
 
 router = Router(tags=["sharing"])
-Smooth = Annotated[float, Field(ge=0, lt=1, description="Smoothing of the curves, as on the pages.")]
+Smooth = Annotated[float, Query(ge=0, lt=1, description="Smoothing of the curves, as on the pages.")]
 
 
 class NewLink(Asked):
@@ -61,8 +61,8 @@ def run_report(request: HttpRequest, run_id: str, smooth: Smooth = SMOOTHING) ->
 )
 def compare_report(
     request: HttpRequest,
-    runs: Annotated[str, Field(max_length=2000, description="Their ids, with commas between.")],
-    m: Annotated[str, Field("", max_length=5000, description="Metrics, with commas; empty: the usual ones")] = "",
+    runs: Annotated[str, Query(max_length=2000, description="Their ids, with commas between.")],
+    m: Annotated[str, Query("", max_length=5000, description="Metrics, with commas; empty: the usual ones")] = "",
     x: Literal["step", "tokens", "time", "hours"] = "step",
     smooth: Smooth = SMOOTHING,
 ) -> HttpResponse:

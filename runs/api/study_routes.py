@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Query, Router, Schema, Status
 
 from controlplane.accounts.roles import person
 from controlplane.datasets import tokenizers
@@ -138,7 +138,7 @@ def prompts(
     request: HttpRequest,
     run_id: str,
     solved: Literal["", "never", "sometimes", "always"] = "",
-    visits: Annotated[int, Field(1, ge=1, le=10**6, description="at least")] = 1,
+    visits: Annotated[int, Query(1, ge=1, le=10**6, description="at least")] = 1,
     period: Literal["", "run"] = "",
     cursor: Annotated[str, Field("", max_length=12)] = "",
     limit: Limit = 50,
@@ -183,7 +183,7 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @router.get("compare", auth=READ, response=Differences, url_name="v1_compare", summary="Compare the settings of runs")
 def compare(
     request: HttpRequest,
-    runs: Annotated[str, Field("", max_length=2000, description="Their ids, with commas between.")] = "",
+    runs: Annotated[str, Query("", max_length=2000, description="Their ids, with commas between.")] = "",
 ) -> Any:
     """Curves are under /runs/{id}/series, evaluations under /runs/{id}/evaluations."""
     wanted = [word for word in dict.fromkeys(runs.split(",")) if word][: comparison.MAX_RUNS]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 
 from runs.health.presets import RuleBounds, as_preset
-from runs.health.rules import RULES, HealthRule
+from runs.health.rules import GROUPS, RULES, HealthRule
 from runs.models import HealthPreset
 
 LEVELS = {"note": "Note", "watch": "Watch", "bad": "Bad"}
@@ -25,6 +25,22 @@ class RuleFields:
     bounds: list[forms.BoundField]
     """The milder bound, then the worse one."""
     source: str
+    changed: bool
+    """It differs from the rule's own bounds."""
+
+
+@dataclass(frozen=True)
+class RuleGroup:
+    title: str
+    lines: list[RuleFields]
+
+    @property
+    def changed(self) -> int:
+        return sum(line.changed for line in self.lines)
+
+    @property
+    def wrong(self) -> bool:
+        return any(field.errors for line in self.lines for field in line.bounds)
 
 
 class PresetForm(forms.Form):
@@ -60,10 +76,13 @@ class PresetForm(forms.Form):
         names = {f"{rule.id}-{level}": rule.title for rule in RULES for level in ("on", "watch", "bad")}
         return [(self[name], names.get(name, str(self[name].label))) for name in self.errors if name in self.fields]
 
-    def lines(self) -> Iterator[RuleFields]:
-        for rule in RULES:
-            bounds = [self[f"{rule.id}-{name}"] for name in ("watch", "bad")]
-            yield RuleFields(rule, self[f"{rule.id}-on"], bounds, self._before[rule.id].source)
+    def groups(self) -> list[RuleGroup]:
+        return [RuleGroup(title, list(map(self._line, rules))) for title, rules in GROUPS.items()]
+
+    def _line(self, rule: HealthRule) -> RuleFields:
+        bounds = [self[f"{rule.id}-{name}"] for name in ("watch", "bad")]
+        changed = rule.id in self.preset.bounds
+        return RuleFields(rule, self[f"{rule.id}-on"], bounds, self._before[rule.id].source, changed)
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"].strip()

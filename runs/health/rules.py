@@ -9,13 +9,14 @@ from __future__ import annotations
 from runs.health import completion_rules, episode_rules, machine_rules, policy_rules, reward_rules
 from runs.health.rule import HealthRule, Level
 
-__all__ = ["BY_ID", "RULES", "HealthRule", "Level"]
+__all__ = ["BY_ID", "GROUPS", "RULES", "HealthRule", "Level"]
 
-RULES: tuple[HealthRule, ...] = (
-    *reward_rules.RULES,
-    *completion_rules.RULES,
-    *episode_rules.RULES,
-    *policy_rules.RULES,
-    *machine_rules.RULES,
-)
+GROUPS: dict[str, tuple[HealthRule, ...]] = {
+    "Rewards": reward_rules.RULES,
+    "Completions": completion_rules.RULES,
+    "Episodes": episode_rules.RULES,
+    "Policy": policy_rules.RULES,
+    "Machine": machine_rules.RULES,
+}
+RULES: tuple[HealthRule, ...] = tuple(rule for rules in GROUPS.values() for rule in rules)
 BY_ID = {rule.id: rule for rule in RULES}

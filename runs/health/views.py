@@ -50,7 +50,7 @@ def _change(request: HttpRequest, row: HealthPreset) -> HttpResponseBase:
 
 def _show(request: HttpRequest, form: PresetForm, status: int = 200) -> HttpResponse:
     may_change = form.preset.slug is None and person(request).may_operate
-    context = {"form": form, "preset": form.preset, "lines": list(form.lines()), "may_change": may_change}
+    context = {"form": form, "preset": form.preset, "groups": form.groups(), "may_change": may_change}
     return render(request, "health/preset.html", context, status=status)
 
 

@@ -32,6 +32,7 @@ class Button:
     url: str
     id: str
     danger: bool = False
+    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _buttons(host: HostView) -> Iterator[Button]:
     if not host.fresh and host.running:
         yield Button("Mark host as lost…", reverse("give_up_host", args=[pk]), f"give-up-{pk}", danger=True)
     if host.credential is not None and host.credential.revoked_at is None:
-        yield Button("Revoke…", reverse("revoke_host", args=[pk]), f"revoke-{pk}")
+        yield Button("Revoke…", reverse("revoke_host", args=[pk]), f"revoke-{pk}", quiet=True)
     if host.removable:
         yield Button("Remove…", reverse("remove_host", args=[pk]), f"remove-{pk}")
 

@@ -124,7 +124,8 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         given = {option.name: cleaned.get(OPTION + option.name, "") for option in self.kind.options}
         options = {name: text for name, text in given.items() if text}
         for name, problem in self.kind.problems(options).items():
-            self.add_error(OPTION + name, problem)
+            if OPTION + name not in self.errors:
+                self.add_error(OPTION + name, problem)
         settled = self.kind.settles(options)
         cleaned |= settled
         for name in settled.keys() & self.errors.keys():
@@ -153,6 +154,7 @@ def _field(option: Option, initial: str) -> forms.Field:
         "help_text": option.help,
         "required": option.required,
         "initial": initial,
+        "error_messages": {"required": f"{option.label} is needed."},
     }
     if option.choices:
         return forms.ChoiceField(choices=list(option.choices.items()), **told)

@@ -14,6 +14,7 @@ from runs.evaluations import results as evaluation_results
 from runs.jobs import benchmarking, converting, merging
 from runs.jobs import results as job_results
 from runs.model_pages import catalogue, quality
+from runs.served import conversation
 from workers.contract.benchmarks import TASKS, USUAL_EXAMPLES
 from workers.contract.gguf import TYPES
 
@@ -36,6 +37,7 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
         "model": found,
         "run": found.run,
         "checkpoint": found.checkpoint,
+        "has_turns": conversation.turns_of(found.checkpoint).exists(),
         "jobs": jobs,
         "live": live,
         "benchmarks": benchmarking.results(jobs),

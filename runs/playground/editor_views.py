@@ -29,9 +29,12 @@ START = ("think_tags", "numeric_match")
 @operator_required
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
+    """?function=KEY: begins with this one of the library."""
     if request.method == "POST":
         return _save(request, editor_from(request.POST), None)
-    start = [fresh(key, set()) for key in START if key in LIBRARY]
+    wanted = request.GET.get("function", "")
+    may_use = wanted in LIBRARY and (not LIBRARY[wanted].admin_only or person(request).may_administer)
+    start = [fresh(key, set()) for key in ((wanted,) if may_use else START) if key in LIBRARY]
     return editor_page(request, Editor(ConfigForm(), start), None)
 
 

@@ -72,6 +72,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
         "beside": [(place, _cells(columns, scored.get(place))) for place in range(len(texts))],
         "problems": config.problems,
         "source_problem": source.problem if source.kind == SourceKind.RUN and not source.stored else "",
+        "no_run": source.kind == SourceKind.RUN and source.run is None,
         "normalised": config.aggregation == AGGREGATIONS[1],
     }
     return render(request, "playground/_trial.html", context)

@@ -103,5 +103,8 @@ def test_a_page_without_network_says_since_when_it_is_old_and_recovers(
     page.get_by_role("link", name="Models").first.click()
     expect(page.locator("#connection")).to_contain_text("the other one can’t be opened")
     assert page.url == f"{site.url}/datasets/"
+    page.locator("form[method=post]").first.evaluate("form => form.requestSubmit()")
+    expect(page.locator("#connection")).to_contain_text("not saved")
+    assert page.url == f"{site.url}/datasets/"
     context.set_offline(False)
     expect(page.locator("#connection")).to_be_hidden()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -131,6 +132,7 @@ def _in_words(source: Mapping[str, str]) -> Iterator[None]:
 
 
 def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
+    import httpx
     from huggingface_hub import constants, get_token
     from huggingface_hub.errors import (
         DisabledRepoError,
@@ -161,9 +163,10 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
     if status is not None:
         return NotFetched(f"{hub} answered with status {status}.", "Try again later.", passing=True)
     first = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return NotFetched(
-        f"{hub} could not be reached, or stopped in the middle: {first[:200]}", "Try again.", passing=True
-    )
+    if isinstance(error, httpx.ConnectError):
+        why = re.sub(r"^\[Errno -?\d+\] ", "", first).rstrip(".")
+        return NotFetched(f"{hub} could not be reached: {why[:1].lower()}{why[1:200]}.", passing=True)
+    return NotFetched(f"{hub} could not be reached, or stopped in the middle: {first[:200]}", passing=True)
 
 
 def _may_pass(error: Exception) -> bool:

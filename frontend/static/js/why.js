@@ -115,5 +115,6 @@ document.addEventListener("focusin", (event) => {
   const kept = event.target instanceof Node && bubble.contains(event.target);
   if (shown && shown.tabIndex < 0 && !kept && whyAt(event.target) !== shown) hide();
 });
-for (const moved of ["scroll", "resize"]) addEventListener(moved, hide, { capture: true, passive: true });
+// A mouse that rests on a "?" which has just been scrolled to goes on waiting.
+for (const moved of ["scroll", "resize"]) addEventListener(moved, () => shown && hide(), { capture: true, passive: true });
 document.addEventListener("htmx:beforeSwap", () => shown && !shown.isConnected && hide());

@@ -136,6 +136,9 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[s
     page = answer.content.decode()
     assert answer.status_code == 422
     assert "What I typed" in page
+    assert "field to correct.</strong> Nothing is saved." in page
+    assert f'<a href="#id_{field}">' in page
+    assert "No preview: the mapping has fields to correct." in page
     assert f'data-problems="{field}" role="alert"> <li>' in page
     version.refresh_from_db()
     assert version.status == DatasetVersion.NEEDS_MAPPING

@@ -69,6 +69,23 @@ async def test_a_declared_length_over_the_limit_is_refused_unread():
     assert server.read == 0
 
 
+async def test_a_browser_is_shown_a_page_that_leads_back():
+    server = Server("/rewards/import/", 10, declared=body_limit.SMALL + 1)
+    server.scope["headers"] += [
+        (b"accept", b"text/html,*/*"),
+        (b"host", b"box:8000"),
+        (b"referer", b"http://box:8000/datasets/upload/?a=1"),
+    ]
+    assert await server.ask() == 413
+    page = server.sent[1]["body"].decode()
+    assert "The request is larger than is allowed here." in page
+    assert 'href="/datasets/upload/?a=1">Go back' in page
+    server.scope["headers"][-1] = (b"referer", b"http://elsewhere/")
+    server.sent.clear()
+    assert await server.ask() == 413
+    assert "Go back" not in server.sent[1]["body"].decode()
+
+
 async def test_a_length_that_lies_does_not_help():
     assert await Server("/sign-in/", 2 * body_limit.SMALL, declared=5).ask() == 413
 

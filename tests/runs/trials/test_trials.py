@@ -204,7 +204,8 @@ def test_another_host_changes_the_candidates_alone():
     query = {"host": other.pk, "profiles": [row.pk]}
     part = operator().get(NEW, query, headers={"HX-Request": "true"}).content.decode()
     assert "Needs 4 GPUs, other has none." in part
-    assert "checked" in part
+    assert "1 that doesn’t fit here" in part
+    assert f'value="{row.pk}" disabled>' in " ".join(part.split()).replace(" >", ">")
     assert "<html" not in part
 
 

@@ -52,7 +52,9 @@ form.addEventListener("reset", () => setTimeout(showParts));
 document.body.addEventListener("mappingproblems", (event) => {
   const { value, elt, ...problems } = /** @type {CustomEvent} */ (event).detail;
   show(problems);
-  stale(Object.keys(problems).length ? "not updated: the form has errors" : "");
+  const isWrong = Object.keys(problems).length > 0;
+  stale(isWrong ? "not updated: the form has errors" : "");
+  if (isWrong) example.querySelector(".example-skeleton")?.replaceWith("No preview: the mapping has fields to correct.");
 });
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
   example.addEventListener(name, () => stale("the server did not respond; it retries at the next change"));

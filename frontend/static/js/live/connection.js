@@ -85,6 +85,7 @@ export function watchNetwork() {
   document.addEventListener("htmx:sendError", gone);
   document.addEventListener("htmx:afterOnLoad", back);
   document.addEventListener("click", stayHere);
+  addEventListener("submit", keepForm); // of the window: after all others
 }
 
 /** Without a network a link would lead to the browser's own error page, and this one would be lost. @param {MouseEvent} event */
@@ -94,9 +95,25 @@ function stayHere(event) {
   if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   if (link.hash && link.href.split("#")[0] === location.href.split("#")[0]) return; // within this page
   event.preventDefault();
+  sayNow("Offline: this page can’t be left, as the other one can’t be opened. Reconnecting automatically.");
+}
+
+/** A form's button would lead there too, and take what was entered along. @param {SubmitEvent} event */
+function keepForm(event) {
+  const form = event.target;
+  if (navigator.onLine || event.defaultPrevented || !(form instanceof HTMLFormElement)) return;
+  const action = event.submitter?.getAttribute("formaction") ?? form.getAttribute("action") ?? "";
+  if (form.method === "dialog" || form.hasAttribute("target") || new URL(action, location.href).origin !== location.origin) return;
+  event.preventDefault();
+  delete form.dataset.sent;
+  sayNow("Offline, so not saved: the control plane can’t be reached. What you entered stays here. Reconnecting automatically.");
+}
+
+/** @param {string} words */
+function sayNow(words) {
   clearTimeout(timer);
   timer = 0;
-  bar.textContent = "Offline: this page can’t be left, as the other one can’t be opened. Reconnecting automatically.";
+  bar.textContent = words;
   bar.hidden = false;
 }
 
