@@ -171,7 +171,8 @@ NAMELESS = """() => {
       control.getAttribute('aria-label'),
       named(control.getAttribute('aria-labelledby') ?? ''),
       ...[...(control.labels ?? [])].map((label) => label.textContent),
-      control.matches('input, select, textarea') ? control.getAttribute('placeholder') : words(control),
+      control.matches('input, select, textarea') ? control.getAttribute('placeholder')
+        : [...control.childNodes].map(words).join(' '), // its own style hides it at this width alone, perhaps
       control.title,
     ];
     return !control.closest('[hidden], [aria-hidden=true]') && !told.join('').trim();
