@@ -13,6 +13,7 @@ from controlplane.datasets.reader import row_function
 from controlplane.datasets.reader.mapping import ColumnMapping, problems, resolved
 from controlplane.datasets.reader.transforms import COLUMNS, CUSTOM, TRANSFORMS
 from controlplane.datasets.tokenizers import choices
+from controlplane.http.form_pages import wrong_fields
 
 NONE = "none"
 CHOOSE = ("", "Choose…")
@@ -135,6 +136,10 @@ class MappingForm(forms.Form):
     prompt_part = ("chat", "system_prompt", "template")
     tokens_part = ("tokenizer", "token_limit")
     split_part = ("share", "seed")
+
+    @property
+    def wrong_fields(self) -> list[tuple[str, str, str]]:
+        return wrong_fields(self)
 
     def __init__(
         self, version: DatasetVersion, *args: Any, user: User | None = None, preview: bool = False, **kwargs: Any

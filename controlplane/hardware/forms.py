@@ -34,6 +34,7 @@ from controlplane.hardware.profile_fields import (
     When,
 )
 from controlplane.hardware.profiles import Profile, profile_of, profile_problems
+from controlplane.http.form_pages import wrong_fields
 from workers.contract import ZERO, ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 
 LARGEST = 10**6
@@ -208,9 +209,8 @@ class ProfileForm(forms.Form):
         ]
 
     @property
-    def wrong_fields(self) -> list[forms.BoundField]:
-        """Fields with errors, in page order."""
-        return [self[name] for name in self.fields if name in self.errors]
+    def wrong_fields(self) -> list[tuple[str, str, str]]:
+        return wrong_fields(self)
 
 
 def values_of(profile: Profile) -> dict[str, Any]:

@@ -140,8 +140,7 @@ def _denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
 
 
 @functools.cache
-def description() -> dict[str, Any]:
-    """As OpenAPI 3.1."""
+def _document() -> bytes:
     schema = api.get_openapi_schema(path_prefix="/api/v1/")
     schemes = schema["components"].get("securitySchemes", {})
     # One scheme for all scopes: it is one kind of token.
@@ -149,15 +148,21 @@ def description() -> dict[str, Any]:
     for item in schema["paths"].values():
         for operation in item.values():
             operation["security"] = [{"token": []}]
-    plain: dict[str, Any] = json.loads(json.dumps(schema, cls=NinjaJSONEncoder))
-    return plain
+    return json.dumps(schema, cls=NinjaJSONEncoder).encode()
+
+
+@functools.cache
+def description() -> dict[str, Any]:
+    """As OpenAPI 3.1."""
+    found: dict[str, Any] = json.loads(_document())
+    return found
 
 
 @login_not_required
 @require_safe
 def openapi(request: HttpRequest) -> HttpResponse:
     """The API's description. It is the same in every installation of this version, so nobody has to sign in for it."""
-    return JsonResponse(description())
+    return HttpResponse(_document(), content_type="application/json")
 
 
 def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:

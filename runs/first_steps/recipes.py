@@ -58,7 +58,7 @@ class Parts:
     rewards: RewardVersion | None
     profile: HardwareProfile | None
     hosts: tuple[str, ...] = ()
-    """The names of those in reach that have the profile's GPUs."""
+    """The names of the hosts in reach that have the profile's GPUs."""
 
     @property
     def at_work(self) -> bool:
@@ -141,7 +141,7 @@ def find(slug: str) -> Recipe | None:
 
 
 def every() -> list[Parts]:
-    """All recipes, those that fit a host in reach first."""
+    """All recipes; those that fit a host in reach come first."""
     hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
     found = list[Parts]()
     for recipe in RECIPES:

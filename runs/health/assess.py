@@ -214,6 +214,6 @@ def _finding(
         and was["level"] == finding["level"]
         and not _beyond(rule, signal, stand.bound)[-1]
     ):
-        # A count of steps that begins anew at 0 doesn't say why the finding is still open.
+        # A step count that starts again at 0 doesn't say why the finding is still open.
         finding |= {name: was[name] for name in ("value", "value_text", "sentence")}
     return finding

@@ -9,6 +9,7 @@ from typing import Any
 
 from django import forms
 
+from controlplane.http.form_pages import wrong_fields
 from runs.health.presets import RuleBounds, as_preset
 from runs.health.rules import GROUPS, RULES, HealthRule
 from runs.models import HealthPreset
@@ -71,10 +72,9 @@ class PresetForm(forms.Form):
             field.widget.attrs["step"] = "any"
             self.fields[f"{rule.id}-{name}"] = field
 
-    def wrong(self) -> list[tuple[forms.BoundField, str]]:
+    def wrong(self) -> list[tuple[str, str, str]]:
         """The fields with errors, with their rules' names."""
-        names = {f"{rule.id}-{level}": rule.title for rule in RULES for level in ("on", "watch", "bad")}
-        return [(self[name], names.get(name, str(self[name].label))) for name in self.errors if name in self.fields]
+        return wrong_fields(self, {f"{rule.id}-{end}": rule.title for rule in RULES for end in ("on", "watch", "bad")})
 
     def groups(self) -> list[RuleGroup]:
         return [RuleGroup(title, list(map(self._line, rules))) for title, rules in GROUPS.items()]

@@ -26,7 +26,7 @@ class SeveralFields(forms.Form):
         required=False,
         min_value=1,
         max_value=MOST,
-        help_text="Each setting runs so often: with the seed of this form, the next one, and so on.",
+        help_text="How many runs each setting gets: with this form's seed, the next one, and so on.",
     )
     grid = forms.CharField(
         label="Grid",

@@ -38,7 +38,9 @@ def sign_in(site: Stack, page: Page) -> None:
     page.get_by_label("Name").fill("operator")
     page.get_by_label("Password").fill("a long operator password")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name=re.compile("^(Runs|Start)$"))).to_be_visible()  # Start: there is no run yet
+    expect(
+        page.get_by_role("heading", name=re.compile("^(Runs|First steps)$"))
+    ).to_be_visible()  # of runs, if there is one
 
 
 def upload(page: Page, folder: Path) -> None:

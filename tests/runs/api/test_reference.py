@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 def test_the_reference_page_has_each_operation_with_the_fields_of_its_body_and_answer():
     page = viewer().get("/help/api/").content.decode()
-    described = application.api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    described = application.description()["paths"]
     for path, methods in described.items():
         for method, operation in methods.items():
             assert f'<span class="method">{method.upper()}</span> {path}</code>' in page

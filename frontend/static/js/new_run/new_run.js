@@ -57,7 +57,7 @@ function flash(field) {
   field.classList.add("fixed");
 }
 
-/** Says below a field what is wrong with it, unless that is said there. @param {Field} field @param {Element} box
+/** Shows below a field what is wrong with it, unless it is shown already. @param {Field} field @param {Element} box
  * @param {string} words */
 function tell(field, box, words) {
   const id = errorOf(field);
@@ -69,7 +69,7 @@ function tell(field, box, words) {
   box.append(list);
 }
 
-/** Takes away what is said below a field. @param {Element} box */
+/** Removes the message below a field. @param {Element} box */
 function forget(box) {
   box.querySelector(".errorlist")?.remove();
   const field = box.querySelector("[aria-invalid]");
