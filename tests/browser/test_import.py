@@ -39,7 +39,7 @@ def test_a_pasted_config_fills_the_form_beside_what_was_typed(
     expect(report).to_contain_text("colour (line 8)")
     expect(page.locator("#id_num_generations")).to_have_value("6")
     expect(page.locator("#id_temperature")).to_have_value("0.8")
-    expect(page.locator("#id_learning_rate_field")).to_contain_text("Expected a number, got fast.")
+    expect(page.locator("#id_learning_rate_field")).to_contain_text("Enter a number.")  # as the checks say
     with page.expect_popup() as opened:
         page.get_by_role("button", name="Open as a new profile").click()
     expect(opened.value.locator("#id_server_gpu_memory_utilization")).to_have_value("0.61")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
@@ -38,8 +40,10 @@ def found(page: Page) -> Locator:
 
 
 def chosen(page: Page) -> Locator:
-    """What the focused field says is active, as a screen reader follows it."""
-    active = page.locator("#palette-field").get_attribute("aria-activedescendant")
+    """What the focused field says is active, as a screen reader follows it; the server finds it first."""
+    field = page.locator("#palette-field")
+    expect(field).to_have_attribute("aria-activedescendant", re.compile("."))
+    active = field.get_attribute("aria-activedescendant")
     return page.locator(f"#{active}[aria-selected=true]")
 
 
