@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.gpu import memory, models, results, setups
 from tests.gpu.memory_cases import FAMILIES
-from workers.contract import HardwareSpec, LoraSpec, Rollout, from_dict
+from workers.contract import HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
 from workers.contract.memory.parts import Part
 from workers.contract.memory.trainer import peak, sends_weights
@@ -89,7 +89,7 @@ def of_setup(setup: setups.Setup) -> tuple[HardwareSpec, Settings, Estimate]:
         of_server = {
             name.removeprefix("server_"): value for name, value in values.items() if name.startswith("server_")
         }
-        spec = replace(spec, server=replace(spec.server, **of_server))
+        spec = replace(spec, server=from_dict(ServerSpec, {**asdict(spec.server), **of_server}))
     batch, passes = values["per_device_train_batch_size"], values["gradient_accumulation_steps"]
     settings = Settings(
         batch=batch,

@@ -43,7 +43,8 @@ def measure(
         launch.send(profile_of(changes), {**unit.setup.launch, "name": f"{unit.name} {figure}"})
         _follow(launch, deadline)
         found[figure] = round(launch.seen[0].t - launch.begun, 2)
-        about = {"figure": figure, "warm_server": _used(launch), "stages": stages(launch), "kill": launch.kill()}
+        about = {"figure": figure, "warm_server": _used(launch), "stages": stages(launch)}
+        about |= {"step": parts(launch), "kill": launch.kill()}
         found["first_steps"].append(about)
         save({"gpus": unit.setup.gpus, "steps": 1, **found})
     found |= _end_servers(site)
@@ -58,6 +59,13 @@ def stages(launch: Launch) -> dict[str, float]:
     rows = RunEvent.objects.filter(run_id=launch.run, kind__in=("phase", "stage", "training")).order_by("id")
     named = [(row.data.get("phase") or row.data.get("stage") or row.kind, row.at.timestamp()) for row in rows]
     return {str(name): round(at - launch.begun, 2) for name, at in named if at <= launch.killed_at}
+
+
+def parts(launch: Launch) -> dict[str, float]:
+    """Seconds of the first step and of its parts."""
+    values = launch.seen[0].values
+    told = {name.removeprefix("time/"): value for name, value in values.items() if name.startswith("time/")}
+    return {name: round(value, 2) for name, value in {"step_time": values["step_time"], **told}.items()}
 
 
 def _follow(launch: Launch, deadline: float) -> None:

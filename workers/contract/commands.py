@@ -41,6 +41,7 @@ AWAIT_SERVERS = "GRPO_AWAIT_SERVERS"
 """Set where a trainer starts beside its servers: it waits for FileName.SERVERS_READY before it asks them anything."""
 MOST_GRAPHS = 512
 """The largest batch for which vLLM captures a CUDA graph by default."""
+CUDNN_ATTENTION = "TORCH_CUDNN_SDPA_PREFERRED"
 ADAPTERS_OF_AGENTS = 3
 """Agents ask when they like: the current version, the previous one, and the one being loaded."""
 
@@ -78,6 +79,11 @@ ENVIRONMENT: dict[str, Variable] = {
     "VLLM_LOGGING_LEVEL": Variable("How much vLLM writes to its log.", r"DEBUG|INFO|WARNING|ERROR"),
     "VLLM_ENABLE_STARTUP_PLAN": Variable(
         "1 lets a vLLM that knows it keep what it measured of memory for its next start with the same settings.",
+        r"[01]",
+    ),
+    CUDNN_ATTENTION: Variable(
+        "0, a trainer's default here, keeps attention off cuDNN, which plans anew for each length of a batch; 1 is "
+        "torch's own default on Hopper and Blackwell.",
         r"[01]",
     ),
     "TOKENIZERS_PARALLELISM": Variable("Whether tokenizers use threads of their own.", r"true|false"),
@@ -120,7 +126,7 @@ class Programs:
     """The interpreters of a host, as announced."""
 
     trainer: tuple[str, ...] = ("python3", "-m", "workers.trainer")
-    vllm: tuple[str, ...] = ("python3", "-m", "vllm.entrypoints.cli.main")
+    vllm: tuple[str, ...] = ("python3", "-m", "workers.trainer.vllm")
 
 
 def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> list[str]:
@@ -214,7 +220,10 @@ def torchrun_arguments(processes: int, folder: PurePath | str) -> list[str]:
 
 
 def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
-    environment = {**spec.run.hardware.environment, **devices(spec.placement.gpus)}
+    # The completions of each batch have another length, and torch's choice on Hopper, cuDNN's attention, plans anew for
+    # each: seconds for the first, then 0.03 to 0.2 s for each pass on an H100 (tests/gpu/attention.json).
+    attention = {CUDNN_ATTENTION: "0"}
+    environment = {**attention, **spec.run.hardware.environment, **devices(spec.placement.gpus)}
     if spec.run.hardware.threads:
         environment["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
     return environment

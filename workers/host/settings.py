@@ -61,8 +61,7 @@ class HostSettings:
     """Argument list in place of `trainer_python -m workers.trainer` (tests)."""
     supervisor_command: tuple[str, ...] = (sys.executable, "-m", "workers.supervisor")
     vllm_command: tuple[str, ...] = ()
-    """Argument list before `serve`; default: trainer_python -m vllm.entrypoints.cli.main."""
-
+    """Argument list before `serve`; default: trainer_python -m workers.trainer.vllm, vLLM's own command line."""
     fetch_command: tuple[str, ...] = ()
     """Argument list before the model's name; default: trainer_python -m workers.trainer.fetch."""
 

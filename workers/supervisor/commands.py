@@ -87,7 +87,7 @@ def programs(settings: HostSettings) -> Programs:
     python = settings.trainer_python
     return Programs(
         trainer=settings.trainer_command or (python, "-m", "workers.trainer"),
-        vllm=settings.vllm_command or (python, "-m", "vllm.entrypoints.cli.main"),
+        vllm=settings.vllm_command or (python, "-m", "workers.trainer.vllm"),
     )
 
 

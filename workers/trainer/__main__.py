@@ -55,8 +55,9 @@ def _run(folder: Path) -> int:
     metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
     metrics.event(EventKind.STAGE, {"stage": "importing libraries"})
     with closing(rewards.tools_for(attempt, folder)) as tools:
-        imports.leave_vllm_out(attempt.run)
-        from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
+        with imports.quick():
+            imports.leave_vllm_out(attempt.run)
+            from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
 
         train(attempt, rows, folder, metrics, tools)
     return 0

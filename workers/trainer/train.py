@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from workers.contract import AttemptSpec, EventKind, FileName, outcome_weights
+from workers.contract.commands import CUDNN_ATTENTION
 from workers.contract.evaluation import EVALUATION
 from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
@@ -36,6 +38,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     if spec.run.hardware.threads:
         torch.set_num_threads(spec.run.hardware.threads)
     ranks.meet(spec)
+    if os.environ.get(CUDNN_ATTENTION) == "0":
+        torch.backends.cuda.enable_cudnn_sdp(False)  # not only less preferred: with a mask torch would still take it
     memory.cap(spec.run.hardware, local_rank=local_rank())
     arguments = config.build(spec, folder, card=memory.share_of_card(spec.run.hardware, local_rank=local_rank()))
     evaluates = spec.run.kind == EVALUATION

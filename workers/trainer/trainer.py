@@ -1,7 +1,7 @@
 """TRL's GRPOTrainer with recording of completions, measurement of the ratio and of step times, and exact resumption.
 
 Nothing here draws a random number or changes a tensor that TRL uses, so the training is identical to that of a bare
-GRPOTrainer with the same arguments; `bench overhead` proves it.
+GRPOTrainer with the same arguments and attention kernels; `bench overhead` proves it.
 """
 
 from __future__ import annotations

@@ -218,11 +218,19 @@ def test_its_trainer_gets_exactly_this_command_and_these_variables(slug, expecte
     spec = attempt(slug, a_host(expected.host_gpus))
     assert commands.trainer_argv("/runs/r1/1", PROGRAMS) == [*PROGRAMS.trainer, "/runs/r1/1"]
     assert commands.trainer_environment(spec) == {
+        "TORCH_CUDNN_SDPA_PREFERRED": "0",
         **expected.environment,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": expected.trainer,
     }
     assert spec.run.hardware.processes == max(len(spec.placement.gpus), 1)
+
+
+def test_a_profile_may_have_torchs_own_choice_of_attention():
+    spec = attempt("dual-gpu", a_host(2))
+    chosen = {"TORCH_CUDNN_SDPA_PREFERRED": "1"}
+    own = replace(spec, run=replace(spec.run, hardware=replace(spec.run.hardware, environment=chosen)))
+    assert commands.trainer_environment(own).items() >= chosen.items()
 
 
 @pytest.mark.parametrize(("slug", "expected"), ROWS)
