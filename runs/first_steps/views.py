@@ -27,6 +27,7 @@ def start(request: HttpRequest) -> HttpResponse:
     context = {
         "steps": found,
         "recipes": every,
+        "demo": demo_stages.preparing(),
         # What a first run lacks least: the recipe that fits, unless somebody has brought data and rewards of their own.
         "by_recipe": not launched and bool(every[0].hosts) and (every[0].complete or not ready),
         "by_hand": not launched and ready and not every[0].complete,
@@ -60,7 +61,7 @@ def recipe(request: HttpRequest, slug: str) -> HttpResponse:
     """The page; an htmx request gets its parts only, and is led on to New run once the dataset is read."""
     parts = recipes.parts(_named(slug))
     if request.headers.get("HX-Request") != "true":
-        return render(request, "first_steps/recipe.html", {"parts": parts})
+        return render(request, "first_steps/recipe.html", {"parts": recipes.fitted([parts])[0]})
     if parts.complete and person(request).may_operate:
         return HttpResponse(headers={"HX-Redirect": parts.address})
     return render(request, "first_steps/_parts.html", {"parts": parts}, status=200 if parts.at_work else STOP_POLLING)
