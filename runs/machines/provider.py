@@ -120,7 +120,7 @@ class Option:
 PRICE = Option(
     "gpu_hour_usd",
     "USD per GPU-hour",
-    "What a GPU-hour of its machines costs you. New run then says what a run will cost, and their hosts begin with it.",
+    "What you pay for a GPU-hour: New run reckons a run’s cost by it, and each host starts with it.",
     pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
     words="an amount, such as 2.50",
 )
