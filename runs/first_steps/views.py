@@ -18,6 +18,7 @@ from runs.first_steps.demo import Preparing, Stage
 from runs.first_steps.steps import steps
 from runs.models import Run
 from runs.states import RunStatus
+from workers.contract import Phase
 
 
 @require_safe
@@ -53,7 +54,9 @@ def _starting(run: Run) -> Preparing | None:
     attempt = run.latest()
     if attempt.status not in (RunStatus.QUEUED, RunStatus.STARTING):
         return None
-    return Preparing(Stage.START, sentences.of_attempt(attempt), attempt.created_at.timestamp())
+    # Of the phase that is called as the stage is, the stage says enough.
+    detail = "" if attempt.phase == Phase.TRAINER_STARTING else sentences.of_attempt(attempt)
+    return Preparing(Stage.START, detail, attempt.created_at.timestamp())
 
 
 @require_safe

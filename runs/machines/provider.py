@@ -111,8 +111,8 @@ class Option:
     max_length: int = 200
     choices: Mapping[str, str] = field(default_factory=dict)
     """The only texts that there are, each with what the form calls it; empty: any that fits the pattern."""
-    suggestions: Mapping[str, str] = field(default_factory=dict)
-    """Texts that the form offers, each with a description. Others may be entered too."""
+    suggestions: Mapping[str, str] | Callable[[], Mapping[str, str]] = field(default_factory=dict)
+    """Texts that the form offers, each with a description, or what finds them. Others may be entered too."""
     rare: bool = False
     """Few sources need it: the form has it folded."""
 
