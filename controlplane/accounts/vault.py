@@ -121,6 +121,11 @@ def engine(name: str) -> tuple[Secret, str]:
     return opened
 
 
+def engines() -> dict[str, str]:
+    """The name of each API server of an engine, and its address."""
+    return dict(Secret.objects.filter(kind=Secret.Kind.ENGINE).order_by("name").values_list("name", "address"))
+
+
 def engine_problem(name: str) -> str:
     """Why an engine of this name is unavailable, or ""."""
     try:

@@ -59,5 +59,5 @@ def problem(host: Host) -> str:
     if host_sandbox.runs_code:
         return ""
     if not host_sandbox.known:
-        return f"{host.name} has not reported yet how it holds code that rewards run"
-    return f"{host.name} has no sandbox for code that rewards run"
+        return f"host {host.name} has not reported yet how it holds code that rewards run"
+    return f"host {host.name} has no sandbox for code that rewards run"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any
@@ -68,6 +69,13 @@ class Parts:
     def stuck(self) -> bool:
         """The dataset waits for a person, or could not be read."""
         return self.version is not None and not self.at_work and self.version.status != DatasetVersion.READY
+
+    @property
+    def why_stuck(self) -> str:
+        """Why its dataset could not be read; "": it could, and waits for a person."""
+        report = self.version.report if self.version else {}
+        error = report.get("file_error") or report.get("mapped", {}).get("file_error") or {}
+        return f"{error.get('message', '')} {error.get('advice', '')}".strip()
 
     @property
     def complete(self) -> bool:
@@ -142,13 +150,16 @@ def find(slug: str) -> Recipe | None:
 
 def every() -> list[Parts]:
     """All recipes; those that fit a host in reach come first."""
+    return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda one: not one.hosts)
+
+
+def fitted(recipes: Iterable[Parts]) -> list[Parts]:
+    """With the hosts in reach that have what each needs."""
     hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
-    found = list[Parts]()
-    for recipe in RECIPES:
-        spec = by_slug(recipe.profile).spec
-        fitting = tuple(host.name for host in hosts if not shortage(host, spec))
-        found.append(replace(parts(recipe), hosts=fitting))
-    return sorted(found, key=lambda one: not one.hosts)
+    return [
+        replace(one, hosts=tuple(host.name for host in hosts if not shortage(host, by_slug(one.recipe.profile).spec)))
+        for one in recipes
+    ]
 
 
 def parts(recipe: Recipe) -> Parts:

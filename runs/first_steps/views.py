@@ -18,6 +18,7 @@ from runs.first_steps.demo import Preparing, Stage
 from runs.first_steps.steps import steps
 from runs.models import Run
 from runs.states import RunStatus
+from workers.contract import Phase
 
 
 @require_safe
@@ -27,6 +28,7 @@ def start(request: HttpRequest) -> HttpResponse:
     context = {
         "steps": found,
         "recipes": every,
+        "demo": demo_stages.preparing(),
         # What a first run lacks least: the recipe that fits, unless somebody has brought data and rewards of their own.
         "by_recipe": not launched and bool(every[0].hosts) and (every[0].complete or not ready),
         "by_hand": not launched and ready and not every[0].complete,
@@ -52,7 +54,9 @@ def _starting(run: Run) -> Preparing | None:
     attempt = run.latest()
     if attempt.status not in (RunStatus.QUEUED, RunStatus.STARTING):
         return None
-    return Preparing(Stage.START, sentences.of_attempt(attempt), attempt.created_at.timestamp())
+    # Of the phase that is called as the stage is, the stage says enough.
+    detail = "" if attempt.phase == Phase.TRAINER_STARTING else sentences.of_attempt(attempt)
+    return Preparing(Stage.START, detail, attempt.created_at.timestamp())
 
 
 @require_safe
@@ -60,7 +64,7 @@ def recipe(request: HttpRequest, slug: str) -> HttpResponse:
     """The page; an htmx request gets its parts only, and is led on to New run once the dataset is read."""
     parts = recipes.parts(_named(slug))
     if request.headers.get("HX-Request") != "true":
-        return render(request, "first_steps/recipe.html", {"parts": parts})
+        return render(request, "first_steps/recipe.html", {"parts": recipes.fitted([parts])[0]})
     if parts.complete and person(request).may_operate:
         return HttpResponse(headers={"HX-Redirect": parts.address})
     return render(request, "first_steps/_parts.html", {"parts": parts}, status=200 if parts.at_work else STOP_POLLING)

@@ -52,6 +52,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             "patience_minutes": "Patience, minutes",
             "enabled": "Ask it for machines",
         }
+        error_messages = {"name": {"required": "Enter a name."}}
         help_texts = {
             "name": "Its hosts’ names begin with it.",
             "gpus": "Of each machine. 0: runs train on the CPU.",

@@ -111,8 +111,8 @@ class Option:
     max_length: int = 200
     choices: Mapping[str, str] = field(default_factory=dict)
     """The only texts that there are, each with what the form calls it; empty: any that fits the pattern."""
-    suggestions: Mapping[str, str] = field(default_factory=dict)
-    """Texts that the form offers, each with a description. Others may be entered too."""
+    suggestions: Mapping[str, str] | Callable[[], Mapping[str, str]] = field(default_factory=dict)
+    """Texts that the form offers, each with a description, or what finds them. Others may be entered too."""
     rare: bool = False
     """Few sources need it: the form has it folded."""
 
@@ -120,7 +120,7 @@ class Option:
 PRICE = Option(
     "gpu_hour_usd",
     "USD per GPU-hour",
-    "What a GPU-hour of its machines costs you. New run then says what a run will cost, and their hosts begin with it.",
+    "What you pay for a GPU-hour: New run reckons a run’s cost by it, and each host starts with it.",
     pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
     words="an amount, such as 2.50",
 )

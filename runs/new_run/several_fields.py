@@ -11,7 +11,7 @@ from django import forms
 
 from runs.compare.comparison import MAX_RUNS
 
-SEVERAL_FIELDS = ("seeds", "grid", "at_once")
+SEVERAL_FIELDS = ("seeds", "at_once", "grid")
 MOST = MAX_RUNS
 """Runs of a group: as many as a comparison shows."""
 NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "cloned_from", "name", "host", "priority"})
@@ -60,7 +60,9 @@ class SeveralFields(forms.Form):
         names = list[str]()
         for line in _lines(values.get("grid")):
             name, given = _setting(line)
-            if name not in self.fields or name in NOT_IN_A_GRID:
+            if not given and name not in self.fields:
+                self.add_error("grid", f"“{line}”: write a setting and its values, such as {EXAMPLE.splitlines()[0]}")
+            elif name not in self.fields or name in NOT_IN_A_GRID:
                 self.add_error(
                     "grid", f"There is no setting “{name}”. Use its name, such as learning_rate or num_generations."
                 )
@@ -70,10 +72,19 @@ class SeveralFields(forms.Form):
                 self.add_error("grid", f"Give “{name}” two different values or more, with commas between them.")
             elif name == "seed" and int(values.get("seeds") or 1) > 1:
                 self.add_error("grid", "Give seeds here or by their number, not both.")
+            else:
+                self._check_values(name, given)
             names.append(name)
             runs *= max(1, len(given))
         if runs > MOST:
             self.add_error("grid", f"These are {runs} runs; a group has at most {MOST}.")
+
+    def _check_values(self, name: str, given: list[str]) -> None:
+        for value in given:
+            try:
+                self.fields[name].clean(value)
+            except forms.ValidationError as error:
+                self.add_error("grid", f"“{value}” for {name}: {' '.join(error.messages)}")
 
 
 @dataclass(frozen=True)
@@ -88,17 +99,22 @@ class Variation:
         return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.values.items())
 
 
-def variations(form: Any) -> list[Variation]:
-    """What the runs of a valid form differ by; [] for a single run."""
+def axes(form: Any) -> list[tuple[str, list[str]]]:
+    """Each field that the runs of a valid form differ by, and its values; [] for a single run."""
     values = form.cleaned_data
-    axes = [_setting(line) for line in _lines(values.get("grid"))]
+    found = [_setting(line) for line in _lines(values.get("grid"))]
     seeds, first = int(values.get("seeds") or 1), int(values.get("seed") or 0)
     if seeds > 1:
-        axes.append(("seed", [str(first + n) for n in range(seeds)]))
-    if not axes:
-        return []
-    names = [name for name, _ in axes]
-    return [Variation(dict(zip(names, each, strict=True))) for each in product(*(given for _, given in axes))]
+        found.append(("seed", [str(first + n) for n in range(seeds)]))
+    return found
+
+
+def variations(form: Any) -> list[Variation]:
+    """What the runs of a valid form differ by; [] for a single run."""
+    found = axes(form)
+    names = [name for name, _ in found]
+    every = product(*(given for _, given in found)) if found else ()
+    return [Variation(dict(zip(names, each, strict=True))) for each in every]
 
 
 def _lines(grid: Any) -> list[str]:

@@ -37,7 +37,7 @@ from runs.new_run.drafting import (
     schema_of,
 )
 from runs.new_run.forms import LaunchForm
-from runs.new_run.several_fields import variations
+from runs.new_run.several_fields import axes, variations
 from runs.preflight import choosing, estimating
 from runs.preflight.hosts import machine_to_ask
 from runs.preflight.limits import LOGGED
@@ -355,6 +355,7 @@ def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.
     return {
         "findings": findings,
         "several": runs,
+        "axes": axes(form) if runs else [],
         "at_once": min(at_once, len(runs)) if at_once else None,
         "together": several.Together(len(runs), at_once, time) if runs and time else None,
         "to_choose": form.to_choose,

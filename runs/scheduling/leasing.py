@@ -113,9 +113,9 @@ def beside_a_server(need: Need, hardware: HardwareSpec) -> Need:
 def host_problem(host: Host, now: datetime) -> str:
     """Why launches can't go to a host, or ""."""
     if host.draining:
-        return f"{host.name} is draining"
+        return f"host {host.name} is draining"
     if not host.is_fresh(now):
-        return f"{host.name} has not announced itself lately, so launches can't arrive there"
+        return f"host {host.name} has not announced itself lately, so launches can't arrive there"
     return ""
 
 
@@ -152,7 +152,8 @@ def _place(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> Plac
         return Shortage(problem)
     gpus = _gpus_of(host)
     if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
-        return Shortage(f"{host.name} has {_count(len(gpus), 'GPU')}, this run needs {need.gpus + need.server_gpus}")
+        have, needed = _count(len(gpus), "GPU"), need.gpus + need.server_gpus
+        return Shortage(f"host {host.name} has {have}, this run needs {needed}")
     picks = _picks(need, host, unavailable, leased=leased)
     short = next((pick.short for pick in picks if pick.short), None)
     if short:
@@ -221,7 +222,8 @@ def _choose(
         # A port may be outside the host's range; a missing GPU is never available.
         absent = [index for index in pinned if kind != "port" and index not in pool]
         if absent:
-            return _Pick(kind, (), Shortage(f"{host.name} has no {word} {absent[0]}, which this run's profile names"))
+            text = f"host {host.name} has no {word} {absent[0]}, which this run's profile names"
+            return _Pick(kind, (), Shortage(text))
         free = tuple(index for index in pinned if f"{kind}:{index}" not in unavailable)
         missing = len(pinned) - len(free)
         return _Pick(kind, free, _waits(word, kind, pinned, unavailable, missing) if missing else None)
@@ -229,7 +231,7 @@ def _choose(
         return _Pick(kind, ())
     usable = [index for index in pool if index not in excluding]
     if len(pool) - len(excluding) < count:
-        text = f"{host.name} has {_count(len(pool), word)}, this run needs {count + len(excluding)}"
+        text = f"host {host.name} has {_count(len(pool), word)}, this run needs {count + len(excluding)}"
         return _Pick(kind, (), Shortage(text))
     free = tuple(islice((index for index in usable if f"{kind}:{index}" not in unavailable), count))
     missing = count - len(free)

@@ -12,7 +12,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.environments import queries as environments
 from controlplane.environments.models import EnvironmentVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.hardware.profile_words import STRATEGIES
+from controlplane.hardware.profile_words import STRATEGIES, grouped
 from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
@@ -122,12 +122,13 @@ class TrialForm(forms.Form):
         return host_numbered(self["host"].value())
 
     def candidates(self) -> list[Candidate]:
-        """All profiles, each with the selected host's capacity for it; those that fit first."""
+        """All profiles, small to large, each with the selected host's capacity for it; those that fit first."""
         host = self.chosen_host()
         view = candidates(host)[0] if host else None
         sent = self["profiles"].value() or []
         chosen = {str(value) for value in (sent if isinstance(sent, list | tuple) else [sent])}
-        every = [_candidate(row, view, str(row.pk) in chosen) for row in offered_profiles()]
+        rows = (row for _, rows in grouped(offered_profiles()) for row in rows)
+        every = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
         return sorted(every, key=lambda candidate: not candidate.fits)
 
 

@@ -73,6 +73,19 @@ def test_a_verdict_that_the_network_keeps_old_says_so_until_it_is_new(
     expect(page.locator("#id_temperature_error")).to_have_count(0)
 
 
+def test_a_fold_opens_for_what_is_new_and_wrong_in_it(page: Page, rows: dict[str, Any]) -> None:
+    inside = page.locator("#id_top_p")
+    expect(page.locator("#preflight .verdict")).to_contain_text("Still to choose")
+    expect(inside).to_be_hidden()
+    inside.evaluate("field => { field.value = '3'; field.dispatchEvent(new Event('change', {bubbles: true})); }")
+    expect(inside).to_be_visible()
+    page.locator("details.fold", has=inside).locator("summary").click()
+    with page.expect_response("**/runs/new/check"):
+        page.get_by_label("Name of the run").fill("closed again")
+    expect(page.locator("#preflight .finding.stop")).to_contain_text("At most 1")
+    expect(inside).to_be_hidden()
+
+
 def listening(page: Page) -> list[str]:
     """What the browser asks from now on; each question is answered with yes."""
     asked = list[str]()

@@ -208,10 +208,11 @@ OPTIONS = (
     Option(
         "secret",
         "Secret of the API server",
-        "The name of a secret of the kind “API server of SkyPilot”: its address, and a service account's token.",
+        "One of the kind “API server of SkyPilot”, added under Settings, Secrets: its address and a token.",
         pattern=r"[A-Z0-9_]+",
         words="the name of a secret",
         required=True,
+        suggestions=vault.engines,
     ),
     Option(
         "image",

@@ -36,7 +36,7 @@ def test_seeds_and_a_grid_launch_a_group_once_and_one_run_is_no_group():
     assert len(first.json()["runs"]) == 4
     refused = [program.post("run-groups", {"spec": spec, "set": wrong}) for wrong in ({}, {"grid": "beta: -1, 0.1"})]
     assert [answer.status_code for answer in refused] == [422, 422]
-    assert "With beta -1: " in refused[1].json()["error"]["what"]
+    assert refused[1].json()["error"]["what"] == "“-1” for beta: At least 0."
     assert Run.objects.count() == 5
 
 

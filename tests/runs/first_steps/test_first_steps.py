@@ -71,6 +71,8 @@ def test_the_recipe_that_fits_a_host_comes_first_and_is_the_pages_next_act() -> 
     first = page(client, "/start/").split('class="card recipe"')[1]
     assert "Sums on the CPU" in first
     assert '<button class="button primary">Create dataset and rewards' in first
+    assert "Fits box." in page(client, "/start/sums/")
+    assert "No host here has all of it." in page(client, "/start/gsm8k/")
     client.post("/start/sums/prepare")
     assert "The dataset is being read" in page(client, "/start/")
     worked(DatasetVersion.objects.get())
@@ -105,6 +107,17 @@ def test_a_dataset_of_the_hub_is_imported_by_the_recipes_mapping() -> None:
     version = DatasetVersion.objects.get()
     assert (version.status, version.source["id"]) == (DatasetVersion.FETCHING, "openai/gsm8k")
     assert version.mapping["answer"] == "answer"
+
+
+def test_a_recipe_whose_dataset_could_not_be_read_says_why_and_leads_to_it() -> None:
+    client = operator()
+    client.post("/start/gsm8k/prepare")
+    report = {"file_error": {"kind": "source", "message": "The hub doesn't answer.", "advice": "Try again."}}
+    DatasetVersion.objects.update(status=DatasetVersion.INVALID, report=report)
+    version = DatasetVersion.objects.get()
+    shown = page(client, "/start/gsm8k/")
+    assert "The hub doesn&#x27;t answer. Try again." in shown
+    assert f'<a class="button primary" href="{version.get_absolute_url()}">Open the dataset</a>' in shown
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

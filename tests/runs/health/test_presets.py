@@ -111,6 +111,14 @@ def test_a_shipped_preset_stays_as_it_is() -> None:
     assert HealthPreset.objects.get(slug="mixed").bounds == {}
 
 
+def test_a_presets_page_marks_the_rules_that_it_changes() -> None:
+    shipped = HealthPreset.objects.exclude(bounds={}).first()
+    assert shipped is not None
+    page = operator().get(reverse("health_preset", args=[shipped.pk])).content.decode()
+    assert page.count(">changed</span>") == len(shipped.bounds)
+    assert "Make default" in page
+
+
 def test_a_viewer_reads_presets_and_changes_none() -> None:
     mixed = HealthPreset.objects.get(slug="mixed")
     listing = viewer().get(reverse("health_presets")).content.decode()

@@ -151,4 +151,4 @@ def test_the_queue_says_what_runs_wait_for():
     a_run("patient")
     Attempt.objects.update(waits_for="waits for GPU 0, held by first")
     a_host()
-    assert "waits for GPU 0, held by first" in page()
+    assert "Waits for GPU 0, held by first." in page()

@@ -200,7 +200,7 @@ def test_the_queue_leads_to_who_has_what_is_waited_for():
     holder = Run.objects.get(name="holder")
     Attempt.objects.filter(run=waiting).update(waits_for="waits for GPU 0", waits_how="held", waits_on=holder)
     link = f'<a href="/runs/{holder.pk}/">holder</a> <span class="muted">(olga)</span>'
-    assert f"waits for GPU 0, held by {link}" in page()
+    assert f"Waits for GPU 0, held by {link}." in page()
 
 
 # --- giving up and removing --------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_an_admin_adds_a_source_and_changes_it() -> None:
         ("control_url", "control.example", "Use an address such as"),
         ("gpu_kind", "h100 --x", "Use letters, digits"),
         ("most", "0", "At least 1"),
-        ("name", "", "required"),
+        ("name", "", "Enter a name."),
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_is_saved(field: str, value: str, words: str) -> None:

@@ -28,6 +28,12 @@ def test_the_form_offers_instance_types_with_their_prices() -> None:
     assert "AWS on-demand list price, us-east-1" in page
 
 
+def test_the_form_offers_the_secrets_that_there_are(sky: SkyPilotServer) -> None:
+    page = admin().get(NEW).content.decode()
+    assert 'list="suggested-secret"' in page
+    assert '<option value="SKY">' in page
+
+
 def test_the_form_begins_with_what_most_sources_want() -> None:
     page = admin().get(NEW).content.decode()
     assert 'name="cpus" value="8"' in page

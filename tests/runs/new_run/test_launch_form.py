@@ -301,7 +301,7 @@ def test_the_button_says_where_it_would_start(client):
 
 def test_the_button_says_that_the_run_would_wait(client):
     Host.objects.update(draining=True)
-    assert "Box is draining." in client.post("/runs/new/check", sent()).content.decode()
+    assert "Host box is draining." in client.post("/runs/new/check", sent()).content.decode()
 
 
 def test_a_dataset_without_answers_refuses_a_reward_that_reads_them(client):

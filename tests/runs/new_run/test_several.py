@@ -49,11 +49,11 @@ def test_a_grid_and_seeds_make_every_combination_and_lead_to_their_comparison(cl
 
 def test_preflight_says_how_many_runs_are_launched(client: Client) -> None:
     page = client.post("/runs/new/check", sent(seed="7", seeds="2", grid=grid(beta="0, 0.1"))).content.decode()
-    assert "4 runs, from beta 0, seed 7 to beta 0.1, seed 8." in page
+    assert re.search(r"<dt>β, KL weight</dt><dd>0, 0.1</dd>.*<dt>Seed</dt><dd>7, 8</dd>", page, re.DOTALL)
     assert re.search(r"(Launch|Queue) 4 runs\s", page)
     bounded = client.post("/runs/new/check", sent(seeds="4", at_once="2")).content.decode()
     assert re.search(r"(Launch|Queue) 4 runs, 2 at a time\s", bounded)
-    assert "from beta" not in client.post("/runs/new/check", sent()).content.decode()
+    assert 'aria-label="The runs"' not in client.post("/runs/new/check", sent()).content.decode()
 
 
 def test_every_listed_name_of_a_setting_is_one_that_the_grid_knows() -> None:
@@ -82,7 +82,9 @@ def test_the_same_page_sent_twice_launches_once(client: Client) -> None:
         ({"grid": "beta: 0, 0.1\nbeta: 0.2, 0.3"}, "“beta” is there twice"),
         ({"grid": "seed: 1, 2", "seeds": "2"}, "not both"),
         ({"grid": "beta: 0, 0.1, 0.2", "seeds": "7"}, "These are 21 runs; a group has at most 20"),
-        ({"grid": "learning_rate: 1e-6, fast"}, "With learning rate fast: Learning rate: "),
+        ({"grid": "learning_rate: 1e-6, fast"}, "“fast” for learning_rate: "),
+        ({"grid": "beta 0, 0.1"}, "“beta 0, 0.1”: write a setting and its values"),
+        ({"grid": "num_generations: 8, 7"}, "With num generations 7: "),
         ({"grid": "name: a, b"}, "There is no setting “name”"),
     ],
 )

@@ -23,7 +23,7 @@ from workers.contract import AttemptSpec, ContractError, Receipt, Task, digest, 
 
 Commits = DjangoCaptureOnCommitCallbacks
 database = pytest.mark.django_db
-AWAY = "box has not announced itself lately, so launches can't arrive there"
+AWAY = "host box has not announced itself lately, so launches can't arrive there"
 
 
 def held() -> list[str]:
@@ -87,12 +87,12 @@ def test_a_gpu_in_use_by_something_else_is_taken_last(sent: Sent, commits: Commi
 @pytest.mark.parametrize(
     ("columns", "hardware", "text"),
     [
-        ({"draining": True}, None, "box is draining"),
+        ({"draining": True}, None, "host box is draining"),
         ({"announced_at": None}, None, AWAY),
         # By a clock that was set back since.
         ({"announced_at": timezone.now() + timedelta(hours=1)}, None, AWAY),
-        ({"cpu_slots": 0}, None, "box has no CPU slots, this run needs 1"),
-        ({"gpus": 1}, SERVER, "box has 1 GPU, this run needs 2"),
+        ({"cpu_slots": 0}, None, "host box has no CPU slots, this run needs 1"),
+        ({"gpus": 1}, SERVER, "host box has 1 GPU, this run needs 2"),
     ],
 )
 def test_a_run_that_can_not_start_says_what_it_waits_for(

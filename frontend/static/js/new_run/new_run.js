@@ -106,8 +106,14 @@ function followVerdict() {
   }
 }
 
-/** Marks the fields that the newest findings are about, and says below each what keeps it from being launched. */
+/** The fields that keep the run from being launched. @type {Set<string>} */
+let stopping = new Set();
+
+/** Marks the fields that the newest findings are about, and says below each what keeps it from being launched. A fold
+ * opens for what is new in it: somebody may close it again. */
 function mark() {
+  const before = stopping;
+  stopping = new Set();
   for (const marked of form.querySelectorAll("[data-mark]")) {
     marked.removeAttribute("data-mark");
     forget(marked);
@@ -118,7 +124,10 @@ function mark() {
     const box = field?.closest(".field");
     if (!field || !box || box.getAttribute("data-mark") === "stop") continue;
     box.setAttribute("data-mark", grade);
-    if (grade === "stop") tell(field, box, finding.querySelector(".cause")?.textContent ?? "");
+    if (grade !== "stop") continue;
+    tell(field, box, finding.querySelector(".cause")?.textContent ?? "");
+    stopping.add(name);
+    if (!before.has(name)) show(field);
   }
 }
 
