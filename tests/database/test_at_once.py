@@ -8,7 +8,7 @@ import pytest
 
 from tests.database.racing import Racers
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.in_turn(1, of=2)]
 
 ROUNDS = 4
 QUEUED = """

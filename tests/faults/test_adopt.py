@@ -80,7 +80,7 @@ def end(run: ARun) -> None:
     invariants.check(run, status="stopped", reason="stopped_by_user")
 
 
-@pytest.mark.rotating(of=2)
+@pytest.mark.rotating(of=4)
 @pytest.mark.parametrize(
     "names", [("web",), ("control",), ("valkey",), EVERYTHING], ids=["web", "beat", "redis", "all"]
 )
