@@ -20,6 +20,7 @@ from runs.compare import prompts as compare_prompts
 from runs.compare.comparison import Chosen, ComparedMetric
 from runs.compare.curves import AXES, better, curves, finals
 from runs.metrics import step_time, waterfall
+from runs.names import told_apart
 from workers.contract.jobs import KINDS
 
 MOST_CURVES_OF = 50
@@ -134,7 +135,7 @@ def _table(chosen: Chosen) -> dict[str, Any]:
         }
         for run in chosen.runs
     ]
-    return {"rows": rows}
+    return {"rows": rows, "apart": told_apart(run.name for run in chosen.runs)}
 
 
 def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from runs import queries
 from runs.compare import comparison
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
+from runs.names import Parts, told_apart
 from runs.run_list.columns import (
     FIGURE,
     USUAL,
@@ -182,6 +183,11 @@ class RunListing:
         if self.grouping:
             every["group"] = f"grouped by {self.grouping.words.lower()}"
         return [(words, self.query.address(**{name: ""})) for name, words in every.items()]
+
+    @cached_property
+    def apart(self) -> dict[str, Parts]:
+        """What tells apart the runs of the page that have similar names."""
+        return told_apart(row.run.name for row in self.rows)
 
     @property
     def shown(self) -> set[str]:

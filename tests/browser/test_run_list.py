@@ -226,4 +226,18 @@ def test_runs_of_a_sweep_are_told_apart_at_every_width(site: Stack, page: Page) 
         page.goto(f"{site.url}/runs/?q=sweep, learning")
         expect(page.locator("#run-list a.name")).to_have_count(3)
         assert page.evaluate(ENDS_SEEN)
+
+
+def test_what_differs_in_the_middle_of_long_names_is_seen_at_every_width(site: Stack, page: Page) -> None:
+    for rate in ("1e-06", "3e-05"):
+        site.django(
+            TAGGED,
+            run=site.django(A_RUN, name=f"middle-of-a-long-name-lr{rate}-generations8-length1024-s1"),
+            tags=["a"],
+        )
+    for width in (1440, 1024, 768, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.goto(f"{site.url}/runs/?q=middle-of")
+        expect(page.locator("#run-list a.name .end")).to_have_text(["lr3e-05-", "lr1e-06-"])
+        assert page.evaluate(ENDS_SEEN)
         assert page.locator(".table-wrap").evaluate("(table) => table.scrollWidth <= table.clientWidth")
