@@ -135,7 +135,8 @@ def _table(chosen: Chosen) -> dict[str, Any]:
         }
         for run in chosen.runs
     ]
-    return {"rows": rows, "apart": told_apart(run.name for run in chosen.runs)}
+    apart = told_apart(run.name for run in chosen.runs)
+    return {"rows": rows, "apart": apart, "begun": any(run.last_metrics for run in chosen.runs)}
 
 
 def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from runs import disk
 from runs.compare import comparison
 from runs.metrics import run_charts
 from runs.models import Run
+from runs.new_run.training_fields import TRAINING
 
 USUAL = {
     "model": "Model",
@@ -35,6 +36,8 @@ MOST = 20
 Ordered = Expression | F | Subquery
 """What a list can be ordered by."""
 _ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
+_FORM_WORDS = {f"grpo.{field.name}": field.label for field in TRAINING}
+"""Settings as New run has them."""
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
 """Settings that comparison.settings puts into words -> where the spec has them."""
 
@@ -55,7 +58,8 @@ class Column:
 
     @property
     def words(self) -> str:
-        return self.label or FIGURES.get(self.name) or self.name.removeprefix("grpo.").replace("_", " ")
+        words = self.label or FIGURES.get(self.name) or _FORM_WORDS.get(self.name)
+        return words or self.name.removeprefix("grpo.").replace("_", " ")
 
     @property
     def title(self) -> str:

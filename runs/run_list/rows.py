@@ -181,7 +181,7 @@ class RunListing:
         """(label, address without it) of each active filter, and of the groups."""
         every = self.query.filters()
         if self.grouping:
-            every["group"] = f"grouped by {self.grouping.words.lower()}"
+            every["group"] = f"grouped by {self.grouping.words[0].lower()}{self.grouping.words[1:]}"
         return [(words, self.query.address(**{name: ""})) for name, words in every.items()]
 
     @cached_property

@@ -57,7 +57,7 @@ def test_settings_and_metrics_are_columns_and_sort_as_numbers(sweep: dict[str, R
     headings = re.findall(r'<th [^>]*class="(\w+)"', page)
     assert headings == ["pick", "status", "name", "reward", "chosen", "chosen"]
     assert re.findall(r'<td class="chosen" data-label="([^"]*)" title="([^"]*)"', page)[:2] == [
-        ("learning rate", "2e-05"),
+        ("Learning rate", "2e-05"),
         ("Length: mean", "300"),
     ]
     assert names(**asked, sort=f"-{LENGTH}") == ["run 3", "run 2", "run 1", "run 0"]
