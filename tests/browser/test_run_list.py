@@ -165,7 +165,7 @@ def test_columns_are_chosen_and_kept_in_the_address(site: Stack, page: Page, com
     page.get_by_role("checkbox", name="Health").uncheck()
     expect(page.locator("#run-list th.health")).to_have_count(0)
     page.reload()
-    assert page.locator("#run-list thead th").all_inner_texts()[-2:] == ["By", "max steps"]
+    assert page.locator("#run-list thead th").all_inner_texts()[-2:] == ["By", "Steps"]
     assert "setting.grpo.max_steps" in str(page.locator("[data-csv]").get_attribute("href"))
     assert complaints.heard == []
 
