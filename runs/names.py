@@ -31,6 +31,11 @@ def told_apart(names: Iterable[str]) -> dict[str, Parts]:
     return found
 
 
+def own_words(parts: Parts) -> str:
+    """What only this name has, for a place that has no room for more."""
+    return " ".join(own.strip("-_/,= ") for _, own in parts if own)
+
+
 def _parts(words: Sequence[str], differs: Sequence[bool]) -> Parts:
     """The first word never differs."""
     places = groupby(range(len(words)), key=lambda place: differs[place])

@@ -20,7 +20,7 @@ from runs.compare import prompts as compare_prompts
 from runs.compare.comparison import Chosen, ComparedMetric
 from runs.compare.curves import AXES, better, curves, finals
 from runs.metrics import step_time, waterfall
-from runs.names import told_apart
+from runs.names import own_words, told_apart
 from workers.contract.jobs import KINDS
 
 MOST_CURVES_OF = 50
@@ -142,11 +142,13 @@ def _table(chosen: Chosen) -> dict[str, Any]:
 def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
     """The page's data for its script, as one JSON document."""
     looks = comparison.looks(chosen.runs)
+    apart = told_apart(run.name for run in chosen.runs)
     return {
         "runs": [
             {
                 "id": run.pk,
                 "name": run.name,
+                "short": own_words(apart[run.name]) if run.name in apart else run.name,
                 **asdict(looks[run.pk]),
                 "live": comparison.is_live(run),
                 "series": reverse("run_series", args=[run.pk]),

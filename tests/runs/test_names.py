@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from runs.names import MOST_OWN, told_apart
+from runs.names import MOST_OWN, own_words, told_apart
 
 
 def test_runs_of_a_sweep_keep_what_differs_wherever_it_is() -> None:
@@ -15,6 +15,7 @@ def test_runs_of_a_sweep_keep_what_differs_wherever_it_is() -> None:
     found = told_apart([*names, "another one", "llama-gsm8k-think-lr1e-06"])
     assert found[names[0]] == [("qwen-gsm8k-think-", "lr1e-06-beta0-"), ("generations8-", "s1")]
     assert list(found) == names
+    assert own_words(found[names[0]]) == "lr1e-06-beta0 s1"
 
 
 def test_a_difference_in_the_middle_alone_leaves_an_end_to_be_cut() -> None:
