@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import F, QuerySet, Subquery
 from django.db.models.expressions import Expression
 from django.db.models.fields.json import KeyTransform
+from django.utils.text import capfirst
 
 from controlplane.templatetags.figures import NOTHING, significant, size_in_words
 from runs import disk
@@ -60,6 +61,11 @@ class Column:
     def words(self) -> str:
         words = self.label or FIGURES.get(self.name) or _FORM_WORDS.get(self.name)
         return words or self.name.removeprefix("grpo.").replace("_", " ")
+
+    @property
+    def heading(self) -> str:
+        """Its words with a capital, but for those of New run: a capital β would be another letter."""
+        return self.words if self.name in _FORM_WORDS else capfirst(self.words)
 
     @property
     def title(self) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.text import capfirst
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
@@ -355,7 +354,7 @@ def _filter(
 def _groupings(query: RunListQuery, unlike: Iterable[Column]) -> list[tuple[str, str]]:
     """By tag, or by a setting with more than one value among the page's runs."""
     asked = [column(query.group)] if is_setting(query.group) else []  # it may be of no run of this page
-    return [(TAG, "Tag"), *{each.key: capfirst(each.words) for each in (*asked, *unlike)}.items()]
+    return [(TAG, "Tag"), *{each.key: each.heading for each in (*asked, *unlike)}.items()]
 
 
 def _sorts(others: Iterable[Column]) -> Iterator[tuple[str, str]]:

@@ -97,6 +97,7 @@ def test_groups_by_a_setting_have_mean_and_spread(sweep: dict[str, Run]) -> None
     offered = page.partition('<select name="group">')[2].partition("</select>")[0]
     assert re.findall(r'<option value="(setting[^"]*)"', offered) == [RATE, SEED]  # all runs have the same of the rest
     assert "grouped by learning rate" in page
+    assert "<th>β, KL weight</th>" in shown(group="setting.grpo.beta")
     link = re.search(r'href="/runs/\?(having=[^"]*)"', page)
     assert link
     assert re.findall(r"run \d(?=</span>)", viewer().get(f"/runs/?{link[1]}").content.decode()) == ["run 3", "run 2"]
