@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -226,8 +227,10 @@ def _alert(data: dict[str, Any]) -> str:
 
 
 def _with_detail(text: str, detail: object) -> str:
+    """A name, such as torch.OutOfMemoryError, keeps its small letter."""
     words = str(detail or "")
-    return f"{text} {words[0].upper()}{words[1:]}" if words else text
+    name = re.match(r"\w+[./]\w", words)
+    return f"{text} {words if name else words[:1].upper() + words[1:]}" if words else text
 
 
 def _shared(data: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
@@ -249,7 +249,9 @@ def as_json(value: Any) -> str:
 
 
 @register.filter
-def ends(name: str, tail: int = 18, whole: int = 12) -> tuple[str, str]:
-    """A long name in two parts, of which a narrow cell cuts the first: names of runs differ at their ends."""
+def ends(name: str | Sequence[tuple[str, str]], tail: int = 18, whole: int = 12) -> Sequence[tuple[str, str]]:
+    """A long name in two parts, of which a narrow cell cuts the first: names differ at their ends. Parts stay."""
+    if not isinstance(name, str):
+        return name
     kept = min(tail, len(name) // 2)
-    return (name[:-kept], name[-kept:]) if len(name) > whole else (name, "")
+    return [(name[:-kept], name[-kept:])] if len(name) > whole else [(name, "")]

@@ -20,6 +20,7 @@ from runs.compare import prompts as compare_prompts
 from runs.compare.comparison import Chosen, ComparedMetric
 from runs.compare.curves import AXES, better, curves, finals
 from runs.metrics import step_time, waterfall
+from runs.names import Parts, own_words, told_apart
 from workers.contract.jobs import KINDS
 
 MOST_CURVES_OF = 50
@@ -91,6 +92,7 @@ def prompts(request: HttpRequest) -> HttpResponse:
     looks = comparison.looks(chosen.runs)
     prompt_answers = compare_prompts.answers(chosen.runs, row, request.GET.get("visit", ""))
     context = {
+        "apart": _apart(chosen),
         "chosen": chosen,
         "found": prompt_answers,
         "visits": compare_prompts.VISITS,
@@ -107,7 +109,9 @@ def step_times(request: HttpRequest) -> HttpResponse:
     times = [(run, step_time.of_run(run)) for run in chosen.runs]
     rows = [{"run": run, "look": looks[run.pk], "time": time} for run, time in times if time is not None]
     longest = max((time.seconds for _, time in times if time), default=0.0)
-    return render(request, "compare/_step_times.html", {"step_times": rows, "longest": longest})
+    return render(
+        request, "compare/_step_times.html", {"step_times": rows, "longest": longest, "apart": _apart(chosen)}
+    )
 
 
 @require_safe
@@ -117,7 +121,7 @@ def waterfalls(request: HttpRequest) -> HttpResponse:
     looks = comparison.looks(chosen.runs)
     views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
     longest = max((view.seconds for _, view in views), default=0.0)
-    context = {"views": views, "longest": longest, "beyond": chosen.beyond}
+    context = {"views": views, "longest": longest, "beyond": chosen.beyond, "apart": _apart(chosen)}
     return render(request, "compare/_waterfalls.html", context)
 
 
@@ -134,17 +138,23 @@ def _table(chosen: Chosen) -> dict[str, Any]:
         }
         for run in chosen.runs
     ]
-    return {"rows": rows}
+    return {"rows": rows, "apart": _apart(chosen), "begun": any(run.last_metrics for run in chosen.runs)}
+
+
+def _apart(chosen: Chosen) -> dict[str, Parts]:
+    return told_apart(run.name for run in chosen.runs)
 
 
 def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
     """The page's data for its script, as one JSON document."""
     looks = comparison.looks(chosen.runs)
+    apart = _apart(chosen)
     return {
         "runs": [
             {
                 "id": run.pk,
                 "name": run.name,
+                "short": own_words(apart[run.name]) if run.name in apart else run.name,
                 **asdict(looks[run.pk]),
                 "live": comparison.is_live(run),
                 "series": reverse("run_series", args=[run.pk]),

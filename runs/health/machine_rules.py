@@ -61,6 +61,7 @@ RULES: tuple[HealthRule, ...] = (
         source=f"The thresholds are {OWN}; evaluations and saves count as steps’ times.",
         means="No step has ended for {quiet}: far longer than any step before.{who}",
         try_="Look at the ends of the trainer’s and vLLM’s logs: one may wait for the other.",
+        logs=True,
         metric="step_time",
         follows=("no_agents", "no_groups"),
     ),

@@ -135,6 +135,8 @@ def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> I
         yield "Completions", f"?tab=completions&{find}"
     elif rule.read:
         yield "Completions", "?tab=completions"
+    if rule.logs:
+        yield "Logs", "?tab=logs"
     if rule.field and finding["try"]:
         yield f"Clone and change {rule.field}", f"{reverse('clone', args=[run.pk])}#id_{rule.field}"
 

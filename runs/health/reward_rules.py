@@ -177,6 +177,7 @@ RULES: tuple[HealthRule, ...] = (
         source=f"The thresholds are {OWN}; a run ends by itself beyond its own limit.",
         means="{component} fails on {value} of the completions, which then count nothing in it.",
         try_="Read the failures in the timeline and the trainer’s log; try the component on its page.",
+        logs=True,
         metric="{metric}",
     ),
     HealthRule(

@@ -57,6 +57,8 @@ class HealthRule:
     """The field of the New run form that the advice is about."""
     read: bool = False
     """The advice is to read completions."""
+    logs: bool = False
+    """The advice is to read logs."""
     find: str = ""
     """The advice is to read these completions: a query of their tab, with the signal's own words filled in."""
     drawn: bool = False

@@ -10,12 +10,14 @@ from typing import Any
 from django.db.models import F, QuerySet, Subquery
 from django.db.models.expressions import Expression
 from django.db.models.fields.json import KeyTransform
+from django.utils.text import capfirst
 
 from controlplane.templatetags.figures import NOTHING, significant, size_in_words
 from runs import disk
 from runs.compare import comparison
 from runs.metrics import run_charts
 from runs.models import Run
+from runs.new_run.training_fields import TRAINING
 
 USUAL = {
     "model": "Model",
@@ -35,6 +37,8 @@ MOST = 20
 Ordered = Expression | F | Subquery
 """What a list can be ordered by."""
 _ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
+_FORM_WORDS = {f"grpo.{field.name}": field.label for field in TRAINING}
+"""Settings as New run has them."""
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
 """Settings that comparison.settings puts into words -> where the spec has them."""
 
@@ -55,7 +59,13 @@ class Column:
 
     @property
     def words(self) -> str:
-        return self.label or FIGURES.get(self.name) or self.name.removeprefix("grpo.").replace("_", " ")
+        words = self.label or FIGURES.get(self.name) or _FORM_WORDS.get(self.name)
+        return words or self.name.removeprefix("grpo.").replace("_", " ")
+
+    @property
+    def heading(self) -> str:
+        """Its words with a capital, but for those of New run: a capital β would be another letter."""
+        return self.words if self.name in _FORM_WORDS else capfirst(self.words)
 
     @property
     def title(self) -> str:

@@ -72,7 +72,7 @@ def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: Qu
             by_value[json.dumps(each)].append(_Figures(pk, last(ends), gain(ends), others))
     groups = [_group(query, json.loads(value), metrics, figures) for value, figures in by_value.items()]
     groups.sort(key=lambda group: (group.reward.mean is None, -(group.reward.mean or 0), group.words))
-    words = "Tag" if query.group == TAG else columns.column(query.group).words
+    words = "Tag" if query.group == TAG else columns.column(query.group).heading
     return Grouping(words, metrics, groups, max(0, found - MOST))
 
 

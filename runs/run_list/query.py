@@ -182,9 +182,14 @@ class RunListQuery:
             "host": f"on {self.host}",
             "kind": KINDS[self.kind][0].lower(),
             "archived": ARCHIVED[self.archived][0].lower(),
-            "having": " = ".join(self.having.split("=", 1)).removeprefix("grpo."),
+            "having": self._having_words() if self.having else "",
         }
         return {name: words for name, words in labels.items() if getattr(self, name)}
+
+    def _having_words(self) -> str:
+        name, _, value = self.having.partition("=")
+        words = columns.column(columns.SETTING + name).words
+        return f"{words}: not set" if value == "null" else f"{words} = {value}"
 
     @property
     def only_archived(self) -> bool:

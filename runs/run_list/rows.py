@@ -11,7 +11,6 @@ from typing import Any
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.text import capfirst
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
@@ -20,6 +19,7 @@ from runs import queries
 from runs.compare import comparison
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
+from runs.names import Parts, told_apart
 from runs.run_list.columns import (
     FIGURE,
     USUAL,
@@ -180,8 +180,13 @@ class RunListing:
         """(label, address without it) of each active filter, and of the groups."""
         every = self.query.filters()
         if self.grouping:
-            every["group"] = f"grouped by {self.grouping.words.lower()}"
+            every["group"] = f"grouped by {self.grouping.words[0].lower()}{self.grouping.words[1:]}"
         return [(words, self.query.address(**{name: ""})) for name, words in every.items()]
+
+    @cached_property
+    def apart(self) -> dict[str, Parts]:
+        """What tells apart the runs of the page that have similar names."""
+        return told_apart(row.run.name for row in self.rows)
 
     @property
     def shown(self) -> set[str]:
@@ -349,7 +354,7 @@ def _filter(
 def _groupings(query: RunListQuery, unlike: Iterable[Column]) -> list[tuple[str, str]]:
     """By tag, or by a setting with more than one value among the page's runs."""
     asked = [column(query.group)] if is_setting(query.group) else []  # it may be of no run of this page
-    return [(TAG, "Tag"), *{each.key: capfirst(each.words) for each in (*asked, *unlike)}.items()]
+    return [(TAG, "Tag"), *{each.key: each.heading for each in (*asked, *unlike)}.items()]
 
 
 def _sorts(others: Iterable[Column]) -> Iterator[tuple[str, str]]:

@@ -20,8 +20,8 @@ class Shown:
     confidence: str
     lines: list[LogLine]
     facts: list[str]
-    may_be_cloned: bool
-    """The New run form can be filled with the fix."""
+    changes: int
+    """Fields of New run that the fix may change; 0: only a person can."""
     of_reward: bool
     """The fix is in the reward."""
 
@@ -71,7 +71,7 @@ def _shown(row: Mapping[str, Any]) -> Shown | None:
         confidence if (confidence := str(row.get("confidence"))) in set(Confidence) else Confidence.POSSIBLE,
         list(_lines(row.get("lines"))),
         [str(fact) for fact in _list(row.get("facts"))],
-        any(change.how != "profile" for change in entry.changes),
+        sum(change.how != "profile" for change in entry.changes),
         entry.id.startswith("reward_"),
     )
 

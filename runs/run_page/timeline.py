@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -94,6 +95,7 @@ class TimelineLine:
     person: bool
     attempt: int
     step: int | None
+    """None: it was at none, or the text names it."""
     loud: bool
     after: str
     """The time since the line below, if significant."""
@@ -110,16 +112,16 @@ def lines(run: Run, before: int = 0) -> tuple[list[TimelineLine], int]:
 
 
 def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
-    who = event.actor
+    who, text = event.actor, sentences.of_event(event)
     since = (event.at - below.at).total_seconds() if below else 0
     return TimelineLine(
         id=event.pk,
         at=event.at,
-        text=sentences.of_event(event),
+        text=text,
         who=MACHINES.get(who, who),
         person=bool(who) and who not in MACHINES,
         attempt=event.attempt.number,
-        step=event.step,
+        step=None if re.search(rf"\bstep {event.step}\b", text) else event.step,
         loud=event.kind in run_charts.MARKED,
         after=took(since) if since >= 1 else "",
         has_stacks=event.kind == EventKind.HANG,

@@ -38,6 +38,17 @@ from runs.models import Attempt
 from tests.runs import builders
 accept(Attempt.objects.get(run_id=run), [builders.train(i, reward=0.9, loss=0.1) for i in range(31, 41)])
 """
+NO_STEPS = """
+from tests.runs import builders
+hardware = {"rollout": "colocate", "trainer_gpus": 8}
+result = [builders.an_attempt(run=builders.a_run(n, hardware=hardware)).run_id for n in ("fresh one", "fresh two")]
+"""
+FIRST = """
+from runs.host_api.ingest import accept
+from runs.models import Attempt
+from tests.runs import builders
+accept(Attempt.objects.get(run_id=run), [builders.train(1, reward=0.9)])
+"""
 RANGE = "name => document.querySelector(`[data-metric=${name}] .plot`)?.layout?.xaxis?.range"
 LINES = (
     "(document.querySelector('[data-metric=reward] .plot')?.data ?? []).map(t => [t.name, t.x.at(-1), t.line.color])"
@@ -122,3 +133,14 @@ def test_differences_and_the_same_prompt_are_beside_each_other(
 def test_it_is_no_wider_than_the_window(site: Stack, runs: list[str], page: Page) -> None:
     assert seeing.too_wide(page, f"{site.url}/runs/compare/?runs={','.join(runs)}") == []
     expect(page.locator(".answer")).to_have_count(3)
+
+
+def test_the_first_step_of_all_brings_the_curves(site: Stack, context: BrowserContext, page: Page) -> None:
+    sign_in(site, context, "viewer")
+    runs = list(site.django(NO_STEPS))
+    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}")
+    expect(page.get_by_text("No run has finished a step yet")).to_be_visible()
+    expect(page.get_by_label("Logarithmic")).to_be_hidden()
+    site.django(FIRST, run=runs[0])
+    expect(page.get_by_role("button", name="Enlarge Reward, total")).to_be_visible()
+    expect(page.get_by_label("Logarithmic")).to_be_visible()

@@ -160,12 +160,12 @@ def test_columns_are_chosen_and_kept_in_the_address(site: Stack, page: Page, com
     page.locator("#columns summary").click()
     page.get_by_label("Find a setting or metric").fill("steps")
     page.get_by_role("checkbox", name="grpo.max_steps").check()
-    expect(page.locator("#run-list th").last).to_have_text("max steps")
+    expect(page.locator("#run-list th").last).to_have_text("Steps")
     page.get_by_label("Find a setting or metric").fill("")
     page.get_by_role("checkbox", name="Health").uncheck()
     expect(page.locator("#run-list th.health")).to_have_count(0)
     page.reload()
-    assert page.locator("#run-list thead th").all_inner_texts()[-2:] == ["By", "max steps"]
+    assert page.locator("#run-list thead th").all_inner_texts()[-2:] == ["By", "Steps"]
     assert "setting.grpo.max_steps" in str(page.locator("[data-csv]").get_attribute("href"))
     assert complaints.heard == []
 
@@ -183,7 +183,7 @@ def test_groups_take_the_place_of_runs_and_give_it_back(site: Stack, page: Page,
     expect(heads.first).to_have_text("Tag")
     expect(rows.get_by_role("rowheader")).to_have_text(["left", "right"])
     group.select_option("setting.grpo.max_steps")
-    expect(heads.first).to_have_text("Max steps")
+    expect(heads.first).to_have_text("Steps")
     expect(rows).to_have_count(2)
     page.goto(f"{site.url}/runs/?q=grouped&sort=name&group=tag")
     page.locator("#filters summary").click()
@@ -225,5 +225,19 @@ def test_runs_of_a_sweep_are_told_apart_at_every_width(site: Stack, page: Page) 
         page.set_viewport_size({"width": width, "height": 844})
         page.goto(f"{site.url}/runs/?q=sweep, learning")
         expect(page.locator("#run-list a.name")).to_have_count(3)
+        assert page.evaluate(ENDS_SEEN)
+
+
+def test_what_differs_in_the_middle_of_long_names_is_seen_at_every_width(site: Stack, page: Page) -> None:
+    for rate in ("1e-06", "3e-05"):
+        site.django(
+            TAGGED,
+            run=site.django(A_RUN, name=f"middle-of-a-long-name-lr{rate}-generations8-length1024-s1"),
+            tags=["a"],
+        )
+    for width in (1440, 1024, 768, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.goto(f"{site.url}/runs/?q=middle-of")
+        expect(page.locator("#run-list a.name .end")).to_have_text(["lr3e-05-", "lr1e-06-"])
         assert page.evaluate(ENDS_SEEN)
         assert page.locator(".table-wrap").evaluate("(table) => table.scrollWidth <= table.clientWidth")

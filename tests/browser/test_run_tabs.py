@@ -178,6 +178,9 @@ def test_a_laptop_shows_every_column_and_the_preflight_and_a_phone_what_a_tab_ho
     page.set_viewport_size({"width": 1024, "height": 768})
     page.goto(f"{site.url}/runs/new/")
     expect(page.locator("#preflight .verdict")).to_be_in_viewport()
+    page.set_viewport_size({"width": 768, "height": 1024})
+    page.goto(f"{site.url}/runs/{runs[0]}/")
+    expect(page.get_by_role("tab", name="Spec")).to_be_in_viewport(ratio=1)  # beside Stop
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"{site.url}/runs/{runs[0]}/")
     strip = "document.querySelector('.tabs').getBoundingClientRect().bottom / innerHeight"

@@ -78,6 +78,12 @@ def test_a_second_server_is_named_as_such() -> None:
         ("diagnosed", {"diagnoses": [{"id": "disk_full"}]}, "Likely cause: The disk is full."),
         ("diagnosed", {"diagnoses": [{"id": "of a newer version"}]}, "Likely cause: of a newer version."),
         ("diagnosed", {"diagnoses": []}, "No cause is known for this failure."),
+        ("not_launched", {"detail": "no space left"}, "The host started no supervisor. No space left"),
+        (
+            "not_launched",
+            {"detail": "torch.OutOfMemoryError: x"},
+            "The host started no supervisor. torch.OutOfMemoryError: x",
+        ),
     ],
 )
 def test_what_the_trainer_says_of_itself_is_a_sentence(kind: str, data: dict[str, str], says: str) -> None:

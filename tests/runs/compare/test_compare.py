@@ -79,7 +79,9 @@ def test_evaluations_have_no_steps_whose_time_could_be_compared(client: Client) 
 
 def test_runs_without_a_step_say_once_that_they_have_none(client: Client) -> None:
     text = page(client, *(an_attempt(run=a_run(name)).run for name in ("first", "second")))
-    assert "None of these runs has recorded a metric yet" in text
+    assert "No run has finished a step yet" in text
+    assert 'class="stack compare bare"' in text
+    assert "data-begun" not in text
     assert all(words not in text for words in ("Where a step’s time goes", "A step, phase by phase", "The same prompt"))
 
 

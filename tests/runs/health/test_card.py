@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.urls import reverse
 from django.utils import timezone
@@ -53,6 +55,17 @@ def test_advice_leads_to_the_chart_the_completions_and_the_field() -> None:
     text = card(attempt)
     assert 'href="?tab=charts&amp;c.large=kl"' in text
     assert f'href="{reverse("clone", args=[attempt.run_id])}#id_learning_rate"' in text
+
+
+def test_a_run_that_stands_still_leads_to_its_logs() -> None:
+    attempt = trained(40)
+    assert 'href="?tab=logs"' not in card(attempt)
+    later = timezone.now() + timedelta(hours=1)
+    Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=later)
+    health.tick(later)
+    text = card(attempt)
+    assert "No step has ended for" in text
+    assert 'href="?tab=logs"' in text
 
 
 def test_a_failing_tool_leads_to_its_failed_calls() -> None:

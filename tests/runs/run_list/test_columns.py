@@ -57,7 +57,7 @@ def test_settings_and_metrics_are_columns_and_sort_as_numbers(sweep: dict[str, R
     headings = re.findall(r'<th [^>]*class="(\w+)"', page)
     assert headings == ["pick", "status", "name", "reward", "chosen", "chosen"]
     assert re.findall(r'<td class="chosen" data-label="([^"]*)" title="([^"]*)"', page)[:2] == [
-        ("learning rate", "2e-05"),
+        ("Learning rate", "2e-05"),
         ("Length: mean", "300"),
     ]
     assert names(**asked, sort=f"-{LENGTH}") == ["run 3", "run 2", "run 1", "run 0"]
@@ -97,6 +97,7 @@ def test_groups_by_a_setting_have_mean_and_spread(sweep: dict[str, Run]) -> None
     offered = page.partition('<select name="group">')[2].partition("</select>")[0]
     assert re.findall(r'<option value="(setting[^"]*)"', offered) == [RATE, SEED]  # all runs have the same of the rest
     assert "grouped by learning rate" in page
+    assert "<th>β, KL weight</th>" in shown(group="setting.grpo.beta")
     link = re.search(r'href="/runs/\?(having=[^"]*)"', page)
     assert link
     assert re.findall(r"run \d(?=</span>)", viewer().get(f"/runs/?{link[1]}").content.decode()) == ["run 3", "run 2"]

@@ -123,3 +123,11 @@ def test_the_timeline_takes_as_many_queries_for_many_events_as_for_few(
 def test_a_run_that_waits_has_one_phase() -> None:
     found = timeline.phases(a_run())
     assert [span.label for span in found[0].spans] == ["Waiting in the queue"]
+
+
+def test_a_step_that_the_sentence_names_is_not_said_again(attempt: Attempt) -> None:
+    told(attempt, "checkpoint", 120, path="checkpoints/checkpoint-8", step=8)
+    told(attempt, "hang", 121)
+    RunEvent.objects.filter(kind__in=("checkpoint", "hang")).update(step=8)
+    lines, _ = timeline.lines(attempt.run)
+    assert [line.step for line in lines[:2]] == [8, None]

@@ -110,6 +110,7 @@ async function readTable() {
   const response = await fetch(`${page.table}?runs=${ids}`);
   if (!response.ok) return;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (!page.metrics.length && fresh.querySelector("[data-begun]")) return location.reload(); // the page was made without its charts
   for (const row of fresh.querySelectorAll("tr[data-run]")) {
     const old = table.querySelector(`tr[data-run="${CSS.escape(/** @type {HTMLElement} */ (row).dataset.run ?? "")}"]`);
     for (const label of LIVE_CELLS) {

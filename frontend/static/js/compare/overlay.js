@@ -10,7 +10,7 @@ import { smooth } from "../metrics/series.js";
 
 /**
  * @typedef {{x: number[], y: number[]}} Curve
- * @typedef {{id: string, name: string, colour: string, dash: string, live: boolean, series: string}} Run
+ * @typedef {{id: string, name: string, short: string, colour: string, dash: string, live: boolean, series: string}} Run
  * @typedef {{name: string, title: string, format: string}} Metric
  * @typedef {{axis: import("../metrics/axes.js").Along, smoothing: number, log: boolean, off: Set<string>,
  *   range: [from: number, to: number] | null}} Look  range: the part of the x axis that is looked at
@@ -120,7 +120,7 @@ export class Overlay {
     /** @type {any[]} */
     const leaders = [];
     const shortBefore = inView[0] + SHORT * (inView[1] - inView[0]);
-    const names = apart(shown.map((run) => run.name), roomOf(large), tokens.font);
+    const names = apart(shown.map((run) => run.short), roomOf(large), tokens.font);
     for (const [i, run] of shown.entries()) {
       const { x, y } = this.curves[run.id];
       const values = by === 1 ? y : y.map((value) => value * by);

@@ -10,8 +10,8 @@ const GAP = 4;
 /** Between a name and the card's edge. */
 const EDGE = 8;
 const INKED = 0.4;
-/** Of the part that several names have in common, up to one of these. */
-const SEPARATORS = /^.*[-_/.\s]/;
+/** Of the part that several names have in common, up to one of these; no number is broken. */
+const SEPARATORS = /^.*(?:[-_/\s]|\.(?!\d))/;
 
 /** Plotly reads tags in texts; these are words of models, trainers and people. @param {string} text */
 export const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
