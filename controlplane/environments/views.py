@@ -18,6 +18,7 @@ from controlplane.environments.queries import environment_for
 from controlplane.environments.version_views import version_page
 from controlplane.safe_yaml import YamlRefused
 from workers.environments import LIBRARY
+from workers.rewards.reward import Cost
 
 
 @operator_required
@@ -36,7 +37,8 @@ def part(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
-    """The tools of the editor's form as the model sees them."""
+    """The tools of the editor's form as the model sees them. The page asks by itself (`unasked`) after each change:
+    parts that start the sandbox or call a server are then left for the button."""
     problems, specs = [], []
     for form in parts_from(request.POST):
         if not form.is_valid():
@@ -47,7 +49,11 @@ def preview(request: HttpRequest) -> HttpResponse:
             problems.append((form.shown_name, [permissions.REFUSED]))
         else:
             specs.append(form.spec())
-    context = {"preview": showing.preview(specs), "problems": problems, "parts": len(specs)}
+    costly = [spec.name for spec in specs if LIBRARY[spec.function].cost is not Cost.PURE]
+    waits = costly if "unasked" in request.GET else []
+    context = {"problems": problems, "parts": len(specs), "waits": waits}
+    if not waits:
+        context["preview"] = showing.preview(specs)
     return render(request, "environments/_preview.html", context)
 
 

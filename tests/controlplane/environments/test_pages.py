@@ -161,6 +161,15 @@ def test_the_preview_shows_the_tools_as_the_model_sees_them() -> None:
     assert "Calculate the value of an arithmetic expression." in page
 
 
+def test_the_preview_that_nobody_asked_for_opens_only_what_costs_nothing() -> None:
+    client = operator()
+    page = client.post("/environments/preview/?unasked=1", fields("calculator")).content.decode()
+    assert "Calculate the value of an arithmetic expression." in page
+    page = client.post("/environments/preview/?unasked=1", fields("calculator", "python_interpreter")).content.decode()
+    assert "This starts the sandbox or calls a server, for python_interpreter_1." in page
+    assert "Calculate the value" not in page
+
+
 def test_the_check_of_an_own_tool_shows_its_schema_or_what_is_wrong() -> None:
     client = admin()
     sent = fields("python_tool")
