@@ -123,6 +123,7 @@ function keepForm(event) {
   if (form.method === "dialog" || form.hasAttribute("target") || new URL(action, location.href).origin !== location.origin) return;
   event.preventDefault();
   delete form.dataset.sent;
+  form.dispatchEvent(new CustomEvent("heldback", { bubbles: true }));
   sayNow("Offline, so not saved: the control plane can’t be reached. What you entered stays here. Reconnecting automatically.");
   goOnIfBack(() => form.requestSubmit(event.submitter));
 }
