@@ -18,7 +18,6 @@ from controlplane.environments.queries import environment_for
 from controlplane.environments.version_views import version_page
 from controlplane.safe_yaml import YamlRefused
 from workers.environments import LIBRARY
-from workers.rewards.reward import Cost
 
 
 @operator_required
@@ -49,8 +48,7 @@ def preview(request: HttpRequest) -> HttpResponse:
             problems.append((form.shown_name, [permissions.REFUSED]))
         else:
             specs.append(form.spec())
-    costly = [spec.name for spec in specs if LIBRARY[spec.function].cost is not Cost.PURE]
-    waits = costly if "unasked" in request.GET else []
+    waits = showing.costly(specs) if "unasked" in request.GET else []
     context = {"problems": problems, "parts": len(specs), "waits": waits}
     if not waits:
         context["preview"] = showing.preview(specs)
