@@ -18,7 +18,7 @@ from workers.contract.artifacts import STORE, store_of
 LONGEST_KEY = 4096
 RESERVED = {HUB_TOKEN: "the model hub's token", STORE: "the store for checkpoints"}
 """The names of secrets that are no endpoints."""
-NAMES = {Secret.Kind.HUB: HUB_TOKEN, Secret.Kind.STORE: STORE}
+NAMES: dict[str, str] = {Secret.Kind.HUB: HUB_TOKEN, Secret.Kind.STORE: STORE}
 """Of kinds with one secret only."""
 
 
@@ -83,7 +83,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         data: dict[str, Any] = self.cleaned_data
         kind = data.get("kind")
         if "name" in data and not data["name"]:
-            data["name"] = NAMES.get(kind, "")
+            data["name"] = NAMES.get(str(kind), "")
             if not data["name"]:
                 self.add_error("name", "Enter a name.")
         name = data.get("name")
