@@ -4,6 +4,8 @@ import { timeOfDay } from "../times.js";
 
 const PATIENCE_MS = 2500;
 const PROBE_MS = 5000;
+/** What was held back goes on within this time, or is to be asked for again: nobody expects it later. */
+const GO_ON_MS = 1000;
 
 const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
 /** What has lost the control plane: the page's feed, or its requests. @type {Set<"feed" | "requests">} */
@@ -63,7 +65,7 @@ export function watchNetwork() {
   /** @type {number | undefined} */
   let probing;
   const probe = async () => {
-    if (await answers()) back();
+    if (await answers(PROBE_MS)) back();
   };
   const gone = () => {
     lose("requests");
@@ -83,10 +85,10 @@ export function watchNetwork() {
   addEventListener("submit", keepForm); // of the window: after all others
 }
 
-/** Whether the control plane answers now. */
-async function answers() {
+/** Whether the control plane answers now. @param {number} patience  in ms */
+async function answers(patience) {
   try {
-    return (await fetch(bar.dataset.probe ?? "", { cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) })).ok;
+    return (await fetch(bar.dataset.probe ?? "", { cache: "no-store", signal: AbortSignal.timeout(patience) })).ok;
   } catch {
     return false;
   }
@@ -98,7 +100,7 @@ const cutOff = () => !goesOn && (!navigator.onLine || away.size > 0);
 
 /** The page may be the last to hear that the control plane is back. @param {() => void} go */
 async function goOnIfBack(go) {
-  if (!(await answers())) return;
+  if (!(await answers(GO_ON_MS))) return;
   goesOn = true;
   go();
   goesOn = false;
