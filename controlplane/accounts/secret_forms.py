@@ -18,6 +18,8 @@ from workers.contract.artifacts import STORE, store_of
 LONGEST_KEY = 4096
 RESERVED = {HUB_TOKEN: "the model hub's token", STORE: "the store for checkpoints"}
 """The names of secrets that are no endpoints."""
+NAMES: dict[str, str] = {Secret.Kind.HUB: HUB_TOKEN, Secret.Kind.STORE: STORE}
+"""Of kinds with one secret only."""
 
 
 def _by_kind(*texts: tuple[str, str]) -> SafeString:
@@ -45,8 +47,8 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         help_texts = {
             "name": _by_kind(
                 ("endpoint", "Capital letters, digits and _. Rewards, environments and runs name the endpoint by it."),
-                ("hub", f"The model hub's token is {HUB_TOKEN}."),
-                ("store", f"The store for checkpoints is {STORE}."),
+                ("hub", f"Leave empty: the model hub's token is called {HUB_TOKEN}."),
+                ("store", f"Leave empty: the store for checkpoints is called {STORE}."),
                 ("engine", "Capital letters, digits and _. Sources of machines name the server by it."),
             ),
             "address": _by_kind(
@@ -68,6 +70,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._has_no_key = False
+        self.fields["name"].required = False  # of kinds that have just one
         if self.instance.pk:
             self._has_no_key = _has_no_key(self.instance)
             self.fields["key"].help_text = "Leave empty to keep the current key. A new address requires the key again."
@@ -78,7 +81,12 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     def clean(self) -> dict[str, Any]:
         super().clean()
         data: dict[str, Any] = self.cleaned_data
-        kind, name = data.get("kind"), data.get("name")
+        kind = data.get("kind")
+        if "name" in data and not data["name"]:
+            data["name"] = NAMES.get(str(kind), "")
+            if not data["name"]:
+                self.add_error("name", "Enter a name.")
+        name = data.get("name")
         data["address"] = address = str(data.get("address") or "").strip().rstrip("/")
         key = str(data.get("key") or "")
         if kind == Secret.Kind.HUB:
@@ -129,6 +137,11 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             return
         if (self.initial["kind"], self.initial["address"]) != (kind, self.cleaned_data["address"]):
             self.add_error("key", "Enter the key again to send it to another address.")
+
+    def ask_for_key_again(self) -> None:
+        """For a page with mistakes: the key that was typed isn't sent back to it."""
+        if self.is_bound and self.data.get("key") and not self.has_error("key"):
+            self.add_error("key", "Enter the key again: it is not sent back to this page.")
 
     def save_by(self, person: User) -> Secret:
         secret: Secret = self.save(commit=False)

@@ -13,6 +13,7 @@ class Act(models.Model):
     at = models.DateTimeField(default=timezone.now)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     by_name = models.CharField(max_length=150)
+    """"": nobody, as of a failed sign-in."""
     token = models.CharField(max_length=80, blank=True)
     """The name of the API token it was done with; "" in the browser."""
     kind = models.CharField(max_length=16)

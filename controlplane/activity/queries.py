@@ -84,7 +84,7 @@ def _shown(act: Act, there: bool) -> Shown:
 
 def people(user: User) -> list[str]:
     """Those whose acts this person may see, by name."""
-    return list(acts_for(user).order_by("by_name").values_list("by_name", flat=True).distinct())
+    return list(acts_for(user).exclude(by_name="").order_by("by_name").values_list("by_name", flat=True).distinct())
 
 
 def _midnight(day: date) -> datetime:

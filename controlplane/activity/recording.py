@@ -9,17 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from django.apps import apps
-from django.contrib.auth.signals import user_logged_in, user_logged_out
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.db.models import Model
 from django.db.models.signals import post_delete, post_save, pre_save
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 
 from controlplane.accounts.models import ApiToken, User
 from controlplane.activity.kinds import kind_of
 from controlplane.activity.models import Act
+
+FAILED_WITHIN = timedelta(minutes=10)
+MOST_FAILED = 20
+"""Failed sign-ins recorded within that time, one for each name: whoever guesses can't flood the events."""
 
 _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 Phrase = str | Callable[[Any, Any], str]
@@ -145,7 +151,8 @@ def _said(phrase: Phrase, old: Any, new: Any) -> str:
 
 
 def sign_ins() -> None:
-    """Record who signs in and out; once, when Django starts."""
+    """Record who signs in and out, and who could not; once, when Django starts."""
+    user_login_failed.connect(_refused, dispatch_uid="refused")
     user_logged_in.connect(_signed_in, dispatch_uid="signed in")
     user_logged_out.connect(_signed_out, dispatch_uid="signed out")
 
@@ -153,6 +160,20 @@ def sign_ins() -> None:
 def _signed_in(request: HttpRequest, user: User, **signal: Any) -> None:
     address = request.META.get("REMOTE_ADDR", "")
     _record(user, "session", str(user.pk), user.get_username(), f"Signed in from {address}" if address else "Signed in")
+
+
+def _refused(credentials: Mapping[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
+    """By nobody: the name that was tried is what it is about."""
+    name = str(credentials.get("username", ""))[:200]
+    recent = Act.objects.filter(kind="session", by_name="", at__gt=timezone.now() - FAILED_WITHIN)
+    names = list(recent.values_list("name", flat=True)[:MOST_FAILED])
+    if name in names or len(names) >= MOST_FAILED:
+        return
+    address = request.META.get("REMOTE_ADDR", "") if request else ""
+    what = f"Failed to sign in{f' from {address}' if address else ''}"
+    if len(names) == MOST_FAILED - 1:
+        what += "; more names within ten minutes are not listed"
+    Act.objects.create(kind="session", name=name, what=what)
 
 
 def _signed_out(user: User | None, **signal: Any) -> None:

@@ -13,6 +13,7 @@ from controlplane.rewards.library import COSTS
 from workers.contract.episodes import EpisodeLimits, PartSpec
 from workers.environments import LIBRARY, Entry, EntryKind, ToolDescription
 from workers.environments.executor import Executor, Unusable
+from workers.rewards.reward import Cost
 
 SECONDS = 30.0
 """For opening the parts of a preview."""
@@ -54,6 +55,11 @@ def shelves(user: User) -> list[Shelf]:
         for kind, title in KINDS.items()
     ]
     return [shelf for shelf in every if shelf.entries]
+
+
+def costly(specs: Sequence[PartSpec]) -> list[str]:
+    """Names of the parts that a preview starts the sandbox or calls a server for."""
+    return [spec.name for spec in specs if spec.function in LIBRARY and LIBRARY[spec.function].cost is not Cost.PURE]
 
 
 def preview(specs: Sequence[PartSpec]) -> Preview:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
+from controlplane.environments import showing
 from controlplane.environments.forms import LIMIT_LABELS
 from controlplane.environments.models import EnvironmentVersion
 from controlplane.environments.queries import version_for
@@ -18,4 +19,6 @@ def version(request: HttpRequest, environment_id: int, number: int) -> HttpRespo
 
 def version_page(request: HttpRequest, version: EnvironmentVersion) -> HttpResponse:
     limits = [(words, getattr(version.episode_limits, name)) for name, words in LIMIT_LABELS.items()]
-    return views.version_page(request, version, limits=limits)
+    specs = version.specs
+    preview = None if showing.costly(specs) else showing.preview(specs)
+    return views.version_page(request, version, limits=limits, preview=preview)

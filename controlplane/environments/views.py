@@ -36,7 +36,8 @@ def part(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
-    """The tools of the editor's form as the model sees them."""
+    """The tools of the editor's form as the model sees them. The page asks by itself (`unasked`) after each change:
+    parts that start the sandbox or call a server are then left for the button."""
     problems, specs = [], []
     for form in parts_from(request.POST):
         if not form.is_valid():
@@ -47,7 +48,10 @@ def preview(request: HttpRequest) -> HttpResponse:
             problems.append((form.shown_name, [permissions.REFUSED]))
         else:
             specs.append(form.spec())
-    context = {"preview": showing.preview(specs), "problems": problems, "parts": len(specs)}
+    waits = showing.costly(specs) if "unasked" in request.GET else []
+    context = {"problems": problems, "parts": len(specs), "waits": waits}
+    if not waits:
+        context["preview"] = showing.preview(specs)
     return render(request, "environments/_preview.html", context)
 
 

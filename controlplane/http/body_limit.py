@@ -32,6 +32,7 @@ from controlplane.http.errors import error_page
 from controlplane.http.middleware import POLICY
 from controlplane.http.tokens import attempt_token_fits
 from controlplane.joining import credentials
+from controlplane.templatetags.figures import size_in_words
 from workers.contract.tokenizers import TOKENIZER_LIMIT
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class BodyLimit:
             await _refuse(scope, send, 503, "The database can't be reached; nothing was stored.")
             return
         if _declared(scope) > limit:
-            await _refuse(scope, send, 413, "The request is larger than is allowed here.")
+            await _refuse(scope, send, 413, _too_large(limit))
             return
         started = False
         arrived = 0
@@ -90,7 +91,7 @@ class BodyLimit:
             await self.app(scope, counted, noted)
         except _TooLarge:
             if not started:
-                await _refuse(scope, send, 413, "The request is larger than is allowed here.")
+                await _refuse(scope, send, 413, _too_large(limit))
         except OSError as error:
             if started or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -100,6 +101,10 @@ class BodyLimit:
 
 class _TooLarge(Exception):
     """The body exceeds its limit."""
+
+
+def _too_large(limit: int) -> str:
+    return f"This is larger than the {size_in_words(limit)} that can be sent here. Nothing was saved: send less."
 
 
 async def _limit(scope: Message) -> int:

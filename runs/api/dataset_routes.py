@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponseBase
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Query, Router, Schema, Status
 
 from controlplane.accounts.roles import person
 from controlplane.datasets import archiving, deriving, exporting, importing, look_views, looking
@@ -21,7 +21,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader.filtering import RowFilter
 from runs.api import form_values, paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
+from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Place, Value
 from runs.trash.kinds import KINDS
 
 router = Router(tags=["datasets"])
@@ -108,8 +108,8 @@ def rows(
     request: HttpRequest,
     dataset_id: Id,
     number: Id,
-    cursor: Annotated[str, Field("", max_length=12)] = "",
-    limit: Annotated[int, Field(20, ge=1, le=100)] = 20,
+    cursor: Place = "",
+    limit: Annotated[int, Query(20, ge=1, le=100, description="Rows of a page.")] = 20,
 ) -> Any:
     """In their order, long texts cut; only a version that is ready has rows."""
     if cursor and not (cursor.isascii() and cursor.isdecimal()):
@@ -308,7 +308,7 @@ def export(
     request: HttpRequest,
     dataset_id: Id,
     number: Id,
-    format: Literal["jsonl", "parquet"] = "jsonl",  # noqa: A002
+    format: Annotated[Literal["jsonl", "parquet"], Query(description="The kind of file.")] = "jsonl",  # noqa: A002
 ) -> HttpResponseBase:
     one = dataset_queries.version_for(request, dataset_id, number)
     with _conflict():

@@ -101,8 +101,10 @@ def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
 def memory_of(
     request: HttpRequest,
     profile_id: Id,
-    model: Annotated[str, Query(max_length=500)] = "",
-    card: Annotated[str, Query(max_length=20)] = "",
+    model: Annotated[
+        str, Query(max_length=500, description="One of the answer's models; empty: the largest that fits.")
+    ] = "",
+    card: Annotated[str, Query(max_length=20, description="GiB of one GPU; empty: as the profile's own.")] = "",
 ) -> Any:
     """By the memory model, for one of its models on GPUs of `card` GiB; without them, for the largest that fits the
     profile's own. `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""

@@ -25,8 +25,8 @@ from workers.contract import LOG_NAMES
 router = Router(tags=["results"])
 LOG_PART = 256 * 1024
 MOST_METRICS = 100
-Number = Annotated[float | None, Field(allow_inf_nan=False)]
-Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="0: the latest")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number; 0: the latest.")]
 
 
 class Log(Schema):
@@ -97,8 +97,10 @@ def log(
     request: HttpRequest,
     run_id: str,
     name: str,
-    offset: Annotated[int, Query(-65536, ge=-(2**40), le=2**40, description="negative: from the end")] = -65536,
-    limit: Annotated[int, Field(LOG_PART, ge=1, le=4 * LOG_PART)] = LOG_PART,
+    offset: Annotated[
+        int, Query(-65536, ge=-(2**40), le=2**40, description="The first byte; negative: from the end.")
+    ] = -65536,
+    limit: Annotated[int, Query(LOG_PART, ge=1, le=4 * LOG_PART, description="At most so many bytes.")] = LOG_PART,
     attempt: Attempts = 0,
 ) -> Any:
     one = _attempt(queries.run_for(request, run_id), attempt)
@@ -134,11 +136,15 @@ def metrics(request: HttpRequest, run_id: str) -> Any:
 def series(
     request: HttpRequest,
     run_id: str,
-    metrics: Annotated[str, Query("reward", max_length=5000, description="Names, with commas; * for all")] = "reward",
-    points: Annotated[int, Query(500, ge=2, le=5000, description="At most so many each; spikes are kept")] = 500,
-    x: Literal["step", "tokens", "time"] = "step",
-    low: Number = None,
-    high: Number = None,
+    metrics: Annotated[
+        str, Query("reward", max_length=5000, description="Their names, with commas between; *: all.")
+    ] = "reward",
+    points: Annotated[
+        int, Query(500, ge=2, le=5000, description="At most so many of each metric; spikes are kept.")
+    ] = 500,
+    x: Annotated[Literal["step", "tokens", "time"], Query(description="What the points are placed by.")] = "step",
+    low: Annotated[Number | None, Query(description="From this x on; empty: from the first point.")] = None,
+    high: Annotated[Number | None, Query(description="Up to this x; empty: to the last point.")] = None,
 ) -> Any:
     run = queries.run_for(request, run_id)
     names = numbers.known(run) if metrics == "*" else [name for name in metrics.split(",") if name]
@@ -157,7 +163,7 @@ def series(
 def waterfall(
     request: HttpRequest,
     run_id: str,
-    step: Annotated[int, Field(ge=1, le=2**31 - 1, description="Empty: the median of the last steps")] | None = None,
+    step: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Empty: the median of the last steps.")] = None,
 ) -> Any:
     """By lanes: vLLM servers, the trainer, rewards. Of the newest steps only; of short steps one in two seconds."""
     view = steps.of_run(queries.run_for(request, run_id), step)
@@ -177,10 +183,12 @@ def waterfall(
 def completions(
     request: HttpRequest,
     run_id: str,
-    step: Annotated[int, Field(ge=0, le=2**31)] | None = None,
-    mode: Literal["", "train", "eval", "replaced"] = "",
+    step: Annotated[int | None, Query(ge=0, le=2**31, description="Only of this step; empty: of all.")] = None,
+    mode: Annotated[
+        Literal["", "train", "eval", "replaced"], Query(description="Only groups of this kind; empty: all.")
+    ] = "",
     cursor: Cursor = "",
-    limit: Annotated[int, Field(10, ge=1, le=50)] = 10,
+    limit: Annotated[int, Query(10, ge=1, le=50, description="Groups of a page.")] = 10,
 ) -> Any:
     """Prompt groups, the newest first, each with its completions, rewards and advantages. Texts of old ones may be
     gone; their figures stay. `policy`: the step whose weights wrote a group that was generated one step ahead."""

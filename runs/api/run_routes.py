@@ -99,7 +99,7 @@ class RunFilter(Schema):
     q: Text = Field("", description="Words of its name, its id or its owner.")
     status: Text = Field("", description=_one_of(STATUSES))
     health: Text = Field("", description=_one_of(HEALTH_ASKED))
-    tag: Text = ""
+    tag: Text = Field("", description="Runs with this tag.")
     by: Text = Field("", description="A user's name.")
     host: Text = Field("", description="A host's name.")
     kind: Text = Field("", description=f"{_one_of(KINDS)} Empty: training runs.")
@@ -223,7 +223,11 @@ def disk_use(request: HttpRequest, run_id: str) -> Any:
 
 
 @router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="Read a run's frozen spec")
-def spec(request: HttpRequest, run_id: str, format: Literal["json", "yaml"] = "json") -> Any:  # noqa: A002
+def spec(
+    request: HttpRequest,
+    run_id: str,
+    format: Annotated[Literal["json", "yaml"], Query(description="What to answer with.")] = "json",  # noqa: A002
+) -> Any:
     """As JSON or YAML; POST /runs takes either and launches the same run again."""
     run = queries.run_for(request, run_id)
     if format == "json":

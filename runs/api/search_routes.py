@@ -27,7 +27,10 @@ class Hits(Schema):
 
 
 @router.get("search", auth=READ, response=Hits, url_name="v1_search", summary="Find runs, datasets, models and pages")
-def search(request: HttpRequest, q: Annotated[str, Query("", max_length=finding.LONGEST)] = "") -> Any:
+def search(
+    request: HttpRequest,
+    q: Annotated[str, Query("", max_length=finding.LONGEST, description="Words, an id or a name.")] = "",
+) -> Any:
     """Of each kind the few that match every word best; without words, nothing. Runs: by id or name, the newest."""
     found = [hit for hit in finding.search(request, q) if hit.address]
     return {"items": [{"kind": h.kind, "title": h.title, "about": h.about, "page": h.address} for h in found]}

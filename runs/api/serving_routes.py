@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Query, Router, Schema, Status
 
 from controlplane.accounts.roles import person
 from runs import queries
@@ -132,8 +132,12 @@ def stop_serving(request: HttpRequest, event_id: Id) -> Any:
 @router.get(
     "models/{int:event_id}/chat", auth=READ, response=Turns, url_name="v1_chat", summary="Read the chat with a model"
 )
-def chat(request: HttpRequest, event_id: Id, after: Annotated[int, Field(0, ge=0, le=2**53)] = 0) -> Any:
-    """The newest turns, in their order. `after`: only turns with a greater id. Ask again until an answer has ended."""
+def chat(
+    request: HttpRequest,
+    event_id: Id,
+    after: Annotated[int, Query(0, ge=0, le=2**53, description="Only turns with a greater id.")] = 0,
+) -> Any:
+    """The newest turns, in their order. Ask again until an answer has ended."""
     model = catalogue.model_for(request, event_id)
     state = page.state_of(model.checkpoint)
     if state and state.live:

@@ -19,7 +19,9 @@ from runs.models import Attempt, Run
 from runs.preflight.finding import Finding
 
 Id = Annotated[int, Field(ge=1, le=2**53)]
-Cursor = Annotated[str, Query("", max_length=300, description="`next_cursor` of the page before")]
+Cursor = Annotated[str, Query("", max_length=300, description="The next_cursor of the page before.")]
+Place = Annotated[str, Query("", max_length=12, description="The next_cursor of the page before.")]
+"""A cursor of rows: a number."""
 Limit = Annotated[int, Query(50, ge=1, le=MOST, description="Entries of a page.")]
 Text = Annotated[str, Field("", max_length=100)]
 Key = Annotated[str, Header(max_length=200, description="Sent again with the same one, nothing is done twice.")]

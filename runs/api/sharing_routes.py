@@ -62,8 +62,10 @@ def run_report(request: HttpRequest, run_id: str, smooth: Smooth = SMOOTHING) ->
 def compare_report(
     request: HttpRequest,
     runs: Annotated[str, Query(max_length=2000, description="Their ids, with commas between.")],
-    m: Annotated[str, Query("", max_length=5000, description="Metrics, with commas; empty: the usual ones")] = "",
-    x: Literal["step", "tokens", "time", "hours"] = "step",
+    m: Annotated[
+        str, Query("", max_length=5000, description="Names of metrics, with commas between; empty: the usual ones.")
+    ] = "",
+    x: Annotated[Literal["step", "tokens", "time", "hours"], Query(description="The axis of the curves.")] = "step",
     smooth: Smooth = SMOOTHING,
 ) -> HttpResponse:
     """Differing settings, figures, groups by seed with mean and spread, and curves over each other as SVG."""

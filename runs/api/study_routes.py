@@ -22,7 +22,7 @@ from controlplane.http.streams import file_answer
 from runs import queries
 from runs.api import drafts, shapes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Id, Limit, Listed, RunAnswer
+from runs.api.shapes import Answer, Asked, Id, Limit, Listed, Place, RunAnswer
 from runs.compare import comparison
 from runs.completions.difficulty import CLASSES, PromptChoice
 from runs.gateway import endpoint
@@ -36,6 +36,8 @@ from workers.contract import ContractError
 from workers.contract.learnability import CHECK
 
 router = Router(tags=["studies"])
+FORMATS = "trl.yaml, axolotl.yaml, accelerate.yaml, or deepspeed.json for a run with ZeRO."
+Format = Annotated[str, Query("trl.yaml", max_length=40, description=FORMATS)]
 
 
 class Filter(Asked):
@@ -137,14 +139,15 @@ def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
 def prompts(
     request: HttpRequest,
     run_id: str,
-    solved: Literal["", "never", "sometimes", "always"] = "",
-    visits: Annotated[int, Query(1, ge=1, le=10**6, description="at least")] = 1,
-    period: Literal["", "run"] = "",
-    cursor: Annotated[str, Field("", max_length=12)] = "",
+    solved: Annotated[
+        Literal["", "never", "sometimes", "always"], Query(description="Only prompts solved so often; empty: all.")
+    ] = "",
+    visits: Annotated[int, Query(1, ge=1, le=10**6, description="Only prompts that were asked at least so often.")] = 1,
+    period: Annotated[Literal["", "run"], Query(description="run: count all visits; empty: only the last ones.")] = "",
+    cursor: Place = "",
     limit: Limit = 50,
 ) -> Any:
-    """In the dataset's order, with how often each was solved. period: run counts the whole run, otherwise the last
-    visits."""
+    """In the dataset's order, with how often each was solved."""
     if cursor and not (cursor.isascii() and cursor.isdecimal()):
         raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
     choice = PromptChoice((solved,) if solved else tuple(CLASSES), visits, period)
@@ -155,8 +158,7 @@ def prompts(
 
 
 @router.get("runs/{slug:run_id}/export", auth=READ, url_name="v1_run_export", summary="Export a run for another tool")
-def export(request: HttpRequest, run_id: str, format: Annotated[str, Field("trl.yaml", max_length=40)]) -> HttpResponse:  # noqa: A002
-    """trl.yaml, axolotl.yaml, accelerate.yaml, or deepspeed.json for a run with ZeRO."""
+def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> HttpResponse:  # noqa: A002
     try:
         spec = spec_of(queries.run_for(request, run_id))
     except ContractError as error:

@@ -27,6 +27,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
         secret = form.save_by(person(request))
         messages.success(request, f"{secret.name} is saved. {_effect(secret)}")
         return redirect("secrets")
+    form.ask_for_key_again()
     context = {"shown": uses.shown(), "form": form}
     return form_page(request, "secrets/secrets.html", context)
 
@@ -44,6 +45,7 @@ def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
         secret = form.save_by(person(request))
         messages.success(request, f"{secret.name} is saved. Runs get it from the next start on.")
         return redirect("secrets")
+    form.ask_for_key_again()
     context = {"secret": secret, "name": name, "form": form}
     return form_page(request, "secrets/secret.html", context)
 

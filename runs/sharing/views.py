@@ -32,7 +32,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Robots-Tag": "noindex, nofollow",
 }
-UNKNOWN = "There is no such link. It may be mistyped or cut off, or it ended long ago."
+UNKNOWN = "It may be mistyped or cut off, or it ended long ago."
 
 
 # --- for people of the installation ----------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def test_a_transfer_can_be_cancelled_and_keeps_what_was_typed(site: Stack, page:
     """The server never answers; the person gives up, and the form is as it was."""
     page.route("**/datasets/upload/", lambda route: None if route.request.method == "POST" else route.continue_())
     choose(site, page, sums(tmp_path / "long.jsonl", 50), "given up")
-    expect(page.locator("[data-transfer-words]")).to_contain_text("MB")
+    expect(page.locator("[data-transfer-words]")).to_contain_text("MiB")
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("The upload was canceled. Nothing was stored.")).to_be_visible()
     expect(page.get_by_label("Name")).to_have_value("given up")

@@ -122,6 +122,11 @@ def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
         until(each, lambda each=each: each.evaluate(SIZE) == 30)
     with web_away(site):
         expect(page.locator("#connection")).to_contain_text("Offline: this page shows what was known at")
+        page.route("**/healthz", lambda route: route.abort())  # as where nothing listens for it
+        with page.expect_event("requestfailed", lambda request: "healthz" in request.url):
+            page.locator("[data-nav=datasets]").click()
+        expect(page.locator("#connection")).to_contain_text("can’t be left")
+        page.unroute("**/healthz")
         last = site.django(TRAINED, run=run)
     for each in (page, other):
         expect(each.locator("#connection")).to_be_hidden()

@@ -91,6 +91,13 @@ def test_a_component_is_found_added_and_taken_away(
     expect(rows).to_have_count(2)
     expect(row).to_have_class("component c2")
     expect(page.locator("#balance")).not_to_contain_text("think_tags")
+    page.get_by_label("Name", exact=True).first.fill("held back")
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Save reward config").click()
+    expect(page.locator("#connection")).to_contain_text("not saved")
+    page.context.set_offline(False)
+    expect(page.locator("#connection")).to_be_hidden()
+    complaints.heard.clear()  # of the requests without a network
     asked: list[str] = []
 
     def leave(dialog: Dialog) -> None:

@@ -210,11 +210,15 @@ def signatures(texts: list[str], lines: list[int]) -> Signatures:
     rows["line"] = lines
     rows["exact"] = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
     kept = np.flatnonzero(rows["words"] >= FEW_WORDS)
-    begins = [texts[place][:EXCERPT].encode("utf-8", "replace") for place in kept.tolist()]
+    begins = [_beginning(texts[place]).encode("utf-8", "replace") for place in kept.tolist()]
     rows = rows[kept]
     rows["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
     rows["begins"] = np.cumsum(ends) - ends
     return Signatures(rows, b"".join(begins))
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}…"
 
 
 def records(texts: list[str]) -> Records:

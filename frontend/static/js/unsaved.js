@@ -33,6 +33,8 @@ addEventListener("submit", (event) => {
   if (!event.defaultPrevented && !elsewhere) carried = form;
 });
 
+addEventListener("heldback", () => (carried = null)); // it stays, offline
+
 addEventListener("beforeunload", (event) => {
   const forms = [...document.querySelectorAll("form[data-unsaved]")].filter((form) => form !== carried);
   carried = null;

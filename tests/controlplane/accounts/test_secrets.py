@@ -76,6 +76,8 @@ def test_a_page_with_a_form_of_keys_is_kept_by_no_browser() -> None:
         ({"name": "judge"}, "name", "Capital letters"),
         ({"name": "A" * 41}, "name", "at most 40"),
         ({"name": "A\n"}, "name", ""),
+        ({"name": ""}, "name", "Enter a name."),
+        ({"name": "judge"}, "key", "Enter the key again"),
         ({"name": "HF_TOKEN"}, "name", "model hub's token"),
         ({"name": "OTHER", "kind": "hub"}, "name", "called HF_TOKEN"),
         ({"name": "HF_TOKEN", "kind": "hub", "key": ""}, "key", "Enter the token"),
@@ -98,6 +100,15 @@ def test_what_is_no_secret_is_refused_beside_its_field(wrong: dict[str, str], fi
     assert answer.status_code == 422
     assert words in errors_of(answer)[field]
     assert not Secret.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "key", "name"),
+    [("hub", "", HUB_KEY, "HF_TOKEN"), ("store", "https://s3.example.com/b?region=eu", "ID:SECRET", "ARTIFACT_STORE")],
+)
+def test_what_there_is_once_needs_no_name(kind: str, address: str, key: str, name: str) -> None:
+    admin().post("/settings/secrets/", sent(name="", kind=kind, address=address, key=key))
+    assert [(row.name, row.key()) for row in Secret.objects.all()] == [(name, key)]
 
 
 def test_a_name_is_used_once() -> None:

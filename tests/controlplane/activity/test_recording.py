@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 from django.apps import apps
+from django.contrib.auth import authenticate
+from django.test import Client
 from django.urls import reverse
 
 from controlplane.accounts.models import ApiScope, Role, User
+from controlplane.activity import queries, recording
 from controlplane.activity.kinds import KINDS
 from controlplane.activity.models import Act
 from controlplane.datasets.models import Dataset
 from runs import tags
-from tests.controlplane.people import make_user, signed_in
+from tests.controlplane.people import admin, make_user, signed_in
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt
 
@@ -85,6 +88,20 @@ def test_signing_in_and_out() -> None:
     client = signed_in(Role.VIEWER)
     client.post(reverse("sign_out"))
     assert [act.what for act in Act.objects.filter(kind="session")] == ["Signed out", "Signed in"]
+
+
+def test_a_failed_sign_in_is_recorded_by_the_name_tried_and_a_flood_is_not() -> None:
+    for address in ("10.0.0.1", "10.0.0.2"):  # of one name the first
+        Client(REMOTE_ADDR=address).post(reverse("sign_in"), {"username": "ann", "password": "no"})
+    refused = Act.objects.get()
+    assert (refused.by_name, refused.name, refused.what) == ("", "ann", "Failed to sign in from 10.0.0.1")
+    for n in range(2 * recording.MOST_FAILED):
+        authenticate(None, username=f"guess {n}", password="no")
+    assert Act.objects.count() == recording.MOST_FAILED
+    assert Act.objects.latest("pk").what.endswith("are not listed")
+    assert "guess 1" in admin().get(reverse("events")).content.decode()
+    assert "" not in queries.people(make_user(Role.ADMIN))
+    assert "guess 1" not in signed_in(Role.VIEWER).get(reverse("events")).content.decode()
 
 
 def test_every_kind_has_a_model_and_a_page() -> None:

@@ -161,6 +161,23 @@ def test_the_preview_shows_the_tools_as_the_model_sees_them() -> None:
     assert "Calculate the value of an arithmetic expression." in page
 
 
+def test_the_preview_that_nobody_asked_for_opens_only_what_costs_nothing() -> None:
+    client = operator()
+    page = client.post("/environments/preview/?unasked=1", fields("calculator")).content.decode()
+    assert "Calculate the value of an arithmetic expression." in page
+    page = client.post("/environments/preview/?unasked=1", fields("calculator", "python_interpreter")).content.decode()
+    assert "This starts the sandbox or calls a server, for python_interpreter_1." in page
+    assert "Calculate the value" not in page
+
+
+def test_a_version_shows_what_the_model_sees_where_that_costs_nothing() -> None:
+    sandboxed = {"name": "python", "function": "python_interpreter", "params": {}}
+    for version, seen in ((an_environment(), True), (an_environment("code", [sandboxed]), False)):
+        page = viewer().get(f"/environments/{version.environment_id}/").content.decode()
+        assert ("What the model sees" in page) == seen
+        assert ("Calculate the value of an arithmetic expression." in page) == seen
+
+
 def test_the_check_of_an_own_tool_shows_its_schema_or_what_is_wrong() -> None:
     client = admin()
     sent = fields("python_tool")

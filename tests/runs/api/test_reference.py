@@ -24,3 +24,16 @@ def test_the_reference_page_has_each_operation_with_the_fields_of_its_body_and_a
     assert sent["Headers"] == ["Idempotency-Key"]
     assert "priority" in sent["Body"]
     assert "launched" in sent["Answer 200, 201"]
+
+
+def test_every_parameter_of_a_query_has_its_sentence():
+    fields = [
+        (each.path, field.name, field.about)
+        for group in groups()
+        for each in group.operations
+        for part in each.parts
+        if part.title == "Query"
+        for field in part.fields
+    ]
+    assert fields
+    assert [field for field in fields if not field[2].endswith(".")] == []

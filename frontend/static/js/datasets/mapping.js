@@ -53,7 +53,8 @@ document.body.addEventListener("mappingproblems", (event) => {
   const { value, elt, ...problems } = /** @type {CustomEvent} */ (event).detail;
   show(problems);
   const isWrong = Object.keys(problems).length > 0;
-  stale(isWrong ? "not updated: the form has errors" : "");
+  const hasOne = example.querySelector("[name=row]");
+  stale(isWrong && hasOne ? "not updated: the form has errors" : "");
   if (isWrong) example.querySelector(".example-skeleton")?.replaceWith("No preview: the mapping has fields to correct.");
 });
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {

@@ -3,7 +3,7 @@
 
 import { about } from "../figures.js";
 
-const MB = 1e6;
+const MIB = 2 ** 20;
 const SPAN_MS = 5000;
 const form = document.querySelector("form[data-upload]");
 
@@ -64,7 +64,7 @@ class Upload {
   check() {
     const { file } = this;
     const tooLarge = Boolean(file && file.size > this.limit);
-    if (tooLarge) this.say([`This file has ${mb(file?.size ?? 0)}; the limit is ${mb(this.limit)}.`]);
+    if (tooLarge) this.say([`This file has ${mib(file?.size ?? 0)}; the limit is ${mib(this.limit)}.`]);
     else if (file && !file.size) this.say(["The file is empty."]);
     else this.say([]);
     this.button.hidden = !file; // choosing one sends it: the button is for what was refused or given up
@@ -127,10 +127,10 @@ class Upload {
     const speed = pace.at(done, performance.now());
     this.progress.value = total ? done / total : 0;
     const left = speed ? (total - done) / speed : null;
-    if (done >= total && total) this.words.textContent = `${mb(total)} are through; the server stores them.`;
+    if (done >= total && total) this.words.textContent = `${mib(total)} are through; the server stores them.`;
     else {
-      const rest = speed ? `, ${mb(speed)}/s, ${left !== null && left > 1 ? `${about(left)} left` : "nearly there"}` : "";
-      this.words.textContent = `${mb(done)} of ${mb(total)}${rest}`;
+      const rest = speed ? `, ${mib(speed)}/s, ${left !== null && left > 1 ? `${about(left)} left` : "nearly there"}` : "";
+      this.words.textContent = `${mib(done)} of ${mib(total)}${rest}`;
     }
   }
 
@@ -195,9 +195,9 @@ function dropping(upload) {
 }
 
 /** @param {number} bytes */
-function mb(bytes) {
-  const digits = bytes < 10 * MB ? 1 : 0;
-  return `${(bytes / MB).toLocaleString("en-US", { maximumFractionDigits: digits })} MB`;
+function mib(bytes) {
+  const digits = bytes < 10 * MIB ? 1 : 0;
+  return `${(bytes / MIB).toLocaleString("en-US", { maximumFractionDigits: digits })} MiB`;
 }
 
 if (form instanceof HTMLFormElement) dropping(new Upload(form));

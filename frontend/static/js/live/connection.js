@@ -4,6 +4,8 @@ import { timeOfDay } from "../times.js";
 
 const PATIENCE_MS = 2500;
 const PROBE_MS = 5000;
+/** What was held back goes on within this time, or is to be asked for again: nobody expects it later. */
+const GO_ON_MS = 1000;
 
 const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
 /** What has lost the control plane: the page's feed, or its requests. @type {Set<"feed" | "requests">} */
@@ -63,12 +65,7 @@ export function watchNetwork() {
   /** @type {number | undefined} */
   let probing;
   const probe = async () => {
-    try {
-      const answer = await fetch(bar.dataset.probe ?? "", { cache: "no-store" });
-      if (answer.ok) back();
-    } catch {
-      // Still away.
-    }
+    if (await answers(PROBE_MS)) back();
   };
   const gone = () => {
     lose("requests");
@@ -88,25 +85,49 @@ export function watchNetwork() {
   addEventListener("submit", keepForm); // of the window: after all others
 }
 
-/** Without a network a link would lead to the browser's own error page, and this one would be lost. @param {MouseEvent} event */
+/** Whether the control plane answers now. @param {number} patience  in ms */
+async function answers(patience) {
+  try {
+    return (await fetch(bar.dataset.probe ?? "", { cache: "no-store", signal: AbortSignal.timeout(patience) })).ok;
+  } catch {
+    return false;
+  }
+}
+
+/** Set while what was held back goes on, as the control plane has answered. */
+let goesOn = false;
+const cutOff = () => !goesOn && (!navigator.onLine || away.size > 0);
+
+/** The page may be the last to hear that the control plane is back. @param {() => void} go */
+async function goOnIfBack(go) {
+  if (!(await answers(GO_ON_MS))) return;
+  goesOn = true;
+  go();
+  goesOn = false;
+}
+
+/** Cut off, a link would lead to the browser's own error page, and this one would be lost. @param {MouseEvent} event */
 function stayHere(event) {
-  if (navigator.onLine || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  if (!cutOff() || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
   if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   if (link.hash && link.href.split("#")[0] === location.href.split("#")[0]) return; // within this page
   event.preventDefault();
   sayNow("Offline: this page can’t be left, as the other one can’t be opened. Reconnecting automatically.");
+  goOnIfBack(() => link.click());
 }
 
 /** A form's button would lead there too, and take what was entered along. @param {SubmitEvent} event */
 function keepForm(event) {
   const form = event.target;
-  if (navigator.onLine || event.defaultPrevented || !(form instanceof HTMLFormElement)) return;
+  if (!cutOff() || event.defaultPrevented || !(form instanceof HTMLFormElement)) return;
   const action = event.submitter?.getAttribute("formaction") ?? form.getAttribute("action") ?? "";
   if (form.method === "dialog" || form.hasAttribute("target") || new URL(action, location.href).origin !== location.origin) return;
   event.preventDefault();
   delete form.dataset.sent;
+  form.dispatchEvent(new CustomEvent("heldback", { bubbles: true }));
   sayNow("Offline, so not saved: the control plane can’t be reached. What you entered stays here. Reconnecting automatically.");
+  goOnIfBack(() => form.requestSubmit(event.submitter));
 }
 
 /** @param {string} words */
