@@ -1,4 +1,4 @@
-"""Some of the tests of other rooms, run once more on a private PostgreSQL: another sixth in each gate run.
+"""Some of the tests of other rooms, run once more on a private PostgreSQL: another quarter in every third gate run.
 
 `manage.py test --postgres` runs all of them there.
 """
@@ -35,11 +35,11 @@ FLOWS = [
 ]
 
 
-@pytest.mark.every_run
+@pytest.mark.rotating(of=3)
 def test_the_flows_hold_on_postgresql() -> None:
     if reason := missing():
         pytest.skip(reason)
     assert [path for path in FLOWS if not (ROOT / path).exists()] == []
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *share(FLOWS, of=6, name="flows")]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *share(FLOWS, of=4, name="flows")]
     done = subprocess.run(argv, cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -29,7 +29,7 @@ from workers.contract import FileName, OutboxLine, Receipt, RecoverySpec, from_d
 pytestmark = [
     pytest.mark.trainer,
     pytest.mark.processes,
-    pytest.mark.every_run,
+    pytest.mark.rotating(of=2),
     pytest.mark.timeout(600),
     pytest.mark.django_db,
     pytest.mark.usefixtures("sent"),

@@ -14,7 +14,7 @@ from workers.sandbox import Backend, Kind, Outcome, Sandbox
 
 Attack = Callable[..., Outcome]
 Gains = Callable[..., list[str]]
-pytestmark = [pytest.mark.processes, pytest.mark.every_run]
+pytestmark = [pytest.mark.processes, pytest.mark.rotating(of=2)]
 
 
 @pytest.fixture
