@@ -15,6 +15,7 @@ from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
+END_SEEN = "(end) => end.getBoundingClientRect().right <= end.closest('h1').getBoundingClientRect().right"
 LONG = "a-name-that-somebody-made-of-every-setting-there-is-" * 3
 NAMED = """
 from runs.models import Run
@@ -131,6 +132,10 @@ def test_a_long_name_is_one_line_and_whole_in_the_menu(site: Stack, run: str, pa
         seeing.resize(page, size)
         assert heading.evaluate("(h) => h.getBoundingClientRect().height") <= 28
         assert whole.evaluate("(d) => d.scrollWidth <= d.clientWidth")
+    seeing.resize(page, seeing.PHONE)
+    assert heading.locator(".end").evaluate(END_SEEN), "runs of a sweep differ there"
+    seeing.resize(page, (768, 1024))
+    assert heading.locator(".end").evaluate(END_SEEN)
 
 
 def test_tags_beside_a_long_name_are_whole(site: Stack, run: str, page: Page) -> None:
