@@ -110,6 +110,8 @@ def of_attempt(attempt: Attempt) -> str:
             return ENDS_OF_JOBS[attempt.reason]
         if attempt.reason == EndReason.STOPPED_BY_USER and attempt.stop_requested_by:
             return f"Stopped by {attempt.stop_requested_by.get_username()}."
+        if attempt.reason == EndReason.TRAINER_EXITED and attempt.run.trains and not attempt.run.step:
+            return "The trainer exited before its first step."
         limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
         return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if limited else sentence(attempt.reason)
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:

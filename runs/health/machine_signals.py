@@ -133,7 +133,8 @@ def _stalled(history: History) -> Signal | None:
     longest = max(float(gaps.max()) if len(gaps) else 0.0, SHORTEST_S)
     if _pauses(history, int(column.step[-1])) and not any(_pauses(history, int(step)) for step in steps[:-1]):
         longest = max(longest, FIRST_PAUSE_S)
-    words = {"quiet": duration(history.quiet_s), "who": history.hang and f" {history.hang}"}
+    who = history.hang and f" {history.hang}"
+    words = {"quiet": duration(history.quiet_s), "longest": duration(longest), "who": who}
     return Signal(column.step[-1:], np.array([history.quiet_s / longest]), words)
 
 

@@ -49,13 +49,13 @@ class Grouping:
     """Older runs beyond MOST."""
 
     @property
-    def low(self) -> float:
+    def low(self) -> float | None:
         """The lowest reward of all groups."""
-        return min((group.reward.low for group in self.groups if group.reward.low is not None), default=0.0)
+        return min((group.reward.low for group in self.groups if group.reward.low is not None), default=None)
 
     @property
-    def high(self) -> float:
-        return max((group.reward.high for group in self.groups if group.reward.high is not None), default=0.0)
+    def high(self) -> float | None:
+        return max((group.reward.high for group in self.groups if group.reward.high is not None), default=None)
 
 
 def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], found: int) -> Grouping:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -66,7 +67,7 @@ class Cause:
     detail: str
     log: str
     lines: list[LogLine]
-    exit_codes: dict[str, Any]
+    exit_codes: dict[str, str]
     diagnosis: diagnosis.Report | None
     """None if none was made."""
 
@@ -223,9 +224,17 @@ def cause(attempt: Attempt) -> Cause:
         detail=attempt.detail,
         log=name,
         lines=lines,
-        exit_codes=attempt.exit_codes,
+        exit_codes={role: _exit(code) for role, code in attempt.exit_codes.items()},
         diagnosis=diagnosis.of_attempt(attempt),
     )
+
+
+def _exit(code: Any) -> str:
+    """A process that a signal ended exits with 128 and the signal's number."""
+    try:
+        return f"{code} ({signal.Signals(code - 128).name})"
+    except (TypeError, ValueError):
+        return str(code)
 
 
 def last_lines(attempt: Attempt, name: str, count: int = LAST_LINES) -> list[LogLine]:

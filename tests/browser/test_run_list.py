@@ -221,11 +221,12 @@ def test_runs_of_a_sweep_are_told_apart_at_every_width(site: Stack, page: Page) 
     for name in ("sweep, learning rate 1e-6, seed 42", "sweep, learning rate 5e-6, seed 43"):
         site.django(TAGGED, run=site.django(A_RUN, name=name), tags=["learning rate sweep"])
     site.django(FAILED, run=site.django(A_RUN, name="sweep, learning rate 5e-5, seed 44"))  # the widest progress
-    for width in (1440, 1024, 390):
+    for width in (1440, 1024, 768, 390):
         page.set_viewport_size({"width": width, "height": 844})
         page.goto(f"{site.url}/runs/?q=sweep, learning")
         expect(page.locator("#run-list a.name")).to_have_count(3)
         assert page.evaluate(ENDS_SEEN)
+        assert page.locator(".table-wrap").evaluate("(table) => table.scrollWidth <= table.clientWidth"), width
 
 
 def test_what_differs_in_the_middle_of_long_names_is_seen_at_every_width(site: Stack, page: Page) -> None:

@@ -15,6 +15,7 @@ from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
+END_SEEN = "(end) => end.getBoundingClientRect().right <= end.closest('h1').getBoundingClientRect().right"
 LONG = "a-name-that-somebody-made-of-every-setting-there-is-" * 3
 NAMED = """
 from runs.models import Run
@@ -131,6 +132,10 @@ def test_a_long_name_is_one_line_and_whole_in_the_menu(site: Stack, run: str, pa
         seeing.resize(page, size)
         assert heading.evaluate("(h) => h.getBoundingClientRect().height") <= 28
         assert whole.evaluate("(d) => d.scrollWidth <= d.clientWidth")
+    seeing.resize(page, seeing.PHONE)
+    assert heading.locator(".end").evaluate(END_SEEN), "runs of a sweep differ there"
+    seeing.resize(page, (768, 1024))
+    assert heading.locator(".end").evaluate(END_SEEN)
 
 
 def test_tags_beside_a_long_name_are_whole(site: Stack, run: str, page: Page) -> None:
@@ -147,6 +152,9 @@ def test_thirty_components_have_a_head_of_two_lines(site: Stack, run: str, page:
     head = page.locator(".answers thead")
     expect(head).to_be_visible()
     assert head.evaluate("(h) => h.getBoundingClientRect().height") < 52
+    seeing.resize(page, (768, 1024))
+    expect(head).to_be_hidden()  # each component stands under its completion
+    assert page.locator(".answers-wrap").evaluate("(wrap) => wrap.scrollWidth <= wrap.clientWidth")
 
 
 def test_the_first_curves_of_twenty_runs_are_in_sight(site: Stack, run: str, page: Page) -> None:

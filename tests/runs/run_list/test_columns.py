@@ -103,6 +103,16 @@ def test_groups_by_a_setting_have_mean_and_spread(sweep: dict[str, Run]) -> None
     assert re.findall(r"run \d(?=</span>)", viewer().get(f"/runs/?{link[1]}").content.decode()) == ["run 3", "run 2"]
 
 
+def test_groups_without_a_reward_have_no_scale(sweep: dict[str, Run]) -> None:
+    def scale() -> str:
+        head = shown(group="tag").partition('<th class="spread"')[2].partition("</th>")[0]
+        return " ".join(re.sub("<[^>]*>", " ", head.partition(">")[2]).split())
+
+    assert re.fullmatch(r"[\d.]+ Reward’s spread [\d.]+", scale())
+    Run.objects.update(reward_ends=[])
+    assert scale() == "Reward’s spread"
+
+
 def test_a_run_is_in_the_group_of_each_of_its_tags(sweep: dict[str, Run]) -> None:
     Run.objects.filter(name="run 3").update(tags=[])
     assert [row[:2] for row in groups(group="tag")] == [["no tag", "1"], ["all", "3"], ["small", "2"]]

@@ -78,6 +78,17 @@ def test_a_failure_before_the_first_step_is_told_once_with_the_next_act(client: 
     assert "Clone and try again" not in page_of(client, failed(BACKWARD)), "it has a fix"
 
 
+def test_a_trainer_that_a_signal_ended_early_says_so(client: Client) -> None:
+    attempt = an_attempt(RunStatus.RUNNING)
+    ingest.accept(attempt, [ended(attempt.first_seq or 1, "trainer_exited", exit_codes={"trainer": 134, "vllm": 1})])
+    page = page_of(client, Run.objects.get(pk=attempt.run_id))
+    assert "The trainer exited before its first step." in page
+    assert "trainer exit 134 (SIGABRT)" in page
+    assert "vllm exit 1<" in page
+    Run.objects.update(step=3)
+    assert "The trainer exited before its last step." in page_of(client, Run.objects.get(pk=attempt.run_id))
+
+
 def test_viewers_are_offered_no_clone(client: Client) -> None:
     a_ready_host()
     assert "Clone with fix" not in page_of(signed_in(Role.VIEWER), failed(BACKWARD))
