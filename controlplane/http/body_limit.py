@@ -171,5 +171,7 @@ async def _refuse(scope: Message, send: Send, status: int, reason: str) -> None:
 def _page(scope: Message, status: int, reason: str) -> str:
     came_from = urlsplit(_header(scope, b"referer"))
     is_ours = bool(came_from.netloc) and came_from.netloc == _header(scope, b"host")
-    way = (came_from._replace(scheme="", netloc="").geturl(), "Go back") if is_ours else (reverse("runs"), "All runs")
-    return error_page(status, TITLES[status], reason, ways=[way]).content.decode()
+    way: dict[str, Any] = {"ways": [(reverse("runs"), "All runs")]}
+    if is_ours:
+        way = {"back": came_from._replace(scheme="", netloc="").geturl()}
+    return error_page(status, TITLES[status], reason, **way).content.decode()

@@ -127,7 +127,8 @@ def database_away(request: HttpRequest) -> HttpResponse:
 def error_page(status: int, title: str, what: str, **more: Any) -> HttpResponse:
     """Rendered without the request: its context processors (database, session) may be what is broken.
 
-    `more`: "fix", a sentence; "again", an address to try once more; "ways", pages to go to, as (address, label).
+    `more`: "fix", a sentence; "again", an address to try once more; "back", that of the page before; "ways", pages to
+    go to, as (address, label).
     """
     page = render_to_string("error.html", {"status": status, "title": title, "what": what, **more})
     return HttpResponse(page, status=status)

@@ -48,8 +48,8 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             "memory_gib": "Main memory, GiB",
             "minutes": "Time limit, minutes",
             "most": "Machines at most",
-            "idle_minutes": "Leaves after, minutes",
-            "patience_minutes": "Patience, minutes",
+            "idle_minutes": "Idle limit, minutes",
+            "patience_minutes": "Wait for a busy host, minutes",
             "enabled": "Ask it for machines",
         }
         error_messages = {"name": {"required": "Enter a name."}}
@@ -62,14 +62,17 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             "memory_gib": "0: as the engine gives it.",
             "minutes": "Runs save before the time is up, and go on on the next machine.",
             "most": "At the same time.",
-            "idle_minutes": "Without a run.",
-            "patience_minutes": "How long a run waits for a host that only has to become free, before it asks.",
+            "idle_minutes": "A machine without a run for this long is given back.",
+            "patience_minutes": "Before a machine is asked for, if a host only has to become free.",
             "enabled": "Switched off, it is asked for none. Its machines stay until they are idle.",
         }
 
     def __init__(self, kind: Kind, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.kind = kind
+        if kind.names_gpus:
+            needed = "Needed for GPUs that no instance type names."
+            self.fields["gpu_kind"].help_text = f"As {kind.label} calls it, such as H100. {needed}"
         for name, (lowest, highest) in BOUNDS.items():
             old = self.fields[name]
             self.fields[name] = forms.IntegerField(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
+from controlplane.http import body_limit
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
@@ -167,6 +168,17 @@ def test_a_refusal_of_the_server_keeps_the_file(site: Stack, page: Page, tmp_pat
     expect(page.get_by_text("The disk is full.")).to_be_visible()
     expect(page.get_by_role("button", name="Upload and check")).to_be_enabled()
     assert page.evaluate("document.querySelector('input[type=file]').files[0].name") == "kept.jsonl"
+
+
+def test_what_is_too_large_to_be_sent_is_still_there_on_the_way_back(site: Stack, page: Page) -> None:
+    page.goto(f"{site.url}/datasets/rows/")
+    text = "x" * (body_limit.SMALL + 1)
+    page.locator("[name=rows]").fill(text)
+    page.get_by_role("button", name="Check", exact=True).click()
+    expect(page.get_by_role("heading", name="Too large")).to_be_visible()
+    page.get_by_role("link", name="Go back").click()
+    expect(page.locator("[name=rows]")).to_be_visible()
+    assert page.locator("[name=rows]").evaluate("field => field.value.length") == len(text)
 
 
 def test_a_taken_name_is_told_before_the_transfer(site: Stack, page: Page, tmp_path: Path) -> None:

@@ -120,7 +120,19 @@ def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
     for each in (page, other):
         each.goto(f"{site.url}/runs/{run}/")
         until(each, lambda each=each: each.evaluate(SIZE) == 30)
+    form = context.new_page()
+    form.goto(f"{site.url}/datasets/rows/")
+    rows, check = form.locator("[name=rows]"), form.get_by_role("button", name="Check", exact=True)
     with web_away(site):
+        form.bring_to_front()
+        rows.fill("kept")
+        # It hears of the web from nothing but the pointer's way to its button.
+        until(form, lambda: (rows.hover(), check.hover()) and form.locator("#connection").is_visible())
+        check.click()
+        expect(form.locator("#connection")).to_contain_text("What you entered stays here")
+        expect(rows).to_have_value("kept")
+        form.close()
+        page.bring_to_front()
         expect(page.locator("#connection")).to_contain_text("Offline: this page shows what was known at")
         page.route("**/healthz", lambda route: route.abort())  # as where nothing listens for it
         with page.expect_event("requestfailed", lambda request: "healthz" in request.url):

@@ -73,6 +73,12 @@ function clicks() {
       opener.closest("details")?.querySelector("summary")?.focus();
       openDialog(opener.dataset.dialog ?? "");
     }
+    const back = target.closest("a[data-back]");
+    // The page before, with what was entered there, where the browser has it.
+    if (back instanceof HTMLAnchorElement && back.href === document.referrer && history.length > 1 && !event.ctrlKey && !event.metaKey) {
+      event.preventDefault();
+      history.back();
+    }
     if (target.closest("[data-close]")) target.closest("dialog")?.close();
     // A click on the backdrop has the dialog itself as its target.
     if (target instanceof HTMLDialogElement && target.open) target.close();

@@ -79,7 +79,7 @@ async def test_a_browser_is_shown_a_page_that_leads_back():
     assert await server.ask() == 413
     page = server.sent[1]["body"].decode()
     assert "This is larger than the 8\N{NO-BREAK SPACE}MiB that can be sent here." in page
-    assert 'href="/datasets/upload/?a=1">Go back' in page
+    assert 'href="/datasets/upload/?a=1" data-back>Go back' in page
     server.scope["headers"][-1] = (b"referer", b"http://elsewhere/")
     server.sent.clear()
     assert await server.ask() == 413

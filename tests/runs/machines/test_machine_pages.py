@@ -45,6 +45,12 @@ def test_an_admin_adds_a_source_and_changes_it() -> None:
     assert "4 GPUs with 80 GiB, 32 cores" in text(client)
 
 
+def test_the_form_tells_what_is_needed_from_what_is_optional() -> None:
+    page = text(admin(), "/hardware/machines/new/slurm/")
+    for name, word in {"folder": "Shared folder</label>", "partition": 'Partition <span class="optional">'}.items():
+        assert f'for="id_option_{name}">{word}' in page
+
+
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [

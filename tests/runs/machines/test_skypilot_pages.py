@@ -38,6 +38,8 @@ def test_the_form_begins_with_what_most_sources_want() -> None:
     page = admin().get(NEW).content.decode()
     assert 'name="cpus" value="8"' in page
     assert 'name="idle_minutes" value="10"' in page
+    assert "Needed for GPUs that no instance type names." in page  # so it isn't called optional
+    assert "Kind of GPU</label>" in page
 
 
 def test_an_instance_type_of_aws_replaces_the_shape_that_was_entered(sky: SkyPilotServer) -> None:

@@ -92,6 +92,7 @@ def test_before_anything_is_typed_what_was_seen_last_comes_first_if_it_is_still_
         ("Recent", "seen", "Run"),
     ]
     assert {item["kind"] for item in items} == {"Recent", "Action", "Page"}
+    assert {"".join(item["parts"]) == item["title"] for item in items} == {True}  # cut in two for a narrow list
 
 
 def test_what_is_looked_at_does_not_grow_with_what_there_is(django_assert_max_num_queries: Any) -> None:

@@ -4,6 +4,7 @@ import { timeOfDay } from "../times.js";
 
 const PATIENCE_MS = 2500;
 const PROBE_MS = 5000;
+const ASK_MS = 1000;
 /** What was held back goes on within this time, or is to be asked for again: nobody expects it later. */
 const GO_ON_MS = 1000;
 
@@ -81,6 +82,16 @@ export function watchNetwork() {
   addEventListener("online", probe);
   document.addEventListener("htmx:sendError", gone);
   document.addEventListener("htmx:afterOnLoad", back);
+  // A page without a feed hears of nothing: it asks while a form is filled in, before its button is pressed.
+  let asked = -Infinity;
+  const ask = async (/** @type {Event} */ { target, timeStamp }) => {
+    const control = target instanceof Element ? target.closest("button, input, select, textarea") : null;
+    const form = control && "form" in control ? control.form : null;
+    if (!(form instanceof HTMLFormElement) || form.method !== "post" || away.size || timeStamp - asked < ASK_MS) return;
+    asked = timeStamp;
+    if (!(await answers(PROBE_MS))) gone();
+  };
+  for (const kind of ["focusin", "pointerover"]) document.addEventListener(kind, ask);
   document.addEventListener("click", stayHere);
   addEventListener("submit", keepForm); // of the window: after all others
 }
