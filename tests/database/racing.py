@@ -46,6 +46,7 @@ class Racers:
         if url:
             environment |= {URL: url}
         elif not file.exists() and (made := migrated.file()):
+            data.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(made, file)
         self._shells = [Shell(environment) for _ in range(count)]
         self._threads = ThreadPoolExecutor(count)
