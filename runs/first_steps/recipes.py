@@ -59,7 +59,7 @@ class Parts:
     rewards: RewardVersion | None
     profile: HardwareProfile | None
     hosts: tuple[str, ...] = ()
-    """The names of the hosts in reach that have the profile's GPUs."""
+    """The names of reachable hosts that have the profile's GPUs."""
 
     @property
     def at_work(self) -> bool:
@@ -149,12 +149,12 @@ def find(slug: str) -> Recipe | None:
 
 
 def every() -> list[Parts]:
-    """All recipes; those that fit a host in reach come first."""
+    """All recipes; those that fit a reachable host come first."""
     return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda one: not one.hosts)
 
 
 def fitted(recipes: Iterable[Parts]) -> list[Parts]:
-    """With the hosts in reach that have what each needs."""
+    """The recipes, each with the reachable hosts that have what it needs."""
     hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
     return [
         replace(one, hosts=tuple(host.name for host in hosts if not shortage(host, by_slug(one.recipe.profile).spec)))

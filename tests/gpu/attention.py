@@ -1,4 +1,4 @@
-"""What a forward and a backward pass take when each batch has another length, with cuDNN's attention and without.
+"""How long forward and backward passes take over batches of different lengths, with cuDNN's attention and without.
 
     python -m tests.gpu.attention --out DIR               one GPU, a minute; writes DIR/attention.json
     python -m tests.gpu.attention --out DIR --rehearsal   a tiny model, on the CPU

@@ -82,8 +82,8 @@ ENVIRONMENT: dict[str, Variable] = {
         r"[01]",
     ),
     CUDNN_ATTENTION: Variable(
-        "0, a trainer's default here, keeps attention off cuDNN, which plans anew for each length of a batch; 1 is "
-        "torch's own default on Hopper and Blackwell.",
+        "0, a trainer's default here, avoids cuDNN's attention, which builds a new plan for every sequence length; 1 "
+        "is torch's own default on Hopper and Blackwell.",
         r"[01]",
     ),
     "TOKENIZERS_PARALLELISM": Variable("Whether tokenizers use threads of their own.", r"true|false"),
@@ -220,8 +220,8 @@ def torchrun_arguments(processes: int, folder: PurePath | str) -> list[str]:
 
 
 def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
-    # The completions of each batch have another length, and torch's choice on Hopper, cuDNN's attention, plans anew for
-    # each: seconds for the first, then 0.03 to 0.2 s for each pass on an H100 (tests/gpu/attention.json).
+    # Batches differ in sequence length, and cuDNN's attention, torch's choice on Hopper, builds a new plan for every
+    # length: seconds for the first, then 0.03 to 0.2 s for each new one on an H100 (tests/gpu/attention.json).
     attention = {CUDNN_ATTENTION: "0"}
     environment = {**attention, **spec.run.hardware.environment, **devices(spec.placement.gpus)}
     if spec.run.hardware.threads:
