@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -215,6 +216,23 @@ def test_sigterm_ends_a_download_and_leaves_no_partial_file(hub, begin, tmp_path
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 128 + signal.SIGTERM
     assert list(tmp_path.rglob("*.incomplete")) == []
+
+
+def test_no_thread_leaves_a_partial_file_behind(tmp_path: Path) -> None:
+    code = """
+import itertools, os, sys, threading
+from workers.trainer.fetching import PartialFiles
+def download():
+    for number in itertools.count():
+        open(f"{sys.argv[1]}/{number}.incomplete", "wb").close()
+partial = PartialFiles()
+threading.Thread(target=download, daemon=True).start()
+while len(os.listdir(sys.argv[1])) < 20: pass
+partial.leave(6)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (6, b"")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_download_left_goes_with_the_next(hub, begin, fetch, tmp_path) -> None:

@@ -11,7 +11,6 @@ HF_ENDPOINT, HF_HOME and HF_TOKEN have their usual meaning for huggingface_hub, 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import signal
 import sys
@@ -24,7 +23,7 @@ from typing import Any
 
 from workers.contract import hub_files
 from workers.trainer import fetching, unavailable
-from workers.trainer.fetching import DownloadProgress
+from workers.trainer.fetching import DownloadProgress, PartialFiles
 from workers.trainer.unavailable import ModelUnavailable
 
 UNAVAILABLE = 6
@@ -45,6 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _terminated)
     progress = DownloadProgress(options.progress)
+    partial = PartialFiles()
     try:
         fetch(options.model, options.revision, progress, stall_s=options.stall_s)
         for other in options.also:
@@ -52,12 +52,16 @@ def main(argv: list[str] | None = None) -> int:
             progress.go_on()
             fetch(model, revision or None, progress, stall_s=options.stall_s)
     except ModelUnavailable as error:
+        code = UNAVAILABLE
         sys.stdout.flush()
         print(" ".join(str(error).split()), file=sys.stderr, flush=True)
-        _leave(UNAVAILABLE)
     except Terminated:
-        _leave(128 + signal.SIGTERM)
-    return 0
+        code = 128 + signal.SIGTERM
+        sys.stdout.flush()
+    else:
+        return 0
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    partial.leave(code)
 
 
 class Terminated(BaseException):
@@ -66,12 +70,6 @@ class Terminated(BaseException):
 
 def _terminated(*_: object) -> None:
     raise Terminated
-
-
-def _leave(code: int) -> None:
-    """Exit at once: an ordinary exit would wait for downloading threads, which can't be stopped."""
-    fetching.discard_partial_files()
-    os._exit(code)
 
 
 def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall_s: float) -> None:
