@@ -43,7 +43,9 @@ def test_without_vllm_it_says_that_there_is_none(tmp_path: Path) -> None:
     assert "No module named 'vllm'" in done.stderr
 
 
-def test_quick_imports_search_the_packages_once_and_leave_the_collector_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_imports_search_the_packages_once_and_freeze_what_they_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     searches = []
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: searches.append(1) or {"a": ["A"]})
 
@@ -54,7 +56,12 @@ def test_quick_imports_search_the_packages_once_and_leave_the_collector_on(monke
             importlib.metadata.packages_distributions()
             raise ImportError
 
-    with pytest.raises(ImportError):
-        fails()
+    before = gc.get_freeze_count()
+    try:
+        with pytest.raises(ImportError):
+            fails()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
     assert gc.isenabled()
     assert searches == [1]
