@@ -232,8 +232,7 @@ HELP: dict[str, str] = {
         "GPUs. LoRA hot-swap only; 15 is usual, 0: not at all."
     ),
     "server_kv_cache_gib": (
-        "On each GPU; vLLM then measures nothing and starts some seconds sooner. Too much runs out of memory. Leave "
-        "empty to measure within the share."
+        "On each GPU, in place of what vLLM measures within the share. Too much runs out of memory."
     ),
     "server_tuned_lora": "Kernel configs measured for the card, where there are some; else vLLM’s own.",
     "server_prefix_caching": "Reuses the shared beginning of prompts.",

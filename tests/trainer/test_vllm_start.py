@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from workers.contract.commands import KEEP_FROZEN
 from workers.supervisor.commands import SOURCE_ROOT
 from workers.trainer import imports
 
@@ -46,6 +47,7 @@ def test_without_vllm_it_says_that_there_is_none(tmp_path: Path) -> None:
 def test_quick_imports_search_the_packages_once_and_freeze_what_they_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv(KEEP_FROZEN, raising=False)
     searches = []
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: searches.append(1) or {"a": ["A"]})
 
@@ -61,6 +63,7 @@ def test_quick_imports_search_the_packages_once_and_freeze_what_they_made(
         with pytest.raises(ImportError):
             fails()
         assert gc.get_freeze_count() > before
+        assert os.environ.pop(KEEP_FROZEN) == "1"
     finally:
         gc.unfreeze()
     assert gc.isenabled()

@@ -17,7 +17,6 @@ from workers.contract import (
     AttemptSpec,
     LoraSpec,
     ModelSpec,
-    Rollout,
     RunSpec,
     ServerPlace,
     ServerSpec,
@@ -44,7 +43,7 @@ MOST_GRAPHS = 512
 """The largest batch for which vLLM captures a CUDA graph by default."""
 CUDNN_ATTENTION = "TORCH_CUDNN_SDPA_PREFERRED"
 KEEP_FROZEN = "VLLM_ENABLE_CUDAGRAPH_GC"
-"""Set, vLLM doesn't unfreeze what workers.trainer.imports has frozen when it has captured CUDA graphs."""
+"""1: vLLM doesn't unfreeze, when it captures CUDA graphs, what workers.trainer.imports has frozen."""
 ADAPTERS_OF_AGENTS = 3
 """Agents ask when they like: the current version, the previous one, and the one being loaded."""
 
@@ -200,7 +199,7 @@ def server_environment(spec: AttemptSpec, place: ServerPlace) -> dict[str, str]:
     variables = {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
     # By itself `vllm serve` spawns its engine, which imports everything again: 13 of 55 s on an H200. Where the front
     # has touched a GPU, vLLM spawns whatever is set.
-    start = {"VLLM_WORKER_MULTIPROC_METHOD": "fork", KEEP_FROZEN: "1"}
+    start = {"VLLM_WORKER_MULTIPROC_METHOD": "fork"}
     kernels = spec.placement.lora_kernels
     if kernels and _server(spec).tuned_lora and "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in variables:
         variables["VLLM_TUNED_CONFIG_FOLDER"] = str(adapters.KERNELS / kernels)
@@ -229,10 +228,8 @@ def torchrun_arguments(processes: int, folder: PurePath | str) -> list[str]:
 def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
     # Batches differ in sequence length, and cuDNN's attention, torch's choice on Hopper, builds a new plan for every
     # length: seconds for the first, then 0.03 to 0.2 s for each new one on an H100 (tests/gpu/attention.json).
-    start = {CUDNN_ATTENTION: "0"}
-    if spec.run.hardware.rollout is Rollout.COLOCATE:
-        start[KEEP_FROZEN] = "1"
-    environment = {**start, **spec.run.hardware.environment, **devices(spec.placement.gpus)}
+    attention = {CUDNN_ATTENTION: "0"}
+    environment = {**attention, **spec.run.hardware.environment, **devices(spec.placement.gpus)}
     if spec.run.hardware.threads:
         environment["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
     return environment

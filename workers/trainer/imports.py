@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.metadata
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from workers.contract import Rollout, RunSpec, WeightSync
+from workers.contract.commands import KEEP_FROZEN
 
 
 @contextmanager
@@ -16,9 +18,10 @@ def quick() -> Iterator[None]:
     """For imports of torch, transformers, TRL and vLLM.
 
     They create millions of objects that stay, which the garbage collector would go through again and again for a fifth
-    of the time; afterwards it leaves them out for good, as vLLM's start collects a dozen times more. And transformers
-    and TRL each search all installed packages: of 300, for a second.
+    of the time; afterwards it leaves them out for good, since vLLM collects a dozen times more while it starts. And
+    transformers and TRL each search all installed packages: of 300, for a second.
     """
+    os.environ.setdefault(KEEP_FROZEN, "1")
     importlib.metadata.packages_distributions = functools.cache(importlib.metadata.packages_distributions)
     gc.disable()
     try:

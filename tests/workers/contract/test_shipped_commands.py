@@ -17,7 +17,6 @@ from workers.contract import (
     ModelSpec,
     Placement,
     RewardSpec,
-    Rollout,
     RunSpec,
     commands,
     from_dict,
@@ -206,7 +205,6 @@ def test_its_servers_get_exactly_these_variables(slug, expected):
         road = "VLLM_SERVER_DEV_MODE" if expected.group_port else "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
         assert commands.server_environment(spec, place_) == {
             "VLLM_WORKER_MULTIPROC_METHOD": "fork",
-            "VLLM_ENABLE_CUDAGRAPH_GC": "1",
             **expected.environment,
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES": server.gpus,
@@ -219,10 +217,8 @@ def test_its_servers_get_exactly_these_variables(slug, expected):
 def test_its_trainer_gets_exactly_this_command_and_these_variables(slug, expected):
     spec = attempt(slug, a_host(expected.host_gpus))
     assert commands.trainer_argv("/runs/r1/1", PROGRAMS) == [*PROGRAMS.trainer, "/runs/r1/1"]
-    inside = {"VLLM_ENABLE_CUDAGRAPH_GC": "1"} if spec.run.hardware.rollout is Rollout.COLOCATE else {}
     assert commands.trainer_environment(spec) == {
         "TORCH_CUDNN_SDPA_PREFERRED": "0",
-        **inside,
         **expected.environment,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": expected.trainer,
