@@ -27,7 +27,7 @@ class Found(Told):
 
 class Hits(Told):
     items: list[Found]
-    """By kind; of each kind the best first."""
+    """By kind, of each the best match first; of runs the newest."""
 
 
 @router.get("search", auth=READ, response=Hits, url_name="v1_search", summary="Find runs, datasets, models and pages")

@@ -116,7 +116,7 @@ class RunAnswer(Told):
     created_at: str
     """When it was launched."""
     started_at: str | None
-    """When the latest attempt came to its host. null: it is queued, or never did."""
+    """When the latest attempt began to train, or to do its job. null: it has not."""
     ended_at: str | None
     """When the latest attempt ended. null: it has not."""
     tags: list[str]
