@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 
 from controlplane.deletable import Deletable, Kept
+from runs.names import Parts, told_apart
 from runs.recorded import ChunkOutline as ChunkOutline
 from runs.recorded import LogChunk as LogChunk
 from runs.recorded import MetricChunk as MetricChunk
@@ -101,6 +102,11 @@ class Run(Deletable):
     def trains(self) -> bool:
         """Not a trial, a check, an evaluation or a job."""
         return self.kind == "train"
+
+    def apart(self) -> Parts:
+        """The parts of its name if others of its group have a similar one, see runs.names; otherwise none."""
+        names = self.group.runs.values_list("name", flat=True) if self.group else ()
+        return told_apart(names).get(self.name, [])
 
     def latest(self) -> Attempt:
         """The attempt whose status, reason, lease and receipt the run shows; no query if attempts are prefetched."""

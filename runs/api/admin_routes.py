@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from django.db import transaction
 from django.http import Http404, HttpRequest
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
 from controlplane.accounts import managing, onetime
 from controlplane.accounts.forms import NewUserForm
@@ -19,7 +19,7 @@ from runs.alerts.models import AlertDelivery, AlertTarget, installations
 from runs.alerts.tasks import soon
 from runs.api import form_values, paging
 from runs.api.access import ADMIN, Problem
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed
+from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Told
 from runs.secrets import uses
 
 router = Router(tags=["administration"])
@@ -32,8 +32,9 @@ class NewUser(Asked):
     role: Literal["viewer", "operator", "admin"] = "viewer"
 
 
-class Invited(Schema):
+class Invited(Told):
     item: dict[str, Any]
+    """The user, as the list of users has them."""
     link: str
     """Signs this user in, once. Shown this once."""
 

@@ -22,7 +22,7 @@ from controlplane.references.queries import check_for, checks_for
 from controlplane.references.views import CheckForm
 from runs.api import form_values, paging, shapes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed
+from runs.api.shapes import Answer, Archived, Asked, Cursor, Id, Limit, Listed
 
 router = Router(tags=["corpora and reference checks"])
 
@@ -43,10 +43,6 @@ class NewText(Asked):
     text: str = Field(max_length=2**23, description="Each paragraph becomes a document; a blank line ends one.")
     markdown: bool = Field(False, description="true: the heading above a paragraph is its title.")
     about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
-
-
-class Archived(Asked):
-    archived: bool
 
 
 class NewCheck(Asked):

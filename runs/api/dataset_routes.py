@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponseBase
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Query, Router, Status
 
 from controlplane.accounts.roles import person
 from controlplane.datasets import archiving, deriving, exporting, importing, look_views, looking
@@ -21,7 +21,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader.filtering import RowFilter
 from runs.api import form_values, paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Place, Value
+from runs.api.shapes import Answer, Archived, Asked, Cursor, Id, Limit, Listed, Place, Told, Value
 from runs.trash.kinds import KINDS
 
 router = Router(tags=["datasets"])
@@ -29,10 +29,6 @@ router = Router(tags=["datasets"])
 
 class Mapping(Asked):
     values: dict[str, Value] = Field({}, description="Fields of the mapping: prompt, answer, test_cases, share, …")
-
-
-class Archived(Asked):
-    archived: bool
 
 
 class RowChoice(Asked):
@@ -57,8 +53,9 @@ class Derive(Asked):
     tokenizer: str = Field("", max_length=200, description="What tokens are counted with.")
 
 
-class Cancelled(Schema):
+class Cancelled(Told):
     outcome: Literal["deleted", "back", "too late"]
+    """`deleted`: nothing of it is left; `back`: it waits for its mapping again; `too late`: the work was over."""
 
 
 @router.get("datasets", auth=READ, response=Listed, url_name="v1_datasets", summary="List datasets")

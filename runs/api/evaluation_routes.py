@@ -6,14 +6,14 @@ import dataclasses
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
 from controlplane.accounts.roles import person
 from runs import queries
 from runs.api import form_values, paging, shapes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.drafts import key_of_another
-from runs.api.shapes import Answer, Asked, Cursor, Id, Key, Limit, Listed, RunAnswer
+from runs.api.shapes import Answer, Asked, Cursor, Id, Key, Limit, Listed, RunAnswer, Told
 from runs.evaluations import results, starting
 from runs.evaluations.results import EvaluationResult
 from runs.evaluations.views import EvaluationForm
@@ -41,9 +41,9 @@ class Evaluate(Asked):
     temperature: Annotated[float, Field(ge=0.01, le=2)] | None = Field(None, description="None: the run's own.")
 
 
-class Evaluated(Schema):
+class Evaluated(Told):
     started: list[RunAnswer]
-    """Empty: these were evaluated so already, and the same seed gives the same numbers."""
+    """What was launched. Empty: these were evaluated so already, and the same seed gives the same numbers."""
 
 
 class NewTrial(Asked):
@@ -55,7 +55,7 @@ class NewTrial(Asked):
     profiles: list[Id] = Field(min_length=1, max_length=MAX_PROFILES)
 
 
-class StoppedTrial(Schema):
+class StoppedTrial(Told):
     stopped: int
     """How many candidates were asked to stop."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
 from django.utils import timezone
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
 from controlplane.accounts.roles import person
 from controlplane.hardware.models import Host
@@ -17,7 +17,7 @@ from controlplane.joining.models import JoinCode
 from runs import disk, queries, sentences
 from runs.api import form_values, shapes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Id
+from runs.api.shapes import Answer, Asked, Id, Items, Told
 from runs.hosts import actions
 from runs.hosts.cards import host_views
 from runs.hosts.joining_views import AddHostForm, no_users
@@ -32,11 +32,7 @@ from runs.warm.overview import WarmLine
 router = Router(tags=["hosts"])
 
 
-class Items(Schema):
-    items: list[dict[str, Any]]
-
-
-class Change(Asked):
+class HostChange(Asked):
     draining: bool | None = Field(None, description="true: it accepts no more runs.")
     gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
         None, description="For admins. null: it has no price."
@@ -54,15 +50,19 @@ class NewCode(Asked):
     name: str = Field("", max_length=64, description="The host's name. Empty: the machine's own.")
 
 
-class Code(Schema):
+class Code(Told):
     id: int
+    """The code's id. The code itself is told only in `command`."""
     name: str
+    """What the host will be called. Empty: what the machine calls itself."""
     command: str
     """What to run on the new machine. Empty except when the code is made."""
     expires_at: Any
+    """Until when a machine can join with it."""
     used_at: Any
+    """When a machine joined with it. null: none has."""
     used_by: str
-    """The host that joined with it."""
+    """The host that joined with it. Empty: none has."""
 
 
 class Release(Asked):
@@ -71,14 +71,16 @@ class Release(Asked):
     )
 
 
-class Released(Schema):
+class Released(Told):
     released: list[str]
+    """What runs can get again, such as `gpu:0` or `port:21000`. Resources that were not in quarantine are left out."""
 
 
-class Revoked(Schema):
+class Revoked(Told):
     ended: int
     """How many of its runs ended."""
     note: str
+    """What is still to be done by hand. Empty: nothing."""
 
 
 class Move(Asked):
@@ -91,9 +93,11 @@ class GiveUp(Asked):
     """Release its resources as well: its processes are certainly gone."""
 
 
-class GivenUp(Schema):
+class GivenUp(Told):
     ended: int
+    """How many of its runs ended, as failed with `host_lost`."""
     released: int
+    """How many of its resources runs can get again; 0 unless `free` was sent."""
 
 
 @router.get("hosts", auth=READ, response=Items, url_name="v1_hosts", summary="List hosts")
@@ -125,7 +129,7 @@ def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
 @router.patch(
     "hosts/{int:host_id}", auth=OPERATE, response=Answer, url_name="v1_host_change", summary="Drain or change a host"
 )
-def change(request: HttpRequest, host_id: Id, payload: Change) -> Any:
+def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
     """What isn't sent stays. All of it or nothing is done."""
     row, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
     if (ours := set(sent) - {"draining"}) and not user.may_administer:

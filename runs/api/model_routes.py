@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
 from controlplane.accounts.roles import person
 from runs import checkpoints, deletions, queries
 from runs.api import form_values, paging, shapes
 from runs.api.access import ADMIN, OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer
+from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer, Told
 from runs.checkpoints import Checkpoint
 from runs.jobs import archiving, benchmarking, converting, merging, pushing, results
 from runs.jobs.results import JobView
@@ -54,9 +54,9 @@ class Push(Asked):
     card: str | None = Field(None, description="The text of README.md. None: as GET …/card writes it.")
 
 
-class Deletion(Schema):
+class Deletion(Told):
     asked: bool
-    """Its host deletes it and then says so."""
+    """True: its host was asked to delete it, and then says so."""
 
 
 @router.get("models", auth=READ, response=Listed, url_name="v1_models", summary="List saved models")

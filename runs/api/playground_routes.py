@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Router
 
 from controlplane import safe_yaml
 from controlplane.accounts.roles import person
@@ -19,9 +19,9 @@ from controlplane.environments.models import EnvironmentVersion
 from controlplane.rewards import config_yaml, permissions, turns
 from controlplane.rewards.models import RewardVersion
 from runs import queries
-from runs.api import form_values
+from runs.api import form_values, shapes
 from runs.api.access import OPERATE, Problem
-from runs.api.shapes import Asked, Id
+from runs.api.shapes import Asked, Id, Told
 from runs.playground import completions_source, episode_play, episode_scoring, model_turn, rescoring, rows, scoring
 from runs.playground.episode_play import LONGEST_TEXT, MOST_CALLS, MOST_MOVES, SECONDS, Play, WrittenMove
 from runs.playground.player_form import PlayerForm
@@ -95,17 +95,17 @@ class Score(Asked):
     messages: list[dict[str, Any]] = Field(max_length=4 * MOST_MOVES, description="As an episode's answer has them.")
 
 
-class Tried(Schema):
+class Tried(Told):
     components: list[dict[str, Any]]
+    """Each with `mean` and `deviation` of its scores, and its `share` of the variance of the totals, 1 in all."""
     completions: list[dict[str, Any]]
+    """In the order of the request: `scores` of each component, `total` and `advantage`."""
     mean: float | None
+    """Of the totals. null: no completion has one."""
     deviation: float | None
+    """Standard deviation of the totals; advantages are scaled by it. null: no completion has one."""
     problem: str
-    """Why the row is another one than asked for."""
-
-
-class Item(Schema):
-    item: dict[str, Any]
+    """Why the row is another one than asked for. Empty: it is that one."""
 
 
 @router.post(
@@ -148,7 +148,7 @@ def try_rewards(request: HttpRequest, payload: Try) -> Any:
 @router.post(
     "rewards/replay",
     auth=OPERATE,
-    response=Item,
+    response=shapes.Answer,
     url_name="v1_reward_replay",
     summary="Replay a run with other rewards",
 )
@@ -173,7 +173,7 @@ def replay(request: HttpRequest, payload: Replay) -> Any:
 @router.post(
     "environments/{int:environment_id}/{int:number}/call",
     auth=OPERATE,
-    response=Item,
+    response=shapes.Answer,
     url_name="v1_environment_call",
     summary="Call a tool of an environment",
 )
@@ -191,7 +191,7 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall)
 @router.post(
     "environments/{int:environment_id}/{int:number}/play",
     auth=OPERATE,
-    response=Item,
+    response=shapes.Answer,
     url_name="v1_environment_play",
     summary="Play an episode of an environment",
 )
@@ -204,7 +204,7 @@ def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode)
 @router.post(
     "environments/{int:environment_id}/{int:number}/model",
     auth=OPERATE,
-    response=Item,
+    response=shapes.Answer,
     url_name="v1_environment_model",
     summary="Let a model play a turn of an episode",
 )
@@ -218,7 +218,7 @@ def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedB
 @router.post(
     "environments/{int:environment_id}/{int:number}/scores",
     auth=OPERATE,
-    response=Item,
+    response=shapes.Answer,
     url_name="v1_environment_scores",
     summary="Score an episode of an environment",
 )

@@ -6,12 +6,12 @@ import codecs
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Query, Router
 
 from runs import checkpoints, queries
 from runs.api import paging, shapes
 from runs.api.access import READ, Problem
-from runs.api.shapes import Cursor, Limit, Listed
+from runs.api.shapes import Cursor, Items, Limit, Listed, Told
 from runs.completions.groups import POLICY
 from runs.completions.groups import completions as stored
 from runs.completions.reading import CompletionReader, valid
@@ -29,59 +29,72 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number; 0: the latest.")]
 
 
-class Log(Schema):
+class Log(Told):
     name: str
+    """Which of the attempt's logs it is, such as `trainer`."""
     attempt: int
+    """The attempt's number, from 1 on."""
     text: str
+    """This part of the log. Bytes that are no UTF-8 are replaced."""
     offset: int
     """Of the first byte of `text`."""
     next_offset: int
     """Where to go on; ask again when the run has written more."""
     size: int
+    """Bytes of the log that have arrived."""
 
 
-class Logs(Schema):
+class Logs(Told):
     attempt: int
+    """The attempt's number, from 1 on."""
     bytes: dict[str, int]
+    """Size of each log that has begun, by its name."""
 
 
-class Metrics(Schema):
+class Metrics(Told):
     items: list[dict[str, Any]]
+    """`name`, `points` (how many are stored) and `kind`: `train`, `system` (GPUs and host) or `vllm`."""
 
 
-class Points(Schema):
+class Points(Told):
     last: int
-    """The last line that is in it."""
+    """The number of the last reported line that is in it."""
     series: dict[str, dict[str, list[Any]]]
+    """By metric, columns of equal length: `value`, `step`, `t` (Unix seconds), `seq`, and `tokens` if they are x."""
 
 
-class Waterfall(Schema):
+class Waterfall(Told):
     step: int
+    """The step that is shown, from 1 on."""
     began: float
     """Unix seconds."""
     seconds: float
+    """How long the step took."""
     median_of: int
     """It is the median of so many steps; 0: it was asked for."""
     lanes: list[dict[str, Any]]
+    """Who worked when: `bars` and `gaps` in seconds from the step's start, `idle` as a share of the step (0 to 1)."""
     gpus: list[dict[str, Any]]
     """Use in percent, where it was sampled within the step."""
     switches: list[dict[str, Any]]
     """What is on, and what the step would take the other way, estimated."""
     words: list[str]
+    """Who was idle and what would make the step shorter, in sentences."""
     steps: list[int]
     """Those that can be asked for."""
 
 
-class Health(Schema):
+class Health(Told):
     verdict: str
+    """`well`, `watch`, `bad`, or `unknown`: nothing could be judged yet."""
     step: int
+    """The step up to which it was judged. 0: none."""
     at: str | None
+    """When it was judged. null: not yet."""
     findings: list[dict[str, Any]]
+    """The rules that are broken, and notes: with `rule`, `level`, the values and what to do."""
     checks: list[dict[str, Any]]
-
-
-class Items(Schema):
-    items: list[dict[str, Any]]
+    """Every rule with what it found, also those that hold or could not be judged."""
 
 
 @router.get("runs/{slug:run_id}/logs", auth=READ, response=Logs, url_name="v1_run_logs", summary="List a run's logs")

@@ -14,7 +14,7 @@ from runs import checkpoints, disk, queries, tags
 from runs.api import drafts, paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
 from runs.api.drafts import RunDocument
-from runs.api.shapes import Asked, Cursor, Id, Key, Limit, RunAnswer, Runs, Text
+from runs.api.shapes import Asked, Cursor, Id, Key, Limit, RunAnswer, Runs, Text, Told
 from runs.health import views as health_views
 from runs.models import HealthPreset, Run
 from runs.preflight import choosing
@@ -28,60 +28,68 @@ from workers.contract import StopMode
 router = Router(tags=["runs"])
 
 
-class Launched(Schema):
+class Launched(Told):
     run: RunAnswer
+    """The run that was launched, now or before."""
     launched: bool
     """False: the Idempotency-Key had launched it before."""
     findings: list[dict[str, Any]]
-    """Preflight's, none of which stops it."""
+    """Preflight's, none of which stops it: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
     notes: list[dict[str, str]]
+    """Parts of the document that were not taken as they are: `verdict`, `key`, `text`."""
 
 
-class GroupLaunched(Schema):
+class GroupLaunched(Told):
     tag: str
     """What the run list finds them by."""
     at_once: int | None
+    """How many of them may be on hosts at the same time. null: any number."""
     runs: list[RunAnswer]
+    """One for each combination of seed and grid values, in the order of launch."""
 
 
-class Preflight(Schema):
+class Preflight(Told):
     launchable: bool
+    """False: a finding, a mistake in the form or a refused note stops the launch."""
     findings: list[dict[str, Any]]
+    """What preflight found: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
     notes: list[dict[str, str]]
+    """Parts of the document that are not taken as they are: `verdict`, `key`, `text`."""
     time: dict[str, Any] | None
-    """What the run is expected to take on `host`, or on a machine that is asked for (`to_ask`); its cost with the price
-    per GPU-hour that is known. None: unknown."""
+    """What the run is expected to take on `host`, or on a machine that is asked for (`to_ask`): `step_s` and `seconds`,
+    `gpu_hours`, and `cost` if a price per GPU-hour is known. null: unknown."""
 
 
-class Profiles(Schema):
+class Profiles(Told):
     items: list[dict[str, Any]]
-    """`set`: the fields that choose it."""
+    """The best first. `fits`: on some host; `why`: where, or why not; `set`: the fields that choose it."""
 
 
 class Stop(Asked):
     mode: Literal["save", "now"] = Field("save", description="save: write a checkpoint first.")
 
 
-class Stopped(Schema):
+class Stopped(Told):
     changed: bool
     """False: it had been asked before, or has ended."""
     run: RunAnswer
+    """As it is now. It ends when its host has done what was asked."""
 
 
 class Resume(Asked):
     checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(None, description="Its id; none: the last one.")
 
 
-class DiskUse(Schema):
+class DiskUse(Told):
     hosts: list[dict[str, Any]]
-    """`bytes` of its folder by `host`, with when the host measured it."""
+    """`bytes` of the run's folder by `host`, with when the host measured it."""
     store: int
-    """Bytes of its checkpoints in the artifact store."""
+    """Bytes of the run's checkpoints in the artifact store."""
     database: dict[str, int]
-    """About, in bytes: completions, points of charts, logs."""
+    """Bytes in the database, estimated: of completions, points of charts, and logs."""
 
 
-class Change(Asked):
+class RunChange(Asked):
     name: str | None = Field(None, max_length=200)
     add_tags: list[str] = Field([], max_length=50)
     remove_tags: list[str] = Field([], max_length=50)
@@ -177,7 +185,7 @@ def get_run(request: HttpRequest, run_id: str) -> Any:
     url_name="v1_run_change",
     summary="Change a run's name, tags, notes, priority or preset, or archive it",
 )
-def change(request: HttpRequest, run_id: str, payload: Change) -> Any:
+def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
     run, user = queries.run_for(request, run_id), person(request)
     preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
     if payload.preset and preset is None:

@@ -5,25 +5,29 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Query, Router
 
 from runs.api.access import READ
+from runs.api.shapes import Told
 from runs.search import finding
 
 router = Router(tags=["search"])
 
 
-class Found(Schema):
+class Found(Told):
     kind: str
     """Run, Dataset, Reward config, Environment, Model, Hardware profile, Host, Corpus, User, Page or Action."""
     title: str
+    """Its name, or what the page or action is called."""
     about: str
+    """What tells it from others of this name. Often empty."""
     page: str
-    """Its address."""
+    """The path of its page."""
 
 
-class Hits(Schema):
+class Hits(Told):
     items: list[Found]
+    """By kind, of each the best match first; of runs the newest."""
 
 
 @router.get("search", auth=READ, response=Hits, url_name="v1_search", summary="Find runs, datasets, models and pages")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Query, Router, Status
 
 from controlplane.accounts.roles import person
 from runs import queries
 from runs.api import form_values, shapes
 from runs.api.access import ADMIN, OPERATE, READ, Problem
-from runs.api.shapes import Asked, Id, RunAnswer
+from runs.api.shapes import Answer, Asked, Id, RunAnswer, Told
 from runs.model_pages import catalogue
 from runs.model_pages.catalogue import SavedModel
 from runs.playground import rows
@@ -39,20 +39,21 @@ class Serve(Place):
     )
 
 
-class Started(Schema):
+class Started(Told):
     run: RunAnswer
+    """The run that loads the model and answers for it."""
     key: str
     """Shown this once, and stored nowhere."""
 
 
-class Serving(Schema):
+class Serving(Told):
     chat: dict[str, Any] | None
     """The newest served model, whether it still answers or not. None: it was never served."""
     endpoint: dict[str, Any] | None
     """The one that answers requests with a key."""
 
 
-class Stopped(Schema):
+class ServingStopped(Told):
     changed: bool
     """False: nothing was served."""
 
@@ -69,13 +70,11 @@ class Ask(Asked):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 
-class Turns(Schema):
+class Turns(Told):
     state: dict[str, Any] | None
+    """Of the newest served model, whether it still answers or not. null: it was never served."""
     items: list[dict[str, Any]]
-
-
-class TurnAnswer(Schema):
-    item: dict[str, Any]
+    """The newest turns, in their order, each with the question and the answers so far."""
 
 
 @router.get(
@@ -120,7 +119,7 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
 @router.post(
     "models/{int:event_id}/serving/stop",
     auth=OPERATE,
-    response=Stopped,
+    response=ServingStopped,
     url_name="v1_serve_stop",
     summary="Stop serving a model with a key",
 )
@@ -169,7 +168,7 @@ def start_chat(request: HttpRequest, event_id: Id, payload: Place) -> Any:
 @router.post(
     "models/{int:event_id}/chat/turns",
     auth=OPERATE,
-    response={201: TurnAnswer},
+    response={201: Answer},
     url_name="v1_chat_ask",
     summary="Ask a model and its base",
 )
@@ -194,7 +193,7 @@ def ask(request: HttpRequest, event_id: Id, payload: Ask) -> Any:
 @router.post(
     "models/{int:event_id}/chat/stop",
     auth=OPERATE,
-    response=Stopped,
+    response=ServingStopped,
     url_name="v1_chat_stop",
     summary="Stop the chat with a model",
 )
@@ -212,7 +211,7 @@ def stop_chat(request: HttpRequest, event_id: Id) -> Any:
 @router.post(
     "models/{int:event_id}/chat/turns/{int:turn_id}/scores",
     auth=OPERATE,
-    response=TurnAnswer,
+    response=Answer,
     url_name="v1_chat_scores",
     summary="Score a turn of the chat",
 )

@@ -34,60 +34,108 @@ class Asked(Schema):
     model_config = ConfigDict(extra="forbid")
 
 
-class Listed(Schema):
+class Archived(Asked):
+    archived: bool
+
+
+class Told(Schema):
+    """An answer. The text below a field is its sentence in the API's description."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class Items(Told):
+    """A whole list."""
+
+    items: list[dict[str, Any]]
+    """All of them, in the order of the list."""
+
+
+class Listed(Told):
     """A page of a list."""
 
     items: list[dict[str, Any]]
+    """The entries of this page, in the order of the list."""
     next_cursor: str
-    """Empty: this is the last page."""
+    """Send it as `cursor` for the next page. Empty: this is the last one."""
 
 
-class Answer(Schema):
+class Answer(Told):
     """One thing, as its list has it."""
 
     item: dict[str, Any]
+    """The thing itself, with the fields of an entry of its list."""
 
 
-class RunAnswer(Schema):
+class RunAnswer(Told):
     id: str
+    """The run's id, for addresses and other requests."""
     name: str
+    """What people call it. Several runs may have the same name."""
     kind: str
+    """`train`, `check` (of learnability), `trial` (of hardware profiles), `evaluation`, or work on a model, such as
+    `merge` or `serve`."""
     owner: str
+    """The user who launched it, by name."""
     status: Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
+    """Of its latest attempt. The last three are final, unless the run is resumed."""
     reason: str
+    """Why the latest attempt ended, such as `completed`, `stopped_by_user` or `oom`. Empty: it has not ended."""
     sentence: str
-    """The end reason, in words."""
+    """The state or the end reason, in words."""
     detail: str
+    """What its host says beyond the reason, such as the last error. Often empty."""
     attempt: int
+    """The number of the latest attempt, from 1 on; each resume makes another."""
     host: str
+    """Where the latest attempt runs or ran. Empty: no host was chosen yet."""
     phase: str
+    """What its host is at, such as `fetching_model` or `vllm_starting`. Empty: it is not on a host."""
     step: int
+    """Optimizer steps that are done, over all attempts. 0: none yet."""
     max_steps: int | None
+    """Optimizer steps at which training ends. null: not known before the trainer has started."""
     step_time: float | None
+    """Seconds that the last step took. null: there was none."""
     eta_s: float | None
+    """Seconds left at the pace of the last step. null: unknown, or it is not on a host."""
     reward: float | None
+    """Mean total reward of the last reported step. null: none was reported."""
     health: str
-    """well, watch, bad or unknown"""
+    """`well`, `watch`, `bad`, or `unknown`: nothing could be judged yet."""
     findings: int
+    """How many rules of health are broken at present, not counting notes."""
     waits_for: str
+    """What a queued run waits for, in words. Empty: it is not queued."""
     place: str
+    """Its place in the queue, such as `2nd of 5`. Empty: it is not queued."""
     stop_requested: str
+    """How it was asked to stop: `save` (with a checkpoint) or `now`. Empty: it was not asked."""
     resumes_at: str | None
+    """When it is resumed by itself. null: it is not."""
     created_at: str
+    """When it was launched."""
     started_at: str | None
+    """When the latest attempt began to train, or to do its job. null: it has not."""
     ended_at: str | None
+    """When the latest attempt ended. null: it has not."""
     tags: list[str]
+    """Its tags, in alphabetical order."""
     notes: str
+    """What people wrote about it, in Markdown."""
     archived: bool
+    """True: lists have it only when they are asked for archived runs."""
     warm_server: str
-    """The run of the warm vLLM server that its last attempt uses or used, or ""."""
+    """The run of the warm vLLM server that its latest attempt uses or used. Empty: none."""
     page: str
-    """The address of its page."""
+    """The path of its page."""
 
 
-class Runs(Schema):
+class Runs(Told):
     items: list[RunAnswer]
+    """The runs of this page, the newest first."""
     next_cursor: str
+    """Send it as `cursor` for the next page. Empty: this is the last one."""
 
 
 def run(one: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:

@@ -7,14 +7,13 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Query, Router, Status
 
 from controlplane.accounts.roles import person
 from runs import queries
 from runs.alerts import following
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.result_routes import Items
-from runs.api.shapes import Answer, Asked, Id
+from runs.api.shapes import Answer, Asked, Id, Items, Told
 from runs.compare import comparison
 from runs.reports import views as report_views
 from runs.reports.charts import SMOOTHING
@@ -35,15 +34,16 @@ class Follow(Asked):
     mail: str = Field(max_length=254, description="One address.")
 
 
-class Followed(Schema):
+class Followed(Told):
     mail: str
     """Where mail goes, masked; empty: none is sent."""
     problem: str
     """Why the last one was not sent."""
 
 
-class MadeLink(Schema):
+class MadeLink(Told):
     item: dict[str, Any]
+    """The link, as the list of links has it: without its token."""
     address: str
     """With the token; it is told only now."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Query, Router, Status
 
 from controlplane.accounts.roles import person
 from controlplane.datasets import tokenizers
@@ -22,7 +22,7 @@ from controlplane.http.streams import file_answer
 from runs import queries
 from runs.api import drafts, shapes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Id, Limit, Listed, Place, RunAnswer
+from runs.api.shapes import Answer, Asked, Id, Limit, Listed, Place, RunAnswer, Told
 from runs.compare import comparison
 from runs.completions.difficulty import CLASSES, PromptChoice
 from runs.gateway import endpoint
@@ -52,24 +52,29 @@ class Inspect(Asked):
     again: bool = Field(False, description="Ignore an answer that is there already.")
 
 
-class Learnability(Schema):
+class Learnability(Told):
     verdict: dict[str, Any] | None
-    """None: it isn't a check, or isn't over."""
+    """`grade` (good, warn or bad), `text` and `fix`. null: it isn't a check, or isn't over."""
     result: dict[str, Any] | None
+    """What was measured: shares are 0 to 1, lengths are tokens, times are seconds. null: as for `verdict`."""
 
 
-class Differences(Schema):
+class Differences(Told):
     runs: list[str]
+    """Ids, in the order of the values."""
     settings: list[dict[str, Any]]
-    """Those that differ."""
+    """Those that differ: `name`, and `values` with one text for each run."""
     equal: int
-    """How many don't."""
+    """How many settings don't differ."""
 
 
-class Gateway(Schema):
+class Gateway(Told):
     url: str
+    """The address that agents connect to."""
     key: str
+    """What they send as bearer token. It is good for this run alone."""
     live: bool
+    """Whether the run is there to answer at present."""
 
 
 @router.get(

@@ -5,24 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import Http404, HttpRequest
-from ninja import Router, Schema
+from ninja import Router
 
 from controlplane.accounts import api_tokens
 from controlplane.accounts.models import ApiToken
 from controlplane.accounts.roles import person
 from runs.api import paging
 from runs.api.access import OPERATE, READ
-from runs.api.shapes import Answer, Cursor, Id, Limit, Listed
+from runs.api.shapes import Answer, Cursor, Id, Limit, Listed, Told
 
 router = Router(tags=["tokens"])
 
 
-class Me(Schema):
+class Me(Told):
     user: str
+    """Whose token it is, by name."""
     role: str
+    """What this user may do: `viewer`, `operator` or `admin`."""
     token: str
+    """What the token is called; not the token itself."""
     scope: str
+    """What the token may do of that: `read`, `operate` or `admin`."""
     expires_at: str
+    """When the token stops working."""
 
 
 @router.get("me", auth=READ, response=Me, url_name="v1_me", summary="Read whose token this is")

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
 from django.utils import timezone
-from ninja import Field, Path, Router, Schema, Status
+from ninja import Field, Path, Router, Status
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Asked, Listed
+from runs.api.shapes import Asked, Listed, Told
 from runs.trash import deleting, naming, purging
 from runs.trash.kinds import KINDS, Kind
 
@@ -24,8 +24,9 @@ class Name(Asked):
     name: str = Field(max_length=200, description="The new name. Links go by ids and stay.")
 
 
-class Restored(Schema):
+class Restored(Told):
     name: str
+    """What it is called now."""
     says: str
     """What had to change, such as the name if somebody has taken it meanwhile; "": nothing."""
 

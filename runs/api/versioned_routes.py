@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Router, Status
 
 from controlplane import safe_yaml
 from controlplane.accounts.models import User
@@ -25,7 +25,7 @@ from controlplane.versioned import saving
 from controlplane.versioned.models import Item
 from runs.api import paging, shapes, trash_routes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed
+from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Told
 from runs.trash.kinds import KINDS, Kind
 
 router = Router(tags=["rewards and environments"])
@@ -47,8 +47,9 @@ class ItemChange(Asked):
     name: str | None = Field(None, max_length=200, description="A new name. Links go by ids and stay.")
 
 
-class Saved(Schema):
+class Saved(Told):
     item: dict[str, Any]
+    """The version, as the list of versions has it."""
     new: bool
     """False: it is the same as the newest version, so that no other was made."""
 

@@ -144,6 +144,10 @@ class HostView:
         return self.row.name
 
     @property
+    def free_gpus(self) -> int:
+        return sum(1 for gpu in self.gpus if gpu.holder is None and not gpu.busy)
+
+    @property
     def sandbox(self) -> HostSandbox:
         return sandbox_of(self.row)
 

@@ -74,7 +74,7 @@ class HostCard:
     id: int
     name: str
     hardware: str
-    """2 × H200"""
+    """2 × H200, 1 free"""
     chips: tuple[Chip, ...]
     buttons: tuple[Button, ...]
     draining: bool
@@ -115,7 +115,8 @@ def host_card(host: HostView, user: User, taken: Taken | None = None) -> HostCar
 
 def _hardware(host: HostView) -> str:
     if host.gpus:
-        return f"{len(host.gpus)} × {', '.join(host.gpu_names)}"
+        free = f", {host.free_gpus} free" if host.fresh else ""
+        return f"{len(host.gpus)} × {', '.join(host.gpu_names)}{free}"
     return "GPUs unknown" if host.gpu_error else f"CPU host, {counted(len(host.slots), 'slot')}"
 
 

@@ -48,7 +48,7 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
     gpus = [gpu for host in hosts for gpu in host.gpus]
     held = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
     now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
-    free = sum(1 for gpu in now if gpu.holder is None and not gpu.busy)
+    free = sum(host.free_gpus for host in hosts if host.fresh)
     slots = [slot for host in hosts for slot in host.slots]
     taken = sum(1 for slot in slots if slot.holder)
     parts = [

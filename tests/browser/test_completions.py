@@ -142,7 +142,7 @@ def test_a_prompt_is_reached_from_the_map_and_followed_through_the_run(
 
 def test_a_table_of_three_components_fits_its_card(site: Stack, run: str, page: Page) -> None:
     opened(page, site, run)
-    for width in (1440, 1280, 1024):
+    for width in (1440, 1280, 1024, 768):
         page.set_viewport_size({"width": width, "height": 900})
         beyond = page.locator(".answers-wrap").evaluate("wrap => wrap.scrollWidth - wrap.clientWidth")
         assert (width, beyond) == (width, 0)

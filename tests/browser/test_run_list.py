@@ -25,10 +25,15 @@ Attempt.objects.bulk_create([Attempt(id=f"{run.pk}-1", run=run, **ends) for run 
 """
 TAGGED = "from runs.models import Run\nRun.objects.filter(pk=run).update(tags=tags)"
 STEPS = "from runs.models import Run\nrun = Run.objects.get(pk=run)\nrun.spec['grpo']['max_steps'] = steps\nrun.save()"
-ENDS_SEEN = """() => [...document.querySelectorAll('#run-list a.name')].every((name) => {
+ENDS_SEEN = """() => [...document.querySelectorAll('#run-list a.name, h1 .run-name')].every((name) => {
   const [box, end] = [name, name.querySelector('.end')].map((each) => each.getBoundingClientRect());
   return end.right <= box.right + 1 && end.bottom <= box.bottom + 1 && end.width > 0;
 })"""
+GROUPED = """
+from runs.models import Run, RunGroup
+from tests.runs import builders
+Run.objects.filter(pk__in=runs).update(group=RunGroup.objects.create(owner=builders.a_user()))
+"""
 FAILED = """
 from runs.models import Attempt, Run
 Run.objects.filter(pk=run).update(step=0)
@@ -230,15 +235,19 @@ def test_runs_of_a_sweep_are_told_apart_at_every_width(site: Stack, page: Page) 
 
 
 def test_what_differs_in_the_middle_of_long_names_is_seen_at_every_width(site: Stack, page: Page) -> None:
-    for rate in ("1e-06", "3e-05"):
-        site.django(
-            TAGGED,
-            run=site.django(A_RUN, name=f"middle-of-a-long-name-lr{rate}-generations8-length1024-s1"),
-            tags=["a"],
-        )
+    runs = [
+        site.django(A_RUN, name=f"middle-of-a-long-name-lr{rate}-generations8-length1024-s1")
+        for rate in ("1e-06", "3e-05")
+    ]
+    site.django(GROUPED, runs=runs)
+    for run in runs:
+        site.django(TAGGED, run=run, tags=["a"])
     for width in (1440, 1024, 768, 390):
         page.set_viewport_size({"width": width, "height": 844})
         page.goto(f"{site.url}/runs/?q=middle-of")
         expect(page.locator("#run-list a.name .end")).to_have_text(["lr3e-05-", "lr1e-06-"])
         assert page.evaluate(ENDS_SEEN)
         assert page.locator(".table-wrap").evaluate("(table) => table.scrollWidth <= table.clientWidth")
+    page.goto(f"{site.url}/runs/{runs[0]}/")
+    expect(page.locator("h1 .end")).to_have_text("lr1e-06-")
+    assert page.evaluate(ENDS_SEEN)

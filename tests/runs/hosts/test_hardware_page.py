@@ -106,6 +106,13 @@ def test_hosts_in_reach_come_first_and_the_tiles_of_others_are_folded():
     assert "as last seen" not in beta
 
 
+def test_several_hosts_fold_on_a_phone_and_one_alone_does_not():
+    a_host("alpha", gpus=1)
+    assert "phone-fold" not in page().partition('id="profiles"')[0]
+    a_host("beta", gpus=1)
+    assert page().partition('id="profiles"')[0].count("phone-fold") == 2
+
+
 def test_a_quarantined_gpu_shows_a_banner_and_is_released_by_an_operator():
     lease = a_lease(a_host(gpus=1), Lease.QUARANTINED)
     assert "GPU 0 of box is in quarantine" in page()

@@ -94,7 +94,7 @@ def test_chips_name_the_states(facts: dict[str, Any], columns: dict[str, Any], c
 @pytest.mark.parametrize(
     ("gpus", "facts", "hardware"),
     [
-        (2, {}, "2 × H200"),
+        (2, {}, "2 × H200, 2 free"),
         (0, {}, "CPU host, 1 slot"),
         (0, {"gpu_error": "Unknown Error"}, "GPUs unknown"),
     ],
