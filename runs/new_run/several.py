@@ -19,7 +19,7 @@ from runs import preflight
 from runs.idempotency import once
 from runs.models import Run, RunGroup
 from runs.new_run.drafting import Checked, checked, findings_of
-from runs.new_run.several_fields import SEVERAL_FIELDS, Variation, variations
+from runs.new_run.several_fields import SEVERAL_FIELDS, Variation
 from runs.preflight.duration import Duration
 from runs.scheduling import launching
 
@@ -69,7 +69,7 @@ class Together:
 
 
 def parts(form: Any, user: User) -> list[Part]:
-    return [_part(form, variation, user) for variation in variations(form)]
+    return [_part(form, variation, user) for variation in form.variations]
 
 
 def problems(found: Iterable[Part]) -> Iterator[str]:

@@ -37,7 +37,6 @@ from runs.new_run.drafting import (
     schema_of,
 )
 from runs.new_run.forms import LaunchForm
-from runs.new_run.several_fields import axes, variations
 from runs.preflight import choosing, estimating
 from runs.preflight.hosts import machine_to_ask
 from runs.preflight.limits import LOGGED
@@ -153,7 +152,7 @@ def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     sent = _sent_before(form, user, kind)
     if sent is not None:
         return _to_run(request, sent, fresh=False)
-    if form.is_valid() and variations(form) and kind == "train":
+    if kind == "train" and form.variations:
         return _send_several(request, form, draft_check, findings)
     if form.is_valid() and not preflight.blocks(findings):
         try:
@@ -350,12 +349,12 @@ def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.
     draft = draft_check.draft
     estimated, machine = estimating.best(draft), machine_to_ask(draft)
     host = machine or (estimated.host if estimated else None)
-    runs = variations(form) if form.is_bound and form.is_valid() else []
+    runs = form.variations
     at_once, time = form.row("at_once"), past_runs.duration(draft, draft_check.hosts, host)
     return {
         "findings": findings,
         "several": runs,
-        "axes": axes(form) if runs else [],
+        "axes": form.axes,
         "at_once": min(at_once, len(runs)) if at_once else None,
         "together": several.Together(len(runs), at_once, time) if runs and time else None,
         "to_choose": form.to_choose,

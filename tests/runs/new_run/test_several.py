@@ -10,6 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from runs.models import Attempt, Run, RunGroup
+from runs.new_run import several_fields
 from runs.new_run.forms import LaunchForm
 from runs.scheduling import ending, launching
 from runs.states import EndReason, RunStatus
@@ -54,6 +55,14 @@ def test_preflight_says_how_many_runs_are_launched(client: Client) -> None:
     bounded = client.post("/runs/new/check", sent(seeds="4", at_once="2")).content.decode()
     assert re.search(r"(Launch|Queue) 4 runs, 2 at a time\s", bounded)
     assert 'aria-label="The runs"' not in client.post("/runs/new/check", sent()).content.decode()
+
+
+def test_preflight_reads_each_line_of_the_grid_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    setting = several_fields._setting
+    monkeypatch.setattr(several_fields, "_setting", lambda line: read.append(line) or setting(line))
+    client.post("/runs/new/check", sent(grid="beta: 0, 0.1\nlearning_rate: 1e-6, 5e-6"))
+    assert read == ["beta: 0, 0.1", "learning_rate: 1e-6, 5e-6"]
 
 
 def test_every_listed_name_of_a_setting_is_one_that_the_grid_knows() -> None:
