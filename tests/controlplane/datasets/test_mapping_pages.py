@@ -144,6 +144,15 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[s
     assert version.status == DatasetVersion.NEEDS_MAPPING
 
 
+def test_all_wrong_fields_are_told_at_once() -> None:
+    version, client = checked(), operator()
+    wrong = {"prompt": "nothing", "token_limit": "5", "share": "1.5", "template": "{nowhere} {prompt}"}
+    assert set(problems(client, version, **wrong)) == set(wrong)
+    page = client.post(at(version, "mapping/"), FIELDS | wrong).content.decode()
+    assert "The template has a place {nowhere}, and the file has no such column." in page
+    assert "4 fields to correct.</strong>" in page
+
+
 def test_a_file_without_a_known_answer_column_is_imported_only_after_a_choice() -> None:
     rows = [{"ID": str(n), "Question Text": f"What is {n} plus {n}?", "Remarks": "none"} for n in range(6)]
     version, client = checked(jsonl(rows)), operator()
