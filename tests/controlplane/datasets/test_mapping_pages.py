@@ -85,6 +85,7 @@ def test_the_schema_is_recognised_with_its_why_and_proposed() -> None:
     assert recognised["title"] in page
     assert '<option value="gsm8k" selected>' in page
     assert '<option value="question" selected>' in page
+    assert '<p class="muted" hidden data-no-preview>No preview:' in page  # for the page's script
     assert 'id="mapping-form"' not in viewer().get(at(version)).content.decode()
 
 
@@ -138,7 +139,7 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[s
     assert "What I typed" in page
     assert "field to correct.</strong> Nothing is saved." in page
     assert f'<a href="#id_{field}">' in page
-    assert "No preview: the mapping has fields to correct." in page
+    assert '<p class="muted" data-no-preview>No preview: the mapping has fields to correct.</p>' in page
     assert f'data-problems="{field}" role="alert"> <li>' in page
     version.refresh_from_db()
     assert version.status == DatasetVersion.NEEDS_MAPPING
