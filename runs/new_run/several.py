@@ -6,16 +6,19 @@ tag, and are compared by default.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from heapq import heapreplace
+from math import prod
 from typing import Any
 
 from django.db import transaction
 
 from controlplane.accounts.models import User
-from controlplane.hardware.prices import Money
+from controlplane.hardware.prices import total
 from runs.idempotency import once
 from runs.models import Run, RunGroup
+from runs.new_run import past_runs
 from runs.new_run.drafting import Checked, checked, findings_of
 from runs.new_run.several_fields import SEVERAL_FIELDS, Variation
 from runs.preflight import ORDER
@@ -49,24 +52,50 @@ class Checks:
 
 @dataclass(frozen=True)
 class Together:
-    """What the runs of a group take in all, if each takes what the form's own settings do."""
+    """What the runs of a group take in all."""
 
-    runs: int
+    each: list[Duration]
     at_once: int | None
-    each: Duration
+
+    @property
+    def alike(self) -> bool:
+        """Whether each takes as long as the others."""
+        return len({(one.step_s, one.steps) for one in self.each}) == 1
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """Seconds of the shortest run and of the longest."""
+        seconds = self._all("seconds")
+        return (min(seconds), max(seconds)) if seconds else None
 
     @property
     def seconds(self) -> float | None:
-        """Without a bound: one after another, the longest that it can take."""
-        return None if self.each.seconds is None else ceil(self.runs / (self.at_once or 1)) * self.each.seconds
+        """In the group's order. Without a bound: one after another, the longest that it can take."""
+        ends = [0.0] * (self.at_once or 1)
+        seconds = self._all("seconds")
+        for one in seconds:
+            heapreplace(ends, ends[0] + one)
+        return max(ends) if seconds else None
 
     @property
     def gpu_hours(self) -> float | None:
-        return None if self.each.gpu_hours is None else self.runs * self.each.gpu_hours
+        return sum(self._all("gpu_hours")) or None
 
     @property
-    def cost(self) -> Money | None:
-        return None if self.each.cost is None else self.each.cost * self.runs
+    def cost(self) -> str:
+        return total(self._all("cost"))
+
+    def _all(self, figure: str) -> list[Any]:
+        """Of each run; [] if it is unknown of one."""
+        figures = [getattr(one, figure) for one in self.each]
+        return [] if None in figures else figures
+
+
+def together(parts: Sequence[Part], at_once: int | None) -> Together | None:
+    """None for a single run, and if the time of one of them is unknown."""
+    each = [past_runs.expected(part.checked.draft, part.checked.hosts) for part in parts]
+    known = [one for one in each if one is not None]
+    return Together(known, at_once) if each and len(known) == len(each) else None
 
 
 def check(form: Any, user: User, kind: str = "train") -> Checks:

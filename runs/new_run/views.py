@@ -328,13 +328,14 @@ def _panel(
     draft = draft_check.draft
     estimated, machine = estimating.best(draft), machine_to_ask(draft)
     host = machine or (estimated.host if estimated else None)
-    at_once, time = form.row("at_once"), past_runs.duration(draft, draft_check.hosts, host)
+    at_once, together = form.row("at_once"), several.together(parts, form.row("at_once"))
+    time = together.each[0] if together else past_runs.duration(draft, draft_check.hosts, host)
     return {
         "findings": findings,
         "several": parts,
         "axes": form.axes,
         "at_once": min(at_once, len(parts)) if at_once else None,
-        "together": several.Together(len(parts), at_once, time) if parts and time else None,
+        "together": together,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
