@@ -67,7 +67,7 @@ class RunAnswer(Schema):
     eta_s: float | None
     reward: float | None
     health: str
-    """well, watch, bad or unknown"""
+    """well, warning, bad or unknown"""
     findings: int
     waits_for: str
     place: str
