@@ -58,7 +58,7 @@ document.body.addEventListener("mappingproblems", (event) => {
   const none = example.querySelector("[data-no-preview]"); // until the first preview
   if (isWrong && none instanceof HTMLElement) {
     none.hidden = false;
-    example.querySelector(".example-skeleton")?.remove();
+    example.querySelector("[data-awaited]")?.remove();
   }
 });
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
