@@ -14,6 +14,7 @@ import yaml
 from django.http import HttpRequest
 
 from controlplane.datasets import upload
+from controlplane.templatetags.figures import size_in_words
 
 MOST_BYTES = 64 * 1024
 MOST_LEVELS = 8
@@ -36,7 +37,7 @@ class YamlRefused(ValueError):
 
 def load(content: bytes, limit: int = MOST_BYTES) -> Any:
     if len(content) > limit:
-        raise YamlRefused(f"It is larger than {limit // 1024} KB, the most that is read here.")
+        raise YamlRefused(f"It is larger than {size_in_words(limit)}, the most that is read here.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

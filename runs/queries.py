@@ -77,7 +77,7 @@ class Summary(TypedDict):
 
 class HealthSummary(TypedDict):
     verdict: str
-    """well, watch, bad, or unknown: nothing could be judged yet"""
+    """well, warning, bad, or unknown: nothing could be judged yet"""
     count: int
     """The number of findings, not counting notes."""
 

@@ -185,17 +185,17 @@ class MappingForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
-        if fields.get("holds") == "messages" and fields.get("chat") == "plain":
-            self.add_error("chat", "A list of messages can't become plain text.")
         if fields.get("token_limit") and not fields.get("tokenizer"):
             self.add_error("token_limit", "A limit needs a tokenizer to count with.")
         if fields.get("transform") == CUSTOM and (problem := self._code_problem(fields.get("code", ""))):
             self.add_error("code", problem)
-        if not self.errors and not self._preview and not self._has_chosen_answer():
+        mapping, wrong = self.mapping(leave_out=False), set(self.errors)
+        for name, sentence in problems(mapping, self._columns):
+            field = "holds" if name == "messages" else name
+            if field not in wrong:  # its value is unknown, and empty here
+                self.add_error(field, sentence)
+        if not self._preview and "answer" not in self.errors and not (fields["answer"] or resolved(mapping).answer):
             self.add_error("answer", "Choose the column with the answer, or say that there are no answers.")
-        if not self.errors:
-            for name, sentence in problems(self.mapping(leave_out=False), self._columns):
-                self.add_error("holds" if name == "messages" else name, sentence)
         return fields
 
     def _code_problem(self, code: str) -> str:
@@ -204,11 +204,10 @@ class MappingForm(forms.Form):
             return "Only admins may write or change a function. You can use a saved one unchanged."
         return row_function.problem(code)
 
-    def _has_chosen_answer(self) -> bool:
-        return bool(self.cleaned_data["answer"] or resolved(self.mapping(leave_out=False)).answer)
-
     def mapping(self, *, leave_out: bool) -> ColumnMapping:
-        fields = self.cleaned_data
+        """With what is empty or a default in the place of fields with errors."""
+        empty = {**dict.fromkeys(self.fields, ""), "transform": COLUMNS, "holds": "text", "chat": "chat"}
+        fields = empty | self.cleaned_data
         columns = ("transform", "prompt", "input", "test_cases", "difficulty", "tags")
         return ColumnMapping.from_dict(
             {name: fields[name] for name in (*columns, *self.turns_part, "one_per_turn")}

@@ -16,6 +16,7 @@ from controlplane.environments.forms import NAME_TAKEN, Editor, editor_from, edi
 from controlplane.environments.models import Environment, EnvironmentVersion
 from controlplane.environments.queries import environment_for
 from controlplane.environments.version_views import version_page
+from controlplane.http.body_limit import reads_at_most
 from controlplane.safe_yaml import YamlRefused
 from workers.environments import LIBRARY
 
@@ -84,6 +85,7 @@ def edit(request: HttpRequest, environment_id: int) -> HttpResponse:
     return editor_page(request, editor_of(newest), environment)
 
 
+@reads_at_most(parts_yaml.MOST_BYTES)
 @operator_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def import_(request: HttpRequest) -> HttpResponse:
@@ -154,5 +156,5 @@ def _may_be_saved(request: HttpRequest, editor: Editor, environment: Environment
 
 def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
     text, most = request.POST.get("text", ""), parts_yaml.MOST_BYTES
-    context = {"problem": problem, "text": text if len(text) <= most else "", "most_kb": most // 1024}
+    context = {"problem": problem, "text": text if len(text) <= most else "", "most": most}
     return render(request, "environments/import.html", context, status=422 if problem else 200)

@@ -13,6 +13,7 @@ from controlplane import json_with_comments, safe_yaml
 from controlplane.exchange import accelerate, axolotl, commands, deepspeed_json, own, python_script, trl
 from controlplane.exchange.keys import Format, Interpreter
 from controlplane.exchange.reading import Kind, Reading, Unreadable, Verdict
+from controlplane.templatetags.figures import size_in_words
 
 MOST_BYTES = 2**20
 ZIP = b"PK\x03\x04"
@@ -101,7 +102,7 @@ def content_of(file: IO[bytes]) -> bytes:
 
 def _text(content: bytes) -> str:
     if len(content) > MOST_BYTES:
-        raise Unreadable(f"It is larger than {MOST_BYTES // 1024:,} KB, the most that is read here.")
+        raise Unreadable(f"It is larger than {size_in_words(MOST_BYTES)}, the most that is read here.")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         content = content.decode("utf-16", "replace").encode()
     try:

@@ -18,6 +18,7 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_memory import on_page
 from controlplane.hardware.profiles import archive, profile_of
 from controlplane.hardware.queries import profile_for
+from controlplane.http.body_limit import reads_at_most
 from controlplane.http.form_pages import form_page
 from controlplane.safe_yaml import YamlRefused
 from workers.contract import ContractError
@@ -68,6 +69,7 @@ def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     return answer
 
 
+@reads_at_most(MOST_BYTES)
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def profile_import(request: HttpRequest) -> HttpResponseBase:
@@ -86,7 +88,7 @@ def profile_import(request: HttpRequest) -> HttpResponseBase:
 
 def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
     text = request.POST.get("text", "")
-    context = {"problem": problem, "text": text, "most_kb": MOST_BYTES // 1024}
+    context = {"problem": problem, "text": text, "most": MOST_BYTES}
     return render(request, "hardware/profile_import.html", context, status=422 if problem else 200)
 
 

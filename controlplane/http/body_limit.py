@@ -8,13 +8,14 @@ Async because it is ASGI; it does no other work.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from asgiref.sync import sync_to_async
@@ -23,7 +24,7 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import Error
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import Resolver404, resolve, reverse
 
 from controlplane.accounts import api_tokens
 from controlplane.accounts.models import ApiScope, User
@@ -37,6 +38,8 @@ from workers.contract.tokenizers import TOKENIZER_LIMIT
 
 log = logging.getLogger(__name__)
 
+ViewT = TypeVar("ViewT", bound=Callable[..., Any])
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -46,10 +49,21 @@ SMALL = 8 * 2**20
 ENVELOPE = 2**20
 """The overhead that a form adds to its file."""
 TITLES = {413: "Too large", 503: "The database is away", 507: "The disk is full"}
+_MOST = "most_bytes"
 _ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
 _TOKENIZER = re.compile(r"/api/hosts/([^/]+)/inspections/\d+/tokenizer")
 _UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
 _API_UPLOAD = re.compile(r"/api/v1/datasets/(\d+/)?upload")
+
+
+def reads_at_most(most: int) -> Callable[[ViewT], ViewT]:
+    """A view whose document may have so many bytes, fewer than a body: the page for what is too large names them."""
+
+    def marked(view: ViewT) -> ViewT:
+        setattr(view, _MOST, most)
+        return view
+
+    return marked
 
 
 class BodyLimit:
@@ -69,7 +83,7 @@ class BodyLimit:
             await _refuse(scope, send, 503, "The database can't be reached; nothing was stored.")
             return
         if _declared(scope) > limit:
-            await _refuse(scope, send, 413, _too_large(limit))
+            await _refuse(scope, send, 413, _too_large(scope, limit))
             return
         started = False
         arrived = 0
@@ -91,7 +105,7 @@ class BodyLimit:
             await self.app(scope, counted, noted)
         except _TooLarge:
             if not started:
-                await _refuse(scope, send, 413, _too_large(limit))
+                await _refuse(scope, send, 413, _too_large(scope, limit))
         except OSError as error:
             if started or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -103,7 +117,9 @@ class _TooLarge(Exception):
     """The body exceeds its limit."""
 
 
-def _too_large(limit: int) -> str:
+def _too_large(scope: Message, limit: int) -> str:
+    with contextlib.suppress(Resolver404):
+        limit = min(limit, getattr(resolve(scope["path"]).func, _MOST, limit))
     return f"This is larger than the {size_in_words(limit)} that can be sent here. Nothing was saved: send less."
 
 

@@ -18,7 +18,7 @@ class Wish(models.TextChoices):
     """What a target receives: health alerts by level, and how runs end."""
 
     BAD = "bad", "Runs that become unhealthy"
-    WATCH = "watch", "Runs that need attention"
+    WARNING = "warning", "Runs that need attention"
     FAILED = "failed", "Runs that fail"
     SUCCEEDED = "succeeded", "Runs that finish"
     STOPPED = "stopped", "Runs that are stopped"

@@ -18,7 +18,7 @@ LATE = timedelta(minutes=5)
 """A line sent later than this includes the time of its event."""
 HEADS = {
     Wish.BAD: "Alert",
-    Wish.WATCH: "Watch",
+    Wish.WARNING: "Warning",
     Wish.FAILED: "Failed",
     Wish.SUCCEEDED: "Finished",
     Wish.STOPPED: "Stopped",
@@ -41,7 +41,7 @@ def wish_of(event: RunEvent) -> Wish | None:
     data = event.data
     if event.kind == "status" and data.get("to") in (Wish.FAILED, Wish.SUCCEEDED, Wish.STOPPED):
         return Wish(data["to"])
-    if event.kind == "alert" and data.get("state") == "open" and data.get("level") in (Wish.BAD, Wish.WATCH):
+    if event.kind == "alert" and data.get("state") == "open" and data.get("level") in (Wish.BAD, Wish.WARNING):
         return Wish(data["level"])
     return None
 

@@ -63,7 +63,7 @@ class SecretChange(Asked):
     key: str = Field("", max_length=LONGEST_KEY, description="Empty: the one that is stored stays.")
 
 
-Wants = list[Literal["bad", "watch", "failed", "succeeded", "stopped"]]
+Wants = list[Literal["bad", "warning", "failed", "succeeded", "stopped"]]
 
 
 class NewTarget(Asked):

@@ -21,7 +21,7 @@ from runs.api.shapes import Asked, Value
 from runs.idempotency import key_of_api, launch_once
 from runs.models import Priority, Run, RunGroup
 from runs.new_run import importing, past_runs, prefill, several
-from runs.new_run.drafting import Checked, checked, findings_of, schema_of
+from runs.new_run.drafting import Checked, schema_of
 from runs.new_run.forms import LaunchForm
 from runs.new_run.training_fields import TRAINING
 from runs.preflight.draft import TRL_DEFAULTS
@@ -60,6 +60,10 @@ class Draft:
     form: LaunchForm
     checked: Checked
     findings: list[Finding]
+    """Of its run, or of the several runs that its settings make."""
+    parts: list[several.Part]
+    """Of several runs; a learnability check is a single one."""
+    kind: str
     notes: list[Note]
     """Parts of the document that weren't taken as they are."""
     complete: bool
@@ -90,10 +94,10 @@ class Draft:
             "by_run": time.past.id if time.past else None,
         }
 
-    def request(self, kind: str) -> LaunchRequest:
+    def request(self) -> LaunchRequest:
         """What the form makes of it; of our own documents, with the arguments as they are written there, so that a spec
         launches the very same spec. The form writes some of TRL's defaults down, and leaves others out."""
-        request = replace(self.checked.request, kind=kind)
+        request = replace(self.checked.request, kind=self.kind)
         if not self.complete:
             return request
         left = {one.name: prefill.left_to_trl(one, self.schema) for one in TRAINING}
@@ -138,15 +142,18 @@ def read(wanted: RunDocument, user: User) -> Draft:
     # What was chosen by hand needs no more words.
     notes = [each for each in notes if importing.field_of(each.path) not in chosen and each.path not in chosen]
     form = LaunchForm(data, schema=schema)
-    draft_check = checked(form, user)
-    return Draft(form, draft_check, findings_of(form, draft_check), notes, complete, grpo, schema)
+    kind = KINDS.get(wanted.kind or str((wanted.spec or {}).get("kind")), "train")
+    checks = several.check(form, user, kind)
+    return Draft(form, checks.checked, checks.findings, checks.parts, kind, notes, complete, grpo, schema)
 
 
 def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, Draft]:
     """The run, whether this call launched it, and its draft. Raises Problem."""
     draft = read(wanted, user)
-    kind = wanted.kind or str((wanted.spec or {}).get("kind"))
-    request = draft.request(KINDS.get(kind, "train"))
+    if draft.parts:
+        fix = "Leave seeds and grid out, or POST /api/v1/run-groups."
+        raise Problem(422, "These settings make several runs.", where="set", fix=fix)
+    request = draft.request()
     key = key_of_api(user, idempotency_key)
     # After preflight, which may have seen a queue that the first request has just filled.
     earlier = Run.every.filter(launch_key=key).first() if key else None
@@ -172,13 +179,10 @@ def launch_several(wanted: RunDocument, user: User, idempotency_key: str) -> tup
     if earlier is not None:
         return earlier, False
     _refuse(draft, accept_notes=wanted.accept_notes)
-    found = several.parts(draft.form, user)
-    if not found:
+    if not draft.parts:
         raise Problem(422, "These settings make a single run.", where="set", fix="Set seeds or grid, or launch a run.")
-    if problem := next(several.problems(found), ""):
-        raise Problem(422, problem, where="set")
     try:
-        return several.launch(found, user, at_once=draft.form.row("at_once"), key=key)
+        return several.launch(draft.parts, user, at_once=draft.form.row("at_once"), key=key)
     except ContractError as error:
         raise Problem(422, f"These runs can't be launched: {error}.", where="spec") from None
     except QueueFull as error:

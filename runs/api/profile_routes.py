@@ -44,7 +44,7 @@ class ProfileChange(Asked):
 
 
 class PresetChange(Asked):
-    values: Fields = Field({}, description="name, source, and of each rule RULE-on, RULE-watch and RULE-bad.")
+    values: Fields = Field({}, description="name, source, and of each rule RULE-on, RULE-warning and RULE-bad.")
     default: bool = Field(False, description="true: runs without a preset use this one.")
 
 

@@ -102,7 +102,7 @@ class RunAnswer(Told):
     reward: float | None
     """Mean total reward of the last reported step. null: none was reported."""
     health: str
-    """`well`, `watch`, `bad`, or `unknown`: nothing could be judged yet."""
+    """`well`, `warning`, `bad`, or `unknown`: nothing could be judged yet."""
     findings: int
     """How many rules of health are broken at present, not counting notes."""
     waits_for: str

@@ -24,7 +24,7 @@ EASED = 0.1
 REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
 MACHINE = {rule.id for rule in machine_rules.RULES}
 REWARD = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
-RANK = {"bad": 0, "watch": 1, "note": 2}
+RANK = {"bad": 0, "warning": 1, "note": 2}
 
 Finding = dict[str, Any]
 
@@ -65,7 +65,7 @@ def assess(history: History, preset: Preset, before: Mapping[str, Any], now: dat
 def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
     """The open findings that raise alerts, by rule: without consequences of others."""
     findings = health.get("findings") or ()
-    return {f["rule"]: f for f in findings if f["level"] in ("watch", "bad") and not f.get("cause")}
+    return {f["rule"]: f for f in findings if f["level"] in ("warning", "bad") and not f.get("cause")}
 
 
 def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Finding, bool]]:
@@ -76,7 +76,7 @@ def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[
         known = earlier.get(rule)
         if known is None:
             yield finding, not any(f["cause"] == rule and f["rule"] in earlier for f in after["findings"])
-        elif (known["level"], finding["level"]) == ("watch", "bad"):
+        elif (known["level"], finding["level"]) == ("warning", "bad"):
             yield finding, True
 
 
@@ -107,8 +107,8 @@ def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
     levels = {finding["level"] for finding in findings}
     if "bad" in levels:
         return "bad"
-    if "watch" in levels:
-        return "watch"
+    if "warning" in levels:
+        return "warning"
     # Nobody knows whether a run learns until something judges its reward.
     judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD]
     return "well" if judged else "unknown"
@@ -146,7 +146,7 @@ def _judge(
 
 def _stand(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Stand | None:
     """The level at which the rule stands now, checking the worse one first."""
-    levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.watch))
+    levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
     for level, bound in levels:
         if bound is None:
             continue

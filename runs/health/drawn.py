@@ -43,7 +43,7 @@ def _bounded(chart: Chart, rules: Sequence[tuple[HealthRule, RuleBounds]], confi
 
 
 def _lines(rule: HealthRule, bounds: RuleBounds, of: str) -> Iterator[ChartBound]:
-    for level, bound in ((rule.mild, bounds.watch), ("bad", bounds.bad)):
+    for level, bound in ((rule.mild, bounds.warning), ("bad", bounds.bad)):
         if bound is not None:
             for place, side in _places(rule, bound):
                 yield ChartBound(place, f"{of}{level} {side} {value_text(place, rule.format)}", level)

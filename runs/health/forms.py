@@ -14,7 +14,7 @@ from runs.health.presets import RuleBounds, as_preset
 from runs.health.rules import GROUPS, RULES, HealthRule
 from runs.models import HealthPreset
 
-LEVELS = {"note": "Note", "watch": "Watch", "bad": "Bad"}
+LEVELS = {"note": "Note", "warning": "Warning", "bad": "Bad"}
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class PresetForm(forms.Form):
             self._add(rule, self._before[rule.id])
 
     def _add(self, rule: HealthRule, bounds: RuleBounds) -> None:
-        initial_bounds = RuleBounds(rule.watch, rule.bad, "") if bounds.off else bounds
+        initial_bounds = RuleBounds(rule.warning, rule.bad, "") if bounds.off else bounds
         side = "above" if rule.above else "below"
         self.fields[f"{rule.id}-on"] = forms.BooleanField(required=False, initial=not bounds.off, label=rule.title)
-        for name, level, value in (("watch", rule.mild, initial_bounds.watch), ("bad", "bad", initial_bounds.bad)):
+        for name, level, value in (("warning", rule.mild, initial_bounds.warning), ("bad", "bad", initial_bounds.bad)):
             field = forms.FloatField(
                 required=False, initial=_out(rule, value), label=f"{LEVELS[level]} {side}{_unit(rule)}"
             )
@@ -74,13 +74,14 @@ class PresetForm(forms.Form):
 
     def wrong(self) -> list[tuple[str, str, str]]:
         """The fields with errors, with their rules' names."""
-        return wrong_fields(self, {f"{rule.id}-{end}": rule.title for rule in RULES for end in ("on", "watch", "bad")})
+        ends = ("on", "warning", "bad")
+        return wrong_fields(self, {f"{rule.id}-{end}": rule.title for rule in RULES for end in ends})
 
     def groups(self) -> list[RuleGroup]:
         return [RuleGroup(title, list(map(self._line, rules))) for title, rules in GROUPS.items()]
 
     def _line(self, rule: HealthRule) -> RuleFields:
-        bounds = [self[f"{rule.id}-{name}"] for name in ("watch", "bad")]
+        bounds = [self[f"{rule.id}-{name}"] for name in ("warning", "bad")]
         changed = rule.id in self.preset.bounds
         return RuleFields(rule, self[f"{rule.id}-on"], bounds, self._before[rule.id].source, changed)
 
@@ -97,16 +98,16 @@ class PresetForm(forms.Form):
         return self.cleaned_data
 
     def _check(self, rule: HealthRule) -> None:
-        names = [f"{rule.id}-watch", f"{rule.id}-bad"]
+        names = [f"{rule.id}-warning", f"{rule.id}-bad"]
         if any(name in self.errors for name in names):
             return
-        watch, bad = (_in(rule, self.cleaned_data.get(name)) for name in names)
-        for name, value in zip(names, (watch, bad), strict=True):
+        warning, bad = (_in(rule, self.cleaned_data.get(name)) for name in names)
+        for name, value in zip(names, (warning, bad), strict=True):
             if value is not None and (problem := _out_of_range(rule, value)):
                 self.add_error(name, problem)
-        if watch is None and bad is None:
+        if warning is None and bad is None:
             self.add_error(names[0], "Enter a bound, or turn the rule off.")
-        elif watch is not None and bad is not None and watch != bad and (bad > watch) is not rule.above:
+        elif warning is not None and bad is not None and warning != bad and (bad > warning) is not rule.above:
             side = "above" if rule.above else "below"
             self.add_error(names[1], f"The worse bound must be {side} the milder one.")
 
@@ -116,16 +117,16 @@ class PresetForm(forms.Form):
         old = self.preset.bounds
         for rule in RULES:
             on = bool(self.cleaned_data[f"{rule.id}-on"])
-            watch, bad = (_in(rule, self.cleaned_data.get(f"{rule.id}-{name}")) for name in ("watch", "bad"))
+            warning, bad = (_in(rule, self.cleaned_data.get(f"{rule.id}-{name}")) for name in ("warning", "bad"))
             if not on:
-                if rule.watch is not None or rule.bad is not None:
+                if rule.warning is not None or rule.bad is not None:
                     entries[rule.id] = {"on": False}
                 continue
-            if (watch, bad) == (rule.watch, rule.bad):
+            if (warning, bad) == (rule.warning, rule.bad):
                 continue
-            entries[rule.id] = {"watch": watch, "bad": bad}
+            entries[rule.id] = {"warning": warning, "bad": bad}
             previous = old.get(rule.id) or {}
-            if previous.get("source") and (previous.get("watch"), previous.get("bad")) == (watch, bad):
+            if previous.get("source") and (previous.get("warning"), previous.get("bad")) == (warning, bad):
                 entries[rule.id]["source"] = previous["source"]
         return entries
 

@@ -16,22 +16,18 @@ from runs.metrics import run_charts
 from runs.models import Run
 from runs.states import FINAL, RunStatus
 
-WORDS = {"bad": "Unhealthy", "watch": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
+WORDS = {"bad": "Unhealthy", "warning": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
 ENDED = {"unknown": "Too short to judge"}
 """Where the word for an ended run is another."""
-LEVELS = {"bad": "bad", "watch": "warning", "note": "note"}
-CHIPS = {"bad": "bad", "watch": "warn", "well": "good"}
+CHIPS = {"bad": "bad", "warning": "warn", "well": "good"}
 STATES = {
-    "bad": "bad",
-    "watch": "warning",
-    "note": "note",
     "well": "ok",
     "waits": "not enough data",
     "gone": "no longer logged",
     "apart": "doesn’t apply",
     "off": "off",
 }
-ICONS = {"bad": "octagon-alert", "watch": "triangle-alert", "well": "circle-check", "unknown": "circle-dashed"}
+ICONS = {"bad": "octagon-alert", "warning": "triangle-alert", "well": "circle-check", "unknown": "circle-dashed"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,6 @@ def _findings(run: Run) -> list[dict[str, Any]]:
     return [
         {
             **finding,
-            "word": LEVELS.get(finding["level"], "note"),
             "follows": BY_ID[cause].title if (cause := finding.get("cause")) in BY_ID else "",
             "links": list(_links(run, finding, charts)),
         }
@@ -145,10 +140,11 @@ def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) 
     if verdict == "unknown":
         return "" if ended else "rating starts with the first rewards"
     causes = [finding for finding in findings if not finding.get("follows")]
-    bad, watch, notes = (sum(finding["level"] == level for finding in causes) for level in ("bad", "watch", "note"))
+    levels = [finding["level"] for finding in causes]
+    bad, warnings, notes = (levels.count(level) for level in ("bad", "warning", "note"))
     parts = [f"{bad} bad"] if bad else []
-    if watch:
-        parts.append(f"{watch} warning{'s' if watch > 1 else ''}")
+    if warnings:
+        parts.append(f"{warnings} warning{'s' if warnings > 1 else ''}")
     if notes:
         parts.append(f"{notes} note{'s' if notes > 1 else ''}")
     if following := len(findings) - len(causes):

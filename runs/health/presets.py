@@ -20,33 +20,33 @@ MIXED = "mixed"
 
 @dataclass(frozen=True)
 class RuleBounds:
-    watch: float | None
+    warning: float | None
     bad: float | None
     source: str
 
     @property
     def off(self) -> bool:
-        return self.watch is None and self.bad is None
+        return self.warning is None and self.bad is None
 
     def scaled(self, factor: float) -> RuleBounds:
-        watch, bad = (None if bound is None else bound * factor for bound in (self.watch, self.bad))
-        return RuleBounds(watch, bad, self.source)
+        warning, bad = (None if bound is None else bound * factor for bound in (self.warning, self.bad))
+        return RuleBounds(warning, bad, self.source)
 
 
 @dataclass(frozen=True)
 class Preset:
     name: str = "Mixed"
     entries: Mapping[str, Mapping[str, Any]] | None = None
-    """Rule -> {"on", "watch", "bad", "source"}, only where they differ from the rule's defaults."""
+    """Rule -> {"on", "warning", "bad", "source"}, only where they differ from the rule's defaults."""
 
     def bounds(self, rule: HealthRule) -> RuleBounds:
         entry = (self.entries or {}).get(rule.id)
         if entry is None:
-            return RuleBounds(rule.watch, rule.bad, rule.source)
+            return RuleBounds(rule.warning, rule.bad, rule.source)
         source = str(entry.get("source") or f"Preset “{self.name}”.")
         if not entry.get("on", True):
             return RuleBounds(None, None, source)
-        return RuleBounds(_number(entry, "watch", rule.watch), _number(entry, "bad", rule.bad), source)
+        return RuleBounds(_number(entry, "warning", rule.warning), _number(entry, "bad", rule.bad), source)
 
 
 def preset_of(run: Run) -> Preset:
@@ -116,9 +116,9 @@ def value_text(value: float, form: str) -> str:
 
 
 def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
-    """`watch above 0.5, bad above 2`"""
+    """`warning above 0.5, bad above 2`"""
     side = "above" if rule.above else "below"
-    levels = ((rule.mild, bounds.watch), ("bad", bounds.bad))
+    levels = ((rule.mild, bounds.warning), ("bad", bounds.bad))
     return ", ".join(f"{level} {side} {value_text(bound, rule.format)}" for level, bound in levels if bound is not None)
 
 

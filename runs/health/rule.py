@@ -8,7 +8,7 @@ from typing import Literal
 
 from runs.health.config import Config
 
-Level = Literal["note", "watch", "bad"]
+Level = Literal["note", "warning", "bad"]
 
 ATROPOS = "Atropos example trainer"
 AXOLOTL = "Axolotl’s guide to training stability"
@@ -26,10 +26,10 @@ class HealthRule:
     title: str
     about: str
     """What the figure measures, for people who set its bounds."""
-    mild: Level = "watch"
+    mild: Level = "warning"
     above: bool = True
     """Whether values above the bounds are bad; otherwise values below."""
-    watch: float | None = None
+    warning: float | None = None
     bad: float | None = None
     """None: no bound. A rule with neither bound is off unless a preset sets one."""
     hold: int = 10

@@ -35,7 +35,7 @@ class ChartBound:
     value: float
     name: str
     level: str
-    """watch | bad"""
+    """warning | bad"""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from controlplane.accounts.roles import operator_required, person
 from controlplane.datasets import upload
 from controlplane.datasets.errors import DatasetError
 from controlplane.exchange import writing
-from controlplane.exchange.documents import content_of
+from controlplane.exchange.documents import MOST_BYTES, content_of
 from controlplane.exchange.reading import Unreadable
+from controlplane.http.body_limit import reads_at_most
 from runs import queries
 from runs.new_run import importing
 from runs.new_run import search_example as search_examples
@@ -27,6 +28,7 @@ from runs.spec import freeze, spec_of
 from workers.contract import ContractError, RunSpec
 
 
+@reads_at_most(MOST_BYTES)
 @require_POST
 @operator_required
 def import_config(request: HttpRequest) -> HttpResponse:

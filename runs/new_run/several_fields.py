@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
 from django import forms
@@ -21,6 +22,8 @@ EXAMPLE = "learning_rate: 1e-6, 5e-6\nnum_generations: 4, 8"
 
 
 class SeveralFields(forms.Form):
+    axes: Sequence[tuple[str, list[str]]] = ()
+    """Each field that the runs of a valid form differ by, and its values; empty for a single run."""
     seeds = forms.IntegerField(
         label="Number of seeds",
         required=False,
@@ -54,10 +57,17 @@ class SeveralFields(forms.Form):
             and name not in NOT_IN_A_GRID
         )
 
+    @property
+    def variations(self) -> list[Variation]:
+        """What the runs of a valid form differ by; [] for a single run."""
+        names = [name for name, _ in self.axes]
+        every = product(*(given for _, given in self.axes)) if self.axes and self.is_valid() else ()
+        return [Variation(dict(zip(names, each, strict=True))) for each in every]
+
     def check_several(self, values: Mapping[str, Any]) -> None:
-        """Add an error for each line of the grid that can't be read, and for too many runs."""
-        runs = int(values.get("seeds") or 1)
-        names = list[str]()
+        """Read the axes. Add an error for each line of the grid that can't be read, and for too many runs."""
+        seeds, first = int(values.get("seeds") or 1), int(values.get("seed") or 0)
+        axes: list[tuple[str, list[str]]] = []
         for line in _lines(values.get("grid")):
             name, given = _setting(line)
             if not given and name not in self.fields:
@@ -66,16 +76,19 @@ class SeveralFields(forms.Form):
                 self.add_error(
                     "grid", f"There is no setting “{name}”. Use its name, such as learning_rate or num_generations."
                 )
-            elif name in names:
+            elif name in dict(axes):
                 self.add_error("grid", f"“{name}” is there twice.")
             elif len(given) < 2 or len(set(given)) < len(given):
                 self.add_error("grid", f"Give “{name}” two different values or more, with commas between them.")
-            elif name == "seed" and int(values.get("seeds") or 1) > 1:
+            elif name == "seed" and seeds > 1:
                 self.add_error("grid", "Give seeds here or by their number, not both.")
             else:
                 self._check_values(name, given)
-            names.append(name)
-            runs *= max(1, len(given))
+            axes.append((name, given))
+        if seeds > 1:
+            axes.append(("seed", [str(first + n) for n in range(seeds)]))
+        self.axes = axes
+        runs = prod(max(1, len(given)) for _, given in axes)
         if runs > MOST:
             self.add_error("grid", f"These are {runs} runs; a group has at most {MOST}.")
 
@@ -97,24 +110,6 @@ class Variation:
     @property
     def words(self) -> str:
         return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.values.items())
-
-
-def axes(form: Any) -> list[tuple[str, list[str]]]:
-    """Each field that the runs of a valid form differ by, and its values; [] for a single run."""
-    values = form.cleaned_data
-    found = [_setting(line) for line in _lines(values.get("grid"))]
-    seeds, first = int(values.get("seeds") or 1), int(values.get("seed") or 0)
-    if seeds > 1:
-        found.append(("seed", [str(first + n) for n in range(seeds)]))
-    return found
-
-
-def variations(form: Any) -> list[Variation]:
-    """What the runs of a valid form differ by; [] for a single run."""
-    found = axes(form)
-    names = [name for name, _ in found]
-    every = product(*(given for _, given in found)) if found else ()
-    return [Variation(dict(zip(names, each, strict=True))) for each in every]
 
 
 def _lines(grid: Any) -> list[str]:

@@ -22,7 +22,7 @@ from controlplane.hardware.models import ModelInspection
 from controlplane.http.streams import file_answer
 from runs import checkpoints, preflight, queries
 from runs.idempotency import launch_once
-from runs.models import Run
+from runs.models import Run, RunGroup
 from runs.new_run import drafting, every_prompt, fixing, past_runs, prefill, several
 from runs.new_run import dry_run as new_run_dry_run
 from runs.new_run.drafting import (
@@ -37,13 +37,11 @@ from runs.new_run.drafting import (
     schema_of,
 )
 from runs.new_run.forms import LaunchForm
-from runs.new_run.several_fields import axes, variations
 from runs.preflight import choosing, estimating
 from runs.preflight.hosts import machine_to_ask
 from runs.preflight.limits import LOGGED
 from runs.run_page import diagnosis
 from runs.scheduling.limits import QueueFull
-from runs.spec import LaunchRequest
 from workers.contract import ContractError
 from workers.contract.best import OTHER_REWARD
 from workers.contract.learnability import CHECK
@@ -147,59 +145,38 @@ def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     form, user = bound_form(request), person(request)
-    draft_check = checked(form, user)
-    findings = findings_of(form, draft_check)
+    checks = several.check(form, user, kind)
     # After preflight, which may have seen a queue that a double click's first request has just filled.
-    sent = _sent_before(form, user, kind)
-    if sent is not None:
-        return _to_run(request, sent, fresh=False)
-    if form.is_valid() and variations(form) and kind == "train":
-        return _send_several(request, form, draft_check, findings)
-    if form.is_valid() and not preflight.blocks(findings):
+    key = _launch_key(form, user, several.KIND if checks.parts else kind) if form.is_valid() else None
+    if key and checks.parts and (group := RunGroup.objects.filter(launch_key=key).first()):
+        return _to_group(request, group, fresh=False)
+    if key and not checks.parts and (run := Run.every.filter(launch_key=key).first()):
+        return _to_run(request, run, fresh=False)
+    if form.is_valid() and not preflight.blocks(checks.findings):
         try:
-            run, fresh = submit(form, replace(draft_check.request, kind=kind), user)
+            if checks.parts:
+                group, fresh = several.launch(checks.parts, user, at_once=form.row("at_once"), key=key)
+                return _to_group(request, group, fresh=fresh)
+            run, fresh = launch_once(replace(checks.checked.request, kind=kind), user, key)
+            return _to_run(request, run, fresh=fresh)
         except ContractError as error:
             form.add_error(None, f"This can't be launched: {error}.")
         except QueueFull as error:
             form.add_error(None, str(error))
-        else:
-            return _to_run(request, run, fresh=fresh)
     reported = set(form.errors)
-    for finding in findings:
+    for finding in checks.findings:
         if finding.grade == preflight.Grade.STOP and finding.field not in reported:
             form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
-    return page(request, form, draft_check=draft_check, findings=findings, status=422)
+    return page(request, form, draft_check=checks.checked, findings=checks.findings, parts=checks.parts, status=422)
 
 
-def _send_several(
-    request: HttpRequest, form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.Finding]
-) -> HttpResponseBase:
-    """Launch every variation of the form, or none of them and say which can't be."""
-    user = person(request)
-    found = several.parts(form, user)
-    for problem in several.problems(found):
-        form.add_error("grid" if form.row("grid") else "seeds", problem)
-    if form.is_valid():
-        try:
-            key = _launch_key(form, user, several.KIND)
-            group, fresh = several.launch(found, user, at_once=form.row("at_once"), key=key)
-        except ContractError as error:
-            form.add_error(None, f"These runs can't be launched: {error}.")
-        except QueueFull as error:
-            form.add_error(None, str(error))
-        else:
-            ids = list(group.runs.order_by("created_at", "pk").values_list("pk", flat=True))
-            if fresh:
-                messages.success(request, f"{len(ids)} runs launched. Their curves appear here with their first steps.")
-            else:
-                messages.info(request, "This launch was already submitted; here are its runs.")
-            return redirect(f"{reverse('compare_runs')}?runs={','.join(ids)}")
-    return page(request, form, draft_check=draft_check, findings=findings, status=422)
-
-
-def _sent_before(form: LaunchForm, user: User, kind: str) -> Run | None:
-    key = _launch_key(form, user, kind) if form.is_valid() else None
-    return Run.every.filter(launch_key=key).first() if key else None
+def _to_group(request: HttpRequest, group: RunGroup, *, fresh: bool) -> HttpResponseBase:
+    ids = list(group.runs.order_by("created_at", "pk").values_list("pk", flat=True))
+    if fresh:
+        messages.success(request, f"{len(ids)} runs launched. Their curves appear here with their first steps.")
+    else:
+        messages.info(request, "This launch was already submitted; here are its runs.")
+    return redirect(f"{reverse('compare_runs')}?runs={','.join(ids)}")
 
 
 def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
@@ -213,8 +190,8 @@ def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
 def check_run(request: HttpRequest) -> HttpResponse:
     """The Preflight panel for the current form; stores nothing."""
     form = bound_form(request)
-    draft_check = checked(form, person(request))
-    return render(request, "new_run/_preflight.html", _panel(form, draft_check, findings_of(form, draft_check)))
+    checks = several.check(form, person(request))
+    return render(request, "new_run/_preflight.html", _panel(form, checks.checked, checks.findings, checks.parts))
 
 
 @require_POST
@@ -293,11 +270,6 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
     return answer
 
 
-def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, bool]:
-    """Launch a run; a page submitted twice returns the existing run and False."""
-    return launch_once(request, user, _launch_key(form, user, request.kind))
-
-
 def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
     """The key that makes a repeated submission the same launch: user, page and values. A changed form is a new
     launch."""
@@ -318,6 +290,7 @@ def page(
     *,
     draft_check: Checked | None = None,
     findings: Sequence[preflight.Finding] = (),
+    parts: Sequence[several.Part] = (),
     status: int = 200,
     shown: LaunchForm | None = None,
     **extra: Any,
@@ -328,7 +301,7 @@ def page(
         draft_check = checked(first, person(request))
         panel, panel_form = _panel(first, draft_check, findings_of(first, draft_check)), first
     else:
-        panel, panel_form = _panel(form, draft_check, findings), form
+        panel, panel_form = _panel(form, draft_check, findings, parts), form
     shown = shown or form
     shown.fields["profile"].choices = panel_form.fields["profile"].choices  # type: ignore[attr-defined]
     views = candidates(None) if draft_check.request.host else draft_check.hosts
@@ -346,18 +319,23 @@ def page(
     return render(request, "new_run/new_run.html", context, status=status)
 
 
-def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.Finding]) -> dict[str, Any]:
+def _panel(
+    form: LaunchForm,
+    draft_check: Checked,
+    findings: Sequence[preflight.Finding],
+    parts: Sequence[several.Part] = (),
+) -> dict[str, Any]:
     draft = draft_check.draft
     estimated, machine = estimating.best(draft), machine_to_ask(draft)
     host = machine or (estimated.host if estimated else None)
-    runs = variations(form) if form.is_bound and form.is_valid() else []
-    at_once, time = form.row("at_once"), past_runs.duration(draft, draft_check.hosts, host)
+    at_once, together = form.row("at_once"), several.together(parts, form.row("at_once"))
+    time = together.each[0] if together else past_runs.duration(draft, draft_check.hosts, host)
     return {
         "findings": findings,
-        "several": runs,
-        "axes": axes(form) if runs else [],
-        "at_once": min(at_once, len(runs)) if at_once else None,
-        "together": several.Together(len(runs), at_once, time) if runs and time else None,
+        "several": parts,
+        "axes": form.axes,
+        "at_once": min(at_once, len(parts)) if at_once else None,
+        "together": together,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane import parts_yaml, safe_yaml
 from controlplane.accounts.roles import operator_required, person
+from controlplane.http.body_limit import reads_at_most
 from controlplane.rewards import code_check, config_yaml
 from controlplane.rewards.forms import NAME_TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
 from controlplane.rewards.library import groups
@@ -131,6 +132,7 @@ def editor_page(
     return render(request, "rewards/edit.html", context, status=status)
 
 
+@reads_at_most(parts_yaml.MOST_BYTES)
 @operator_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def import_(request: HttpRequest) -> HttpResponse:
@@ -148,5 +150,5 @@ def import_(request: HttpRequest) -> HttpResponse:
 def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
     text = request.POST.get("text", "")
     most = parts_yaml.MOST_BYTES
-    context = {"problem": problem, "text": text if len(text) <= most else "", "most_kb": most // 1024}
+    context = {"problem": problem, "text": text if len(text) <= most else "", "most": most}
     return render(request, "rewards/import.html", context, status=422 if problem else 200)

@@ -34,7 +34,7 @@ from runs.preflight import (
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, Grade
 
-__all__ = ["CHECKS", "Draft", "Finding", "Fix", "Grade", "blocks", "check"]
+__all__ = ["CHECKS", "ORDER", "Draft", "Finding", "Fix", "Grade", "blocks", "check"]
 
 Check = Callable[[Draft], Iterable[Finding]]
 
@@ -79,13 +79,13 @@ CHECKS: tuple[Check, ...] = (
     profile.check_deviations,
 )
 
-_ORDER = {Grade.STOP: 0, Grade.WARN: 1, Grade.NOTE: 2}
+ORDER = {Grade.STOP: 0, Grade.WARN: 1, Grade.NOTE: 2}
 
 
 def check(draft: Draft) -> list[Finding]:
     """All findings, the worst first."""
     findings = [finding for check_ in CHECKS for finding in check_(draft)]
-    return sorted(findings, key=lambda f: _ORDER[f.grade])
+    return sorted(findings, key=lambda f: ORDER[f.grade])
 
 
 def blocks(findings: Iterable[Finding]) -> bool:

@@ -188,6 +188,8 @@ class Draft:
     owner: Allowance | None = None
     """The user who would launch it, with limits and usage; None: no user."""
     owner_administers: bool = True
+    runs: int = 1
+    """How many are launched together with it, itself included."""
     idle: tuple[IdleServer, ...] = ()
     """The user's warm servers that it could use now, the first one first."""
 

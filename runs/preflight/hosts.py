@@ -209,7 +209,7 @@ def check_limits(draft: Draft) -> Iterator[Finding]:
     owner = draft.owner
     if owner is None:
         return
-    if owner.room == 0:
-        yield stop("", f"{owner.queue}.", TO_MAKE_ROOM)
+    if problem := owner.no_room(draft.runs):
+        yield stop("", problem, TO_MAKE_ROOM)
     elif not owner.may_start:
         yield warn("", f"The run would be queued: it {owner.wait}.", "It starts by itself then.")

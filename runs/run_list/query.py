@@ -49,10 +49,10 @@ ARCHIVED: dict[str, tuple[str, Q]] = {
     "only": ("Archived", ~Q(archived_at=None)),
     "all": ("Archived or not", Q()),
 }
-HEALTH = {"bad": "Bad", "watch": "Needs attention", "well": "Healthy"}
+HEALTH = {"bad": "Bad", "warning": "Needs attention", "well": "Healthy"}
 """A verdict -> its label, the worst first."""
 HEALTH_ASKED: dict[str, tuple[str, list[str]]] = {
-    "unwell": ("Unhealthy", ["bad", "watch"]),
+    "unwell": ("Unhealthy", ["bad", "warning"]),
     **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
 }
 STATUSES = ["active", *RunStatus]

@@ -370,7 +370,7 @@ def _health(assessment: Mapping[str, Any]) -> Health | None:
     if verdict not in HEALTH:
         return None
     order = list(HEALTH)
-    findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "watch")]
+    findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "warning")]
     findings.sort(key=lambda finding: order.index(finding["level"]))
-    chip = {"bad": "bad", "watch": "warn", "well": "good"}[verdict]
+    chip = {"bad": "bad", "warning": "warn", "well": "good"}[verdict]
     return Health(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])

@@ -45,11 +45,13 @@ class Allowance:
         """How many more runs may be queued; None: any number."""
         return max(0, self.max_queued - self.queued) if self.max_queued else None
 
-    @property
-    def queue(self) -> str:
-        """The user's queued runs and their limit, in words."""
+    def no_room(self, adding: int = 1) -> str:
+        """Why the user may not queue so many more runs, or ""."""
+        if self.room is None or adding <= self.room:
+            return ""
         runs = "1 run" if self.queued == 1 else f"{self.queued} runs"
-        return f"{self.person} has {runs} in the queue and may have {self.max_queued}"
+        more = f"; this would add {adding}" if adding > 1 else ""
+        return f"{self.person} has {runs} in the queue and may have {self.max_queued}{more}."
 
     @property
     def wait(self) -> str:
@@ -98,9 +100,8 @@ def claim_room(user_id: int, adding: int = 1) -> None:
     user = hold(user_id)
     if not max_queued(user):
         return
-    allowed = allowance(user)
-    if allowed.room is not None and adding > allowed.room:
-        raise QueueFull(_full(allowed, adding))
+    if problem := allowance(user).no_room(adding):
+        raise QueueFull(f"{problem} {TO_MAKE_ROOM}")
 
 
 def on_hosts(group: RunGroup) -> int:
@@ -127,11 +128,6 @@ def claim_start(run: Run) -> None:
     allowed = allowance(owner)
     if not allowed.may_start:
         raise OverLimit(allowed.wait)
-
-
-def _full(allowed: Allowance, adding: int) -> str:
-    more = f"; this would add {adding}" if adding > 1 else ""
-    return f"{allowed.queue}{more}. {TO_MAKE_ROOM}"
 
 
 def _limit(user_limit: int | None, default: int) -> int:

@@ -86,7 +86,7 @@ result = launching.submit(launching.LaunchRequest(name=name, host=None, model=mo
 """
 PRESET = """
 from runs.models import HealthPreset
-bounds = {"grad_high": {"watch": 0.001, "bad": 0.002, "source": "Measured on a tiny model."}}
+bounds = {"grad_high": {"warning": 0.001, "bad": 0.002, "source": "Measured on a tiny model."}}
 HealthPreset.objects.get_or_create(name="For tiny models", defaults={"bounds": bounds})
 """
 STATE = """

@@ -102,13 +102,13 @@ def test_a_preset_is_copied_changed_and_a_run_that_goes_by_it_is_judged_anew(
     a_copy(site, page)
     page.get_by_label("Name").fill("Strict on KL")
     page.get_by_label("Where the numbers come from").fill("A talk.")
-    bound(page, "kl", "watch").fill("0.2")
+    bound(page, "kl", "warning").fill("0.2")
     bound(page, "kl", "bad").fill("0.24")
     page.get_by_role("button", name="Save preset").click()
     expect(page.get_by_text("Preset Strict on KL is saved.")).to_be_visible()
     expect(page.get_by_role("row", name="Strict on KL")).to_contain_text("A talk.")
     stored = site.django(PRESET, name="Strict on KL")
-    assert stored["bounds"]["kl"] == {"watch": 0.2, "bad": 0.24}
+    assert stored["bounds"]["kl"] == {"warning": 0.2, "bad": 0.24}
     card = health(site, page, run)
     expect(card).to_contain_text("Health: healthy")
     card.locator("> summary").click()
@@ -118,7 +118,7 @@ def test_a_preset_is_copied_changed_and_a_run_that_goes_by_it_is_judged_anew(
     found = card.locator(".finding.bad")
     expect(found).to_contain_text("KL drift")
     expect(found.locator(".num")).to_have_text("0.25")
-    expect(found).to_contain_text("watch above 0.2, bad above 0.24")
+    expect(found).to_contain_text("warning above 0.2, bad above 0.24")
     expect(found).to_contain_text("Threshold: Preset “Strict on KL”.")
     page.goto(f"{site.url}/settings/health/")
     expect(page.get_by_role("row", name="Strict on KL").locator("[data-label='Runs with this preset']")).to_have_text(
@@ -131,16 +131,16 @@ def test_bounds_are_lines_on_the_charts_and_one_far_away_leaves_the_curve_its_ro
     site: Stack, page: Page, complaints: Complaints
 ) -> None:
     run = site.django(A_RUN)
-    near = {"kl": {"watch": 0.3, "bad": 2.0}, "zero_spread": {"watch": 0.15, "bad": 0.98}}
+    near = {"kl": {"warning": 0.3, "bad": 2.0}, "zero_spread": {"warning": 0.15, "bad": 0.98}}
     site.django(GO_BY, run=run, bounds=near)
     page.goto(f"{site.url}/runs/{run}/")
     assert drawn(page, "kl") == [0.3]
-    expect(chart(page, "kl").get_by_text("watch", exact=True)).to_be_visible()
+    expect(chart(page, "kl").get_by_text("warning", exact=True)).to_be_visible()
     assert page.evaluate(TOP, "kl") < 1.5 * 0.25
     assert drawn(page, "zero-spread") == [15]
     page.goto(f"{site.url}/settings/health/")
     page.get_by_role("link", name="Close").click()
-    bound(page, "kl", "watch").fill("0.1")
+    bound(page, "kl", "warning").fill("0.1")
     bound(page, "kl", "bad").fill("0.2")
     page.get_by_role("button", name="Save preset").click()
     page.goto(f"{site.url}/runs/{run}/")
@@ -166,15 +166,15 @@ def test_wrong_bounds_are_named_beside_their_fields_and_nothing_is_saved(
     a_copy(site, page)
     name = page.get_by_label("Name").input_value()
     before = site.django(PRESET, name=name)
-    bound(page, "kl", "watch").fill("3")
-    bound(page, "length_cap", "watch").fill("170")
+    bound(page, "kl", "warning").fill("3")
+    bound(page, "length_cap", "warning").fill("170")
     page.get_by_role("button", name="Save preset").click()
     told = page.get_by_role("alert").filter(has_text="2 fields to correct.")
     expect(told).to_contain_text("The worse bound must be above the milder one.")
     expect(told).to_contain_text("At most 100.")
     told.get_by_role("link", name="KL drift").click()
     expect(bound(page, "kl", "bad")).to_be_focused()
-    expect(bound(page, "kl", "watch")).to_have_value("3")
+    expect(bound(page, "kl", "warning")).to_have_value("3")
     assert site.django(PRESET, name=name) == before
     # The one answer that Chromium itself logs is the refusal.
     assert {said.split()[0] for said in complaints.heard} <= {"422", "error:"}

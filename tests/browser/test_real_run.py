@@ -244,7 +244,7 @@ def test_a_finding_says_its_value_its_bound_and_where_that_comes_from(run: RealR
     finding = card.locator(".finding.bad")
     value = value_text(median(list(run.values("grad_norm").values())[-20:]), "number")
     expect(finding.locator(".num")).to_have_text(value)
-    expect(finding).to_contain_text("watch above 0.001, bad above 0.002")
+    expect(finding).to_contain_text("warning above 0.001, bad above 0.002")
     expect(finding).to_contain_text("Threshold: Measured on a tiny model.")
     card.evaluate("(card) => [card, ...card.querySelectorAll('details')].forEach((each) => (each.open = true))")
     drift = card.get_by_role("row", name="KL drift")

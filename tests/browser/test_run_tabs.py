@@ -35,7 +35,7 @@ for number in range(20):
 
 FULL = """
 from runs.models import Run
-health = {"verdict": "watch", "findings": [{"level": "watch", "title": "Entropy collapse", "rule": "x"}]}
+health = {"verdict": "warning", "findings": [{"level": "warning", "title": "Entropy collapse", "rule": "x"}]}
 columns = {"tags": ["math", "baseline", "third"], "step": 1234, "max_steps": 12_000}
 Run.objects.filter(pk__in=runs).update(health=health, last_metrics={"reward": 0.39, "step_time": 12.0}, **columns)
 """

@@ -60,13 +60,13 @@ test("an axis of time begins with the run and is marked at full minutes", () => 
 });
 
 test("a bound is named in the margin, apart from other names, and seen whole", () => {
-  const bounds = [{ value: 1, name: "watch above 1", level: "watch" }, { value: 1.01, name: "bad above 1.01", level: "bad" }];
+  const bounds = [{ value: 1, name: "warning above 1", level: "warning" }, { value: 1.01, name: "bad above 1.01", level: "bad" }];
   const { layout } = drawn([0.5, 0.9], 0, {}, {}, bounds);
-  const [watch, bad] = layout.annotations;
-  assert.deepEqual([watch.text, watch.hovertext, watch.x, watch.xanchor], ["watch", "watch above 1", 1, "left"]);
-  assert.ok(bad.yshift - watch.yshift > 0);
+  const [warning, bad] = layout.annotations;
+  assert.deepEqual([warning.text, warning.hovertext, warning.x, warning.xanchor], ["warning", "warning above 1", 1, "left"]);
+  assert.ok(bad.yshift - warning.yshift > 0);
   assert.ok(layout.yaxis.range[1] > 1.01);
-  assert.equal(drawn([0.5, 0.9], 0, {}, { large: true }, bounds).layout.annotations[0].text, "watch above 1");
+  assert.equal(drawn([0.5, 0.9], 0, {}, { large: true }, bounds).layout.annotations[0].text, "warning above 1");
 });
 
 test("small values have an exponent, and nothing but zeros an axis from 0", () => {

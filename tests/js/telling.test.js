@@ -15,9 +15,9 @@ test("an end is told once, with its sentence", () => {
 
 test("health is told when it gets worse, not when it recovers or is rated first", () => {
   const before = (/** @type {string} */ health) => ({ status: "running", health });
-  assert.equal(news(before("well"), run("running", "watch"))?.head, "Needs attention");
-  assert.equal(news(before("watch"), run("running", "bad"))?.head, "Bad health");
-  assert.equal(news(before("bad"), run("running", "watch")), null);
+  assert.equal(news(before("well"), run("running", "warning"))?.head, "Needs attention");
+  assert.equal(news(before("warning"), run("running", "bad"))?.head, "Bad health");
+  assert.equal(news(before("bad"), run("running", "warning")), null);
   assert.equal(news(before("unknown"), run("running", "well")), null);
-  assert.equal(news(before("unknown"), run("running", "watch"))?.head, "Needs attention");
+  assert.equal(news(before("unknown"), run("running", "warning"))?.head, "Needs attention");
 });

@@ -8,18 +8,21 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
+from django.utils import timezone
 
+from runs.alerts.models import AlertTarget
 from runs.host_api import ingest
-from runs.models import PromptProgress, Run
-from tests.runs.builders import train
+from runs.models import HealthPreset, PromptProgress, Run, RunEvent, SavedView
+from tests.runs.builders import a_user, train
 from tests.runs.completions.test_stored_completions import filled
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
 
-def filled_in(migration: str) -> None:
-    apps = MigrationLoader(connection).project_state([("runs", migration)]).apps
-    import_module(f"runs.migrations.{migration}").fill(apps, None)
+def filled_in(migration: str, app: str = "runs") -> None:
+    state = MigrationLoader(connection).project_state([(app, migration)])
+    module = "runs.alerts" if app == "alerting" else app
+    import_module(f"{module}.migrations.{migration}").fill(state.apps, None)
 
 
 def test_runs_of_before_get_the_ends_of_their_rewards() -> None:
@@ -41,3 +44,27 @@ def test_prompts_of_before_get_their_last_visits() -> None:
     PromptProgress.objects.update(recent=[], recent_completions=0, recent_solved=0)
     filled_in("0003_recent_visits")
     assert recent() == before
+
+
+def test_the_level_watch_of_before_is_called_warning() -> None:
+    def health(word: str) -> dict[str, Any]:
+        finding = {"rule": "kl", "level": "note", "stood": word, "bound": 0.5, "bound_text": f"{word} above 0.5"}
+        check = {"rule": "kl", "state": word, "bound": f"{word} above 0.5, bad above 2", "source": "watch it"}
+        return {"verdict": word, "findings": [finding], "checks": [check], "memory": {"level": "watch"}}
+
+    attempt, user = filled(steps=1, rows=1), a_user("ann")
+    Run.objects.update(health=health("watch"))
+    alert = RunEvent.objects.create(
+        run=attempt.run, attempt=attempt, kind="alert", at=timezone.now(), data={"level": "watch"}
+    )
+    preset = HealthPreset.objects.create(name="mine", bounds={"kl": {"watch": 0.1, "bad": None, "source": "watch"}})
+    view = SavedView.objects.create(owner=user, name="sick", query="health=watch&tag=watch")
+    target = AlertTarget.objects.create(name="team", wants=["bad", "watch"])
+    filled_in("0016_level_warning")
+    filled_in("0003_level_warning", "alerting")
+    for row in (alert, preset, view, target):
+        row.refresh_from_db()
+    assert Run.objects.get().health == health("warning")
+    assert (alert.data, target.wants) == ({"level": "warning"}, ["bad", "warning"])
+    assert preset.bounds == {"kl": {"warning": 0.1, "bad": None, "source": "watch"}}
+    assert view.query == "health=warning&tag=watch"

@@ -85,6 +85,7 @@ def test_the_schema_is_recognised_with_its_why_and_proposed() -> None:
     assert recognised["title"] in page
     assert '<option value="gsm8k" selected>' in page
     assert '<option value="question" selected>' in page
+    assert '<p class="muted" hidden data-no-preview>No preview:' in page  # for the page's script
     assert 'id="mapping-form"' not in viewer().get(at(version)).content.decode()
 
 
@@ -138,10 +139,19 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[s
     assert "What I typed" in page
     assert "field to correct.</strong> Nothing is saved." in page
     assert f'<a href="#id_{field}">' in page
-    assert "No preview: the mapping has fields to correct." in page
+    assert '<p class="muted" data-no-preview>No preview: the mapping has fields to correct.</p>' in page
     assert f'data-problems="{field}" role="alert"> <li>' in page
     version.refresh_from_db()
     assert version.status == DatasetVersion.NEEDS_MAPPING
+
+
+def test_all_wrong_fields_are_told_at_once() -> None:
+    version, client = checked(), operator()
+    wrong = {"prompt": "nothing", "token_limit": "5", "share": "1.5", "template": "{nowhere} {prompt}"}
+    assert set(problems(client, version, **wrong)) == set(wrong)
+    page = client.post(at(version, "mapping/"), FIELDS | wrong).content.decode()
+    assert "The template has a place {nowhere}, and the file has no such column." in page
+    assert "4 fields to correct.</strong>" in page
 
 
 def test_a_file_without_a_known_answer_column_is_imported_only_after_a_choice() -> None:

@@ -192,8 +192,8 @@ def test_a_document_that_is_none_is_refused_with_a_sentence(text):
 
 
 def test_a_document_of_ten_megabytes_is_refused():
-    assert "64 KB" in imported(b"name: " + b"x" * 10_000_000).context["problem"]
-    assert "64 KB" in imported("name: " + "x" * 1_000_000).context["problem"]
+    assert "64\N{NO-BREAK SPACE}KiB" in imported(b"name: " + b"x" * 10_000_000).context["problem"]
+    assert "64\N{NO-BREAK SPACE}KiB" in imported("name: " + "x" * 1_000_000).context["problem"]
 
 
 def test_bytes_that_are_no_text_are_refused():

@@ -78,12 +78,29 @@ async def test_a_browser_is_shown_a_page_that_leads_back():
     ]
     assert await server.ask() == 413
     page = server.sent[1]["body"].decode()
-    assert "This is larger than the 8\N{NO-BREAK SPACE}MiB that can be sent here." in page
+    assert "This is larger than the 512\N{NO-BREAK SPACE}KiB that can be sent here." in page
     assert 'href="/datasets/upload/?a=1" data-back>Go back' in page
     server.scope["headers"][-1] = (b"referer", b"http://elsewhere/")
     server.sent.clear()
     assert await server.ask() == 413
     assert "Go back" not in server.sent[1]["body"].decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("/sign-in/", "8 MiB"),
+        ("/nowhere", "8 MiB"),
+        ("/rewards/import/", "512 KiB"),
+        ("/environments/import/", "512 KiB"),
+        ("/hardware/profiles/import/", "1 MiB"),
+        ("/runs/new/import", "1 MiB"),
+    ],
+)
+async def test_the_limit_that_is_named_is_the_forms_own(path: str, most: str):
+    server = Server(path, 10, declared=body_limit.SMALL + 1)
+    assert await server.ask() == 413
+    assert f"larger than the {most} that" in server.sent[1]["body"].decode().replace("\N{NO-BREAK SPACE}", " ")
 
 
 async def test_a_length_that_lies_does_not_help():

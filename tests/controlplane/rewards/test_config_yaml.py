@@ -106,7 +106,7 @@ def test_what_is_no_reward_config_is_refused(text: str) -> None:
 
 
 def test_too_large_a_document_is_refused() -> None:
-    with pytest.raises(YamlRefused, match="larger than 512 KB"):
+    with pytest.raises(YamlRefused, match="larger than 512\N{NO-BREAK SPACE}KiB"):
         config_yaml.read(b"#" * (parts_yaml.MOST_BYTES + 1))
 
 

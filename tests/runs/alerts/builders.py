@@ -10,7 +10,7 @@ from runs.alerts.models import AlertTarget, TargetKind
 from runs.models import RunEvent
 from tests.runs.builders import an_attempt
 
-ALL = ["bad", "watch", "failed", "succeeded", "stopped"]
+ALL = ["bad", "warning", "failed", "succeeded", "stopped"]
 
 
 def a_target(address: str = "https://hooks.example/services/T0/B0/secret", **columns: Any) -> AlertTarget:

@@ -45,10 +45,10 @@ def the_delivery() -> AlertDelivery:
 # --- who is told of what ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", ["bad", "watch"])
+@pytest.mark.parametrize("level", ["bad", "warning"])
 def test_an_alert_is_queued_for_those_who_want_its_level(level: str) -> None:
     wanting = a_target(name="wants it", wants=[level])
-    a_target(name="wants another", wants=["failed", "bad" if level == "watch" else "watch"])
+    a_target(name="wants another", wants=["failed", "bad" if level == "warning" else "warning"])
     a_target(name="is off", wants=[level], enabled=False)
     told(an_alert(level))
     assert the_delivery().target == wanting

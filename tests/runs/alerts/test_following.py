@@ -44,7 +44,7 @@ def test_whoever_follows_a_run_hears_of_its_end_and_of_no_other_run() -> None:
     assert f"http://testserver/runs/{run.pk}/" in mail.outbox[0].body
 
 
-@pytest.mark.parametrize("level", ["watch", "bad"])
+@pytest.mark.parametrize("level", ["warning", "bad"])
 def test_whoever_follows_a_run_hears_that_it_needs_attention(level: str) -> None:
     event = an_alert(level)
     follow(event.run)

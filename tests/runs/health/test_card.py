@@ -37,7 +37,7 @@ def test_a_well_run_says_so_and_shows_what_was_looked_at() -> None:
     assert "as of step 40" in text
     assert "checks needs attention." in text
     assert "KL drift" in text
-    assert "watch above 0.5, bad above 2" in text
+    assert "warning above 0.5, bad above 2" in text
     assert "One update per batch" in text
 
 
@@ -86,6 +86,7 @@ def test_a_consequence_stands_below_its_cause_without_advice_of_its_own() -> Non
         text.index("Large gradients") < text.index("Probably follows from “Large gradients”.") < text.index("nats away")
     )
     assert "1 warning, 1 that probably follows" in text
+    assert '<span class="level warning">warning</span>' in text
 
 
 def test_before_the_first_steps_nothing_is_claimed() -> None:

@@ -50,31 +50,32 @@ def going_by(own: HealthPreset, **more: Any) -> Run:
 
 def test_a_run_without_a_preset_of_its_own_has_the_lines_of_the_default() -> None:
     run = a_run(grpo={"beta": 0.04, "num_iterations": 2})
-    assert drawn(run)["kl"] == [(0.5, "watch above 0.5"), (2.0, "bad above 2")]
-    assert drawn(run)["zero-spread"] == [(0.8, "watch above 80%"), (0.98, "bad above 98%")]
-    assert drawn(run)["truncated"] == [(0.3, "watch above 30%"), (0.8, "bad above 80%")]
-    assert drawn(run)["entropy"] == [(0.05, "watch below 0.05"), (0.01, "bad below 0.01")]
+    assert drawn(run)["kl"] == [(0.5, "warning above 0.5"), (2.0, "bad above 2")]
+    assert drawn(run)["zero-spread"] == [(0.8, "warning above 80%"), (0.98, "bad above 98%")]
+    assert drawn(run)["truncated"] == [(0.3, "warning above 30%"), (0.8, "bad above 80%")]
+    assert drawn(run)["entropy"] == [(0.05, "warning below 0.05"), (0.01, "bad below 0.01")]
 
 
 def test_the_lines_are_those_of_the_runs_own_preset() -> None:
-    own = preset(kl={"watch": 0.1, "bad": None}, clip={"watch": 0.1, "bad": 0.2}, grad_high={"watch": 3.0, "bad": 9.0})
+    clip, grad = {"warning": 0.1, "bad": 0.2}, {"warning": 3.0, "bad": 9.0}
+    own = preset(kl={"warning": 0.1, "bad": None}, clip=clip, grad_high=grad)
     lines = drawn(going_by(own, grpo={"beta": 0.04, "num_iterations": 2}))
-    assert lines["kl"] == [(0.1, "watch above 0.1")]
-    assert lines["clip"] == [(0.1, "all: watch above 10%"), (0.2, "all: bad above 20%")]
-    assert [line for line in lines["grad"] if "above" in line[1]] == [(3.0, "watch above 3"), (9.0, "bad above 9")]
+    assert lines["kl"] == [(0.1, "warning above 0.1")]
+    assert lines["clip"] == [(0.1, "all: warning above 10%"), (0.2, "all: bad above 20%")]
+    assert [line for line in lines["grad"] if "above" in line[1]] == [(3.0, "warning above 3"), (9.0, "bad above 9")]
 
 
 def test_what_a_distance_may_be_is_a_line_on_both_sides() -> None:
-    own = preset(ratio={"watch": 0.25, "bad": None}, loss={"watch": 10.0, "bad": None})
+    own = preset(ratio={"warning": 0.25, "bad": None}, loss={"warning": 10.0, "bad": None})
     lines = drawn(going_by(own, grpo={"num_iterations": 2}))
-    assert lines["ratio"] == [(0.75, "watch below 0.75"), (1.25, "watch above 1.25")]
+    assert lines["ratio"] == [(0.75, "warning below 0.75"), (1.25, "warning above 1.25")]
     assert [value for value, _ in lines["loss"]] == [-10.0, 10.0]
 
 
 def test_an_edited_bound_is_there_after_a_reload() -> None:
-    own = preset(kl={"watch": 0.1, "bad": 0.2})
+    own = preset(kl={"warning": 0.1, "bad": 0.2})
     run, client = going_by(own, grpo={"beta": 0.04}), operator()
-    save(client, own, kl__watch="0.15", kl__bad="0.25")
+    save(client, own, kl__warning="0.15", kl__bad="0.25")
     assert [value for value, _ in drawn(run, client)["kl"]] == [0.15, 0.25]
     save(client, own, kl__on=None)
     assert drawn(run, client)["kl"] == []
@@ -88,8 +89,8 @@ def test_a_rule_that_does_not_apply_draws_nothing() -> None:
 
 def test_bounds_on_vllms_sampling_name_the_line_that_they_judge() -> None:
     lines = drawn(a_run(hardware=SERVER, grpo={"vllm_importance_sampling_mode": "token_truncate"}))
-    assert lines["sampling-gap"] == [(0.1, "mean: watch above 0.1"), (1.0, "mean: bad above 1")]
-    assert (0.1, "min: watch below 0.1") in lines["sampling-ratio"]
+    assert lines["sampling-gap"] == [(0.1, "mean: warning above 0.1"), (1.0, "mean: bad above 1")]
+    assert (0.1, "min: warning below 0.1") in lines["sampling-ratio"]
     masked = a_run("masked", hardware=SERVER)
     assert not any(name.startswith("min") for _, name in drawn(masked)["sampling-ratio"])
 
@@ -97,11 +98,11 @@ def test_bounds_on_vllms_sampling_name_the_line_that_they_judge() -> None:
 def test_a_bound_on_every_gpu_is_one_line() -> None:
     attempt = an_attempt(run=a_run(host=a_host(gpus=2)))
     Attempt.objects.filter(pk=attempt.pk).update(placement={"gpus": [0, 1]})
-    assert drawn(attempt.run)["gpu-use"] == [(10.0, "watch below 10%")]
+    assert drawn(attempt.run)["gpu-use"] == [(10.0, "warning below 10%")]
 
 
 def test_the_lines_say_what_the_card_says() -> None:
-    own = preset(kl={"watch": 0.125, "bad": 0.4})
+    own = preset(kl={"warning": 0.125, "bad": 0.4})
     attempt = an_attempt(run=going_by(own, grpo={"beta": 0.04}))
     write(attempt, 40)
     tick.tick(timezone.now())
@@ -119,7 +120,7 @@ def test_a_spec_that_cant_be_read_and_a_trial_have_charts_without_lines() -> Non
 
 def test_another_losss_name_of_a_metric_is_judged_alike() -> None:
     run = a_run(grpo={"loss_type": "cispo", "num_iterations": 2})
-    assert [value for value, _ in drawn(run)["clip"]] == [BY_ID["clip"].watch, BY_ID["clip"].bad]
+    assert [value for value, _ in drawn(run)["clip"]] == [BY_ID["clip"].warning, BY_ID["clip"].bad]
 
 
 def test_every_rule_that_draws_has_a_chart() -> None:

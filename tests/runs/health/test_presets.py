@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
 @pytest.fixture
 def own() -> HealthPreset:
-    return HealthPreset.objects.create(name="mine", bounds={"kl": {"watch": 0.2, "bad": 0.4, "source": "a paper"}})
+    return HealthPreset.objects.create(name="mine", bounds={"kl": {"warning": 0.2, "bad": 0.4, "source": "a paper"}})
 
 
 def filled(preset: HealthPreset, **changes: object) -> dict[str, object]:
@@ -61,36 +61,36 @@ def test_every_shipped_preset_is_one_that_its_own_form_accepts() -> None:
 
 
 def test_bounds_of_shares_are_typed_in_percent(own: HealthPreset) -> None:
-    saved = save(operator(), own, clip__watch="12.5", clip__bad="40")
+    saved = save(operator(), own, clip__warning="12.5", clip__bad="40")
     assert isinstance(saved, HealthPreset)
-    assert saved.bounds["clip"] == {"watch": 0.125, "bad": 0.4}
+    assert saved.bounds["clip"] == {"warning": 0.125, "bad": 0.4}
 
 
 def test_what_was_not_changed_is_not_stored_and_a_source_stays_with_its_numbers(own: HealthPreset) -> None:
     saved = save(operator(), own, name="better")
     assert isinstance(saved, HealthPreset)
-    assert (saved.name, saved.bounds) == ("better", {"kl": {"watch": 0.2, "bad": 0.4, "source": "a paper"}})
+    assert (saved.name, saved.bounds) == ("better", {"kl": {"warning": 0.2, "bad": 0.4, "source": "a paper"}})
     save(operator(), own, kl__bad="0.5")
-    assert own.bounds == {"kl": {"watch": 0.2, "bad": 0.5}}
+    assert own.bounds == {"kl": {"warning": 0.2, "bad": 0.5}}
 
 
 def test_a_rule_can_be_switched_off_and_one_that_is_off_on(own: HealthPreset) -> None:
-    save(operator(), own, loss__on=None, entropy_high__on=True, entropy_high__watch="3")
+    save(operator(), own, loss__on=None, entropy_high__on=True, entropy_high__warning="3")
     assert own.bounds["loss"] == {"on": False}
-    assert own.bounds["entropy_high"] == {"watch": 3.0, "bad": None}
+    assert own.bounds["entropy_high"] == {"warning": 3.0, "bad": None}
     assert as_preset(own).bounds(BY_ID["loss"]).off
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"kl__watch": "much"}, "Enter a number."),
-        ({"kl__watch": "-1"}, "At least 0."),
+        ({"kl__warning": "much"}, "Enter a number."),
+        ({"kl__warning": "-1"}, "At least 0."),
         ({"clip__bad": "140"}, "At most 100."),
         ({"kl__bad": "0.1"}, "The worse bound must be above the milder one."),
         ({"entropy__bad": "2"}, "The worse bound must be below the milder one."),
-        ({"kl__watch": "", "kl__bad": ""}, "Enter a bound, or turn the rule off."),
-        ({"kl__watch": "nan"}, "Enter a number."),
+        ({"kl__warning": "", "kl__bad": ""}, "Enter a bound, or turn the rule off."),
+        ({"kl__warning": "nan"}, "Enter a number."),
         ({"name": "Mixed"}, "A preset with this name already exists."),
     ],
 )
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_said_beside_its_field_and_nothing_is_saved(
 def test_a_shipped_preset_stays_as_it_is() -> None:
     mixed = HealthPreset.objects.get(slug="mixed")
     for address in ("health_preset", "health_preset_delete"):
-        operator().post(reverse(address, args=[mixed.pk]), filled(mixed, kl__watch="9"))
+        operator().post(reverse(address, args=[mixed.pk]), filled(mixed, kl__warning="9"))
     assert HealthPreset.objects.get(slug="mixed").bounds == {}
 
 
@@ -128,7 +128,7 @@ def test_a_viewer_reads_presets_and_changes_none() -> None:
     assert "Built-in presets can't be changed." in page
     assert "Changing presets requires the operator role." in page
     assert "Save preset" not in page
-    assert re.search(r'<fieldset[^>]* disabled>.*name="kl-watch".*</fieldset>', page, re.DOTALL)
+    assert re.search(r'<fieldset[^>]* disabled>.*name="kl-warning".*</fieldset>', page, re.DOTALL)
     assert reverse("alerts") not in viewer().get(reverse("settings"), follow=True).content.decode()
 
 

@@ -16,7 +16,7 @@ from tests.runs.health.lives import Life
 
 PARTS = (("accuracy", 1.0), ("thinks", 0.25), ("answers", 0.25))
 DEMO = Config(beta=0.02, updates=2.0, cap=20, components=tuple(Component(n, w, 0.0, 1.0) for n, w in PARTS))
-ATROPOS = {"kl": {"watch": 0.1, "bad": 0.5}}
+ATROPOS = {"kl": {"warning": 0.1, "bad": 0.5}}
 
 
 def relive(name: str, **more: Any) -> Life:
@@ -39,7 +39,7 @@ def test_the_demo_is_well_from_its_first_step_to_its_last() -> None:
 
 def test_a_learning_rate_far_too_high_is_seen_within_forty_steps() -> None:
     life = relive("demo_too_hot")
-    assert life.opened[0][1:] == ("kl", "watch")
+    assert life.opened[0][1:] == ("kl", "warning")
     assert life.opened[0][0] <= 40
     assert "grad_spikes" in life.rules
 

@@ -101,33 +101,33 @@ def _spams(step: int, values: Values) -> None:
 
 TRUNCATES = {"completions__clipped_ratio": 0.5}
 SICK: dict[str, Sickness] = {
-    "drifts": Sickness("kl", "watch", {"change": after(AT, kl=0.8)}),
+    "drifts": Sickness("kl", "warning", {"change": after(AT, kl=0.8)}),
     "drifts far": Sickness("kl", "bad", {"change": after(AT, kl=9.0)}),
-    "clips much": Sickness("clip", "watch", {"change": after(AT, **{"clip_ratio__region_mean": 0.42})}),
-    "moves far in a batch": Sickness("ratio", "watch", {"change": after(AT, mean_ratio=1.3)}),
+    "clips much": Sickness("clip", "warning", {"change": after(AT, **{"clip_ratio__region_mean": 0.42})}),
+    "moves far in a batch": Sickness("ratio", "warning", {"change": after(AT, mean_ratio=1.3)}),
     "tries nothing else": Sickness("entropy", "bad", {"change": after(AT, entropy=0.002)}),
-    "writes noise": Sickness("entropy_rise", "watch", {"change": after(AT, entropy=4.0)}),
-    "never moves": Sickness("reward_stuck", "watch", {"worst": 0.3, "best": 0.3, "noise": 0.05}, within=0),
+    "writes noise": Sickness("entropy_rise", "warning", {"change": after(AT, entropy=4.0)}),
+    "never moves": Sickness("reward_stuck", "warning", {"worst": 0.3, "best": 0.3, "noise": 0.05}, within=0),
     "forgets": Sickness("reward_falling", "bad", {"change": _falls}, within=120),
     "pays nothing for the format": Sickness(
-        "component_low", "watch", {"change": after(0, rewards__format__mean=0.0)}, within=-AT + 120
+        "component_low", "warning", {"change": after(0, rewards__format__mean=0.0)}, within=-AT + 120
     ),
-    "has no spread": Sickness("zero_spread", "watch", {"change": after(AT, frac_reward_zero_std=0.92)}),
+    "has no spread": Sickness("zero_spread", "warning", {"change": after(AT, frac_reward_zero_std=0.92)}),
     "has no spread at all": Sickness("zero_spread", "bad", {"change": after(AT, frac_reward_zero_std=1.0)}),
     "writes ever more": Sickness(
         "length_cap",
-        "watch",
+        "warning",
         {"change": after(AT, **{"completions__mean_length": lambda since, value: min(500.0, value + 4 * since)})},
         within=150,
     ),
     "repeats itself": Sickness("repetition", "bad", {"texts": lambda s: Text(s, 24, 20 if s >= AT else 0, 0)}),
-    "says nothing": Sickness("empty", "watch", {"texts": lambda s: Text(s, 24, 0, 4 if s >= AT else 0)}),
-    "games one component": Sickness("components", "watch", {"change": _games_format}, within=100, then=0),
+    "says nothing": Sickness("empty", "warning", {"texts": lambda s: Text(s, 24, 0, 4 if s >= AT else 0)}),
+    "games one component": Sickness("components", "warning", {"change": _games_format}, within=100, then=0),
     "gives up the format": Sickness(
         "components", "bad", {"change": _loses_format}, within=100, besides={"component_falling"}
     ),
     "samples from another policy": Sickness(
-        "stale", "watch", {"change": after(AT, **{"sampling__sampling_logp_difference__mean": 0.3})}
+        "stale", "warning", {"change": after(AT, **{"sampling__sampling_logp_difference__mean": 0.3})}
     ),
     "masks most of a batch": Sickness(
         "stale_mean", "bad", {"change": after(AT, **{"sampling__importance_sampling_ratio__mean": 0.2})}
@@ -135,24 +135,24 @@ SICK: dict[str, Sickness] = {
     "leaves long completions out": Sickness("masked", "bad", {"change": after(AT, **{"sampling__share_masked": 0.5})}),
     "truncates weights to nothing": Sickness(
         "stale_least",
-        "watch",
+        "warning",
         {
             "config": replace(CONFIG, correction="token_truncate"),
             "change": lambda s, v: v.update({"sampling/importance_sampling_ratio/min": 0.05 if s >= AT else 0.5}),
         },
     ),
-    "spikes": Sickness("grad_spikes", "watch", {"change": _spikes}),
+    "spikes": Sickness("grad_spikes", "warning", {"change": _spikes}),
     "has huge gradients": Sickness(
-        "grad_high", "watch", {"change": after(AT, grad_norm=40.0)}, besides={"grad_spikes"}
+        "grad_high", "warning", {"change": after(AT, grad_norm=40.0)}, besides={"grad_spikes"}
     ),
-    "has no gradient": Sickness("grad_zero", "watch", {"change": after(AT, grad_norm=0.0)}),
-    "fails to score": Sickness("component_failing", "watch", {"change": lambda s, v: v.update(_failing(s))}),
-    "rewards noise": Sickness("reward_noise", "watch", {"change": after(AT, reward_std=0.001)}),
-    "says little": Sickness("length_collapse", "watch", {"change": after(AT, completions__mean_length=12.0)}),
-    "says the same": Sickness("identical", "watch", {"texts": lambda s: Text(s, 24, 0, 0, 24 if s >= AT else 2)}),
+    "has no gradient": Sickness("grad_zero", "warning", {"change": after(AT, grad_norm=0.0)}),
+    "fails to score": Sickness("component_failing", "warning", {"change": lambda s, v: v.update(_failing(s))}),
+    "rewards noise": Sickness("reward_noise", "warning", {"change": after(AT, reward_std=0.001)}),
+    "says little": Sickness("length_collapse", "warning", {"change": after(AT, completions__mean_length=12.0)}),
+    "says the same": Sickness("identical", "warning", {"texts": lambda s: Text(s, 24, 0, 0, 24 if s >= AT else 2)}),
     "writes gibberish": Sickness("gibberish", "bad", {"texts": lambda s: Text(s, 24, 0, 0, 0, 20 if s >= AT else 0)}),
     "learns form alone": Sickness(
-        "component_stuck", "watch", {"change": after(0, rewards__accuracy__mean=_low)}, within=0
+        "component_stuck", "warning", {"change": after(0, rewards__accuracy__mean=_low)}, within=0
     ),
     "learns by heart": Sickness(
         "eval_falling",
@@ -160,16 +160,18 @@ SICK: dict[str, Sickness] = {
         {"config": replace(CONFIG, eval_every=20), "change": lambda s, v: v.update(_evaluated(s))},
         within=160,
     ),
-    "fills a GPU": Sickness("gpu_memory", "watch", {"machine": lambda s: {"gpu/1/memory_mib": 60e3 + 110 * s}}, then=0),
+    "fills a GPU": Sickness(
+        "gpu_memory", "warning", {"machine": lambda s: {"gpu/1/memory_mib": 60e3 + 110 * s}}, then=0
+    ),
     "fills the host": Sickness(
-        "host_memory", "watch", {"machine": lambda s: {"host/run_memory_mib": 20e3 + 700 * s}}, then=0
+        "host_memory", "warning", {"machine": lambda s: {"host/run_memory_mib": 20e3 + 700 * s}}, then=0
     ),
     "fills vLLM's cache": Sickness(
-        "vllm_full", "watch", {"config": replace(CONFIG, served=True), "machine": lambda s: _full(s)}
+        "vllm_full", "warning", {"config": replace(CONFIG, served=True), "machine": lambda s: _full(s)}
     ),
     "has a slow rank": Sickness(
         "straggler",
-        "watch",
+        "warning",
         {
             "config": replace(CONFIG, ranks=(0, 1)),
             "machine": lambda s: {"gpu/0/power_w": 400.0, "gpu/1/power_w": 400.0 if s < AT else 200.0},
@@ -177,33 +179,33 @@ SICK: dict[str, Sickness] = {
     ),
     "learns at rate 0": Sickness("lr_zero", "bad", {"change": after(AT, learning_rate=0.0)}, within=40),
     "has no numbers": Sickness("not_finite", "bad", {"change": after(AT, grad_norm=nan)}),
-    "explodes": Sickness("loss", "watch", {"change": after(AT, loss=-30.0)}),
+    "explodes": Sickness("loss", "warning", {"change": after(AT, loss=-30.0)}),
     "has a tool that fails": Sickness(
         "tools_failing",
-        "watch",
+        "warning",
         {"config": EPISODES, "change": lambda s, v: _episodes(s, v, tools__search__failed=0.8)},
     ),
     "gives up its tools": Sickness(
         "tools_unused",
-        "watch",
+        "warning",
         {"config": EPISODES, "change": lambda s, v: _episodes(s, v, tools__call_frequency=0.0)},
         within=150,
     ),
-    "calls for nothing": Sickness("tool_spam", "watch", {"config": EPISODES, "change": _spams}, within=150),
+    "calls for nothing": Sickness("tool_spam", "warning", {"config": EPISODES, "change": _spams}, within=150),
     "is out of turns": Sickness(
         "episodes_cut",
-        "watch",
+        "warning",
         {"config": EPISODES, "change": lambda s, v: _episodes(s, v, episodes__cut=0.7)},
     ),
-    "is cut off": Sickness("truncation", "watch", {"change": after(AT, **TRUNCATES)}),
-    "gets slow": Sickness("throughput", "watch", {"step_s": lambda s: 30.0 if s >= AT else 10.0}, within=120),
+    "is cut off": Sickness("truncation", "warning", {"change": after(AT, **TRUNCATES)}),
+    "gets slow": Sickness("throughput", "warning", {"step_s": lambda s: 30.0 if s >= AT else 10.0}, within=120),
     "waits for its rewards": Sickness(
         "slow_rewards",
-        "watch",
+        "warning",
         {"change": lambda s, v: v.update({"time/generation_s": 2.0, "time/rewards_s": 8.0 if s >= AT else 0.5})},
     ),
-    "runs hot": Sickness("gpu_hot", "watch", {"heat": lambda s, gpu: 93.0 if s >= AT and gpu == 1 else 60.0}),
-    "leaves a GPU idle": Sickness("gpu_idle", "watch", {"use": lambda s, gpu: 0.0 if s >= AT and gpu == 1 else 60.0}),
+    "runs hot": Sickness("gpu_hot", "warning", {"heat": lambda s, gpu: 93.0 if s >= AT and gpu == 1 else 60.0}),
+    "leaves a GPU idle": Sickness("gpu_idle", "warning", {"use": lambda s, gpu: 0.0 if s >= AT and gpu == 1 else 60.0}),
 }
 
 
@@ -261,7 +263,7 @@ def test_a_worse_state_of_the_same_is_told_as_such() -> None:
 def test_no_step_for_long_is_told_by_the_control_planes_clock() -> None:
     life = Life().live(60)
     assert not any(f["rule"] == "stalled" for f in life.look(quiet_s=100)["findings"])
-    assert life.look(quiet_s=300)["verdict"] == "watch"
+    assert life.look(quiet_s=300)["verdict"] == "warning"
     assert life.look(quiet_s=3600)["verdict"] == "bad"
 
 
@@ -278,10 +280,10 @@ def waiting(driven_by: str, waits_s: float, quiet_s: float) -> dict[str, Any]:
     [
         ("agents", 170, 170, "", ""),
         ("agents", 9000, 0, "", ""),
-        ("agents", 600, 240, "watch", "for 4 min no agent has had a session open"),
+        ("agents", 600, 240, "warning", "for 4 min no agent has had a session open"),
         ("agents", 3600, 3600, "bad", "has waited 1 h"),
         ("atropos", 600, 5, "", ""),
-        ("atropos", 300, 300, "watch", "No environment has asked for a completion for 5 min."),
+        ("atropos", 300, 300, "warning", "No environment has asked for a completion for 5 min."),
         ("atropos", 3600, 5, "bad", "but their groups fill no batch"),
         ("", 9000, 9000, "", ""),
     ],

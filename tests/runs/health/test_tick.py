@@ -205,17 +205,17 @@ def test_an_idle_gpu_is_told_with_its_number(clock: Iterator[datetime]) -> None:
     ]
     ingest.accept(attempt, lines)
     health.tick(next(clock))
-    assert told(attempt) == [("gpu_idle", "open", "watch")]
+    assert told(attempt) == [("gpu_idle", "open", "warning")]
     assert "GPU 1" in RunEvent.objects.get(kind=health.ALERT).data["sentence"]
 
 
 def test_a_run_goes_by_its_own_preset(attempt: Attempt, clock: Iterator[datetime]) -> None:
-    own = HealthPreset.objects.create(name="mine", bounds={"kl": {"watch": 0.01, "bad": None}})
+    own = HealthPreset.objects.create(name="mine", bounds={"kl": {"warning": 0.01, "bad": None}})
     Run.objects.filter(pk=attempt.run_id).update(preset=own)
     write(attempt, 40)
     health.tick(next(clock))
     finding = Run.objects.get(pk=attempt.run_id).health["findings"][0]
-    assert (finding["level"], finding["source"]) == ("watch", "Preset “mine”.")
+    assert (finding["level"], finding["source"]) == ("warning", "Preset “mine”.")
 
 
 def test_a_round_asks_the_same_number_of_questions_for_a_long_run(

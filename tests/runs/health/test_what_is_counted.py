@@ -152,4 +152,4 @@ def test_the_first_evaluation_may_take_longer_than_any_step() -> None:
     assert life.look(quiet_s=1200)["verdict"] == "bad"
     life.live(1)
     assert life.look(quiet_s=1200)["verdict"] == "well"
-    assert life.look(quiet_s=4000)["verdict"] == "watch"
+    assert life.look(quiet_s=4000)["verdict"] == "warning"

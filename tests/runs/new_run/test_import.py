@@ -147,7 +147,7 @@ def test_unknown_and_refused_keys_are_listed_with_their_lines(client):
         (b"\xff\xfe\x00", "It has no keys"),
         (b"rl: \xc3\x28", "Line 1: it is not valid UTF-8"),
         (b"PK\x03\x04rubbish", "The .zip can't be read"),
-        (f"a: {'x' * 10_000_000}", "It is larger than 1,024 KB"),
+        (f"a: {'x' * 10_000_000}", "It is larger than 1\N{NO-BREAK SPACE}MiB"),
     ],
     ids=range(14),
 )  # fmt: skip

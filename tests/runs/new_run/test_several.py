@@ -10,6 +10,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from runs.models import Attempt, Run, RunGroup
+from runs.new_run import several_fields
 from runs.new_run.forms import LaunchForm
 from runs.scheduling import ending, launching
 from runs.states import EndReason, RunStatus
@@ -54,6 +55,67 @@ def test_preflight_says_how_many_runs_are_launched(client: Client) -> None:
     bounded = client.post("/runs/new/check", sent(seeds="4", at_once="2")).content.decode()
     assert re.search(r"(Launch|Queue) 4 runs, 2 at a time\s", bounded)
     assert 'aria-label="The runs"' not in client.post("/runs/new/check", sent()).content.decode()
+
+
+def causes(client: Client, **changes: Any) -> list[tuple[str, str, str]]:
+    page = client.post("/runs/new/check", sent(**changes)).content.decode()
+    found = r'data-field="(\w*)" data-grade="(\w+)".*?class="cause">(.*?)</span>'
+    return re.findall(found, page, re.DOTALL)
+
+
+GROUPS_OF_7 = "A generation makes 8 × 1 process × 1 = 8 completions, which is not a whole number of groups of 7."
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"num_generations": "7"}, ("num_generations", "stop", GROUPS_OF_7)),
+        ({"num_generations": "7", "seeds": "2"}, ("num_generations", "stop", GROUPS_OF_7)),
+        ({"grid": "num_generations: 8, 7"}, ("grid", "stop", f"With num generations 7: {GROUPS_OF_7}")),
+        (
+            {"grid": "num_generations: 8, 7\nbeta: 0, 0.1", "seeds": "2"},
+            ("grid", "stop", f"With num generations 7: {GROUPS_OF_7}"),
+        ),
+        (
+            {"grid": "per_device_train_batch_size: 8, 4\nnum_generations: 4, 8"},
+            (
+                "grid",
+                "stop",
+                "With per device train batch size 4, num generations 8: A generation makes 4 × 1 process × 1 = 4 "
+                "completions, which is not a whole number of groups of 8.",
+            ),
+        ),
+    ],
+)
+def test_preflight_says_what_the_launch_would_refuse(
+    client: Client, changes: dict[str, str], says: tuple[str, str, str]
+) -> None:
+    stops = [cause for cause in causes(client, **changes) if cause[1] == "stop"]
+    assert stops == [says]
+    assert says[2] in launched(client, **changes).content.decode()
+    assert not Run.objects.exists()
+
+
+def test_a_setting_that_the_grid_replaces_stops_nothing(client: Client) -> None:
+    changes = {"num_generations": "7", "grid": "num_generations: 4, 8"}
+    assert not [cause for cause in causes(client, **changes) if cause[1] == "stop"]
+    assert launched(client, **changes).status_code == 302
+
+
+def test_preflight_says_that_the_queue_has_no_room_for_all(client: Client, settings: Settings) -> None:
+    settings.MAX_QUEUED = 2
+    ((_, grade, cause), *_) = causes(client, seeds="3")
+    assert (grade, "may have 2; this would add 3." in cause) == ("stop", True)
+    page = sent(seeds="2", key="page")
+    assert client.post("/runs/new/", page)["Location"] == client.post("/runs/new/", page)["Location"]
+
+
+def test_preflight_reads_each_line_of_the_grid_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    setting = several_fields._setting
+    monkeypatch.setattr(several_fields, "_setting", lambda line: read.append(line) or setting(line))
+    client.post("/runs/new/check", sent(grid="beta: 0, 0.1\nlearning_rate: 1e-6, 5e-6"))
+    assert read == ["beta: 0, 0.1", "learning_rate: 1e-6, 5e-6"]
 
 
 def test_every_listed_name_of_a_setting_is_one_that_the_grid_knows() -> None:

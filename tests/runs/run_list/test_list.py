@@ -111,7 +111,7 @@ def test_each_filter_leaves_what_it_says() -> None:
     a_run("cherry", user=a_user("bo"))
     Attempt.objects.filter(run=apple).update(host=a_host("gpu-1"))
     Run.objects.filter(pk=apple.pk).update(tags=["math", "50%"], health={"verdict": "well"})
-    Run.objects.filter(pk=banana.pk).update(tags=["maths"], health={"verdict": "watch"})
+    Run.objects.filter(pk=banana.pk).update(tags=["maths"], health={"verdict": "warning"})
     asked = {
         "status": ("failed", ["banana"]),
         "tag": ("math", ["apple"]),

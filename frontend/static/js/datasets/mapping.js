@@ -55,7 +55,11 @@ document.body.addEventListener("mappingproblems", (event) => {
   const isWrong = Object.keys(problems).length > 0;
   const hasOne = example.querySelector("[name=row]");
   stale(isWrong && hasOne ? "not updated: the form has errors" : "");
-  if (isWrong) example.querySelector(".example-skeleton")?.replaceWith("No preview: the mapping has fields to correct.");
+  const none = example.querySelector("[data-no-preview]"); // until the first preview
+  if (isWrong && none instanceof HTMLElement) {
+    none.hidden = false;
+    example.querySelector("[data-awaited]")?.remove();
+  }
 });
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
   example.addEventListener(name, () => stale("the server did not respond; it retries at the next change"));

@@ -26,7 +26,7 @@ import { smooth, tokensOf, valuesAt } from "./series.js";
 const MARGIN = { l: 44, r: 14, t: 6, b: 22 };
 const LARGE_MARGIN = { l: 68, r: 16, t: 16, b: 48 };
 /** Of the margin at the right, for names of lines, for a bound's level, and for both in full. */
-const ROOM = { lines: 70, bounds: 46, large: 174 };
+const ROOM = { lines: 70, bounds: 58, large: 174 };
 const PLOT_HEIGHT = 150;
 /** So many lines are named at their ends; more have a legend, once the chart is enlarged. */
 const LABELLED = 4;

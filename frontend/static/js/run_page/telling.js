@@ -1,7 +1,7 @@
 // Browser notifications about a run: when it ends or fails, and when its health gets worse. The page's own socket tells it;
 // the browser is asked for its permission on a click alone. Whether they are wanted is kept in this browser.
 
-const BAD = ["well", "watch", "bad"];
+const BAD = ["well", "warning", "bad"];
 const STATES = /** @type {Record<string, string>} */ ({ succeeded: "Finished", failed: "Failed", stopped: "Stopped" });
 const OFF = "A notification, as long as this page is open in a tab.";
 const ON = "On. Keep this page open in a tab.";
