@@ -22,9 +22,7 @@ def beyond(
     ratio = output.get("importance_sampling_ratio")
     if ratio is None:
         return None
-    own = output["completion_mask"]
-    if "tool_mask" in output:
-        own = own * output["tool_mask"]
+    own = written(output)
     counted = own if ratio.shape == own.shape else torch.ones_like(ratio)
     if mode.endswith("_mask"):
         name, cut = MASKED, ratio == 0
@@ -35,6 +33,12 @@ def beyond(
         if low is not None:
             cut = cut | (ratio <= low)
     return name, torch.stack([(cut * counted).sum().float(), counted.sum().float()])
+
+
+def written(batch: Mapping[str, Any]) -> torch.Tensor:
+    """1 for each token that the model wrote. `batch`: TRL's output of a generation, or a part of it."""
+    mask: torch.Tensor = batch["completion_mask"]
+    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
 def leave_out_logprobs(generation: Any) -> None:
