@@ -86,7 +86,7 @@ class Waterfall(Told):
 
 class Health(Told):
     verdict: str
-    """`well`, `watch`, `bad`, or `unknown`: nothing could be judged yet."""
+    """`well`, `warning`, `bad`, or `unknown`: nothing could be judged yet."""
     step: int
     """The step up to which it was judged. 0: none."""
     at: str | None

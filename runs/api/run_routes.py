@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Query, Router, Schema, Status
 
@@ -186,6 +187,7 @@ def get_run(request: HttpRequest, run_id: str) -> Any:
     summary="Change a run's name, tags, notes, priority or preset, or archive it",
 )
 def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
+    """All of it or nothing is done."""
     run, user = queries.run_for(request, run_id), person(request)
     preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
     if payload.preset and preset is None:
@@ -193,24 +195,25 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
     add = tags.words(",".join(payload.add_tags))
     if problem := tags.too_long(",".join(payload.add_tags)):
         raise Problem(422, problem, where="add_tags")
-    if payload.priority is not None:
-        try:
-            reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
-        except reordering.NotWaiting as error:
-            raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
+    with transaction.atomic():
+        if payload.priority is not None:
+            try:
+                reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
+            except reordering.NotWaiting as error:
+                raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
+        if payload.name is not None:
+            trash_routes.rename(KINDS_OF_THINGS["run"], run, payload.name, user)
+        if add or payload.remove_tags:
+            tags.tag([run.pk], user, add, payload.remove_tags)
+        if payload.notes is not None:
+            notes.write(run, payload.notes, None, user)
+        if payload.archived is not None:
+            done = (tags.archive if payload.archived else tags.unarchive)([run.pk], user)
+            if payload.archived and not done.changed and run.archived_at is None:
+                fix = "Stop it first, or stop serving its model."
+                raise Problem(409, f"{run.name} is active, so it can't be archived.", where="archived", fix=fix)
     if preset is not None:
         health_views.choose_for(run, preset)
-    if payload.name is not None:
-        trash_routes.rename(KINDS_OF_THINGS["run"], run, payload.name, user)
-    if add or payload.remove_tags:
-        tags.tag([run.pk], user, add, payload.remove_tags)
-    if payload.notes is not None:
-        notes.write(run, payload.notes, notes.edition(run.notes), user)
-    if payload.archived is not None:
-        done = (tags.archive if payload.archived else tags.unarchive)([run.pk], user)
-        if payload.archived and not done.changed and run.archived_at is None:
-            fix = "Stop it first, or stop serving its model."
-            raise Problem(409, f"{run.name} is active, so it can't be archived.", where="archived", fix=fix)
     return _answer(request, run_id)
 
 

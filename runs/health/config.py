@@ -39,7 +39,7 @@ class Component:
 class Config:
     beta: float = 0.0
     learning_rate: float = TRL_RATE
-    updates: float = 1.0
+    updates: int = 1
     """Optimizer steps per batch of completions."""
     loss: str = "dapo"
     cap: int = TRL_LIMIT
@@ -85,7 +85,7 @@ class Config:
             "lower_rate": f"lower the learning rate (from {rate:g} to about {rate / 3:.1g})",
             "higher_beta": f"raise β (from {self.beta:g} to about {max(2 * self.beta, 0.02):g})",
             "longer": f"raise max_completion_length (from {self.cap:,} to about {2 * self.cap:,})",
-            "updates": f"{self.updates:g} now",
+            "updates": f"{self.updates} now",
             "slowed_by": self._slowed_by,
         }
 

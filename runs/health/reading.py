@@ -50,7 +50,7 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
     return history
 
 
-def _train(run: Run, updates: float) -> tuple[list[Row], int]:
+def _train(run: Run, updates: int) -> tuple[list[Row], int]:
     """The newest lines, earlier generations where most lines are updates, and the seq from which all were read."""
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False).order_by("-seq")
     newest = _lines(rows[:RECENT])
@@ -85,7 +85,7 @@ def _lengthen(history: History, run: Run, oldest: int) -> None:
     short = [name for name, column in history.columns.items() if len(column) < RECENT and column.step[0] > START]
     if not short or not MetricChunk.objects.filter(run=run).exists():
         return
-    span = int(RECENT * max(1.0, history.config.updates) * run.last_seq / max(run.step, 1))
+    span = int(RECENT * history.config.updates * run.last_seq / max(run.step, 1))
     chunks = MetricChunk.objects.filter(run=run, metric__in=short, first_seq__lt=oldest, last_seq__gte=oldest - span)
     for name, count, data in chunks.order_by("metric", "-first_seq").values_list("metric", "points", "data"):
         points = Points.unpack(data, count)

@@ -186,13 +186,14 @@ def _component_failing(history: History) -> Signal | None:
 
 
 def _reward_noise(history: History) -> Signal | None:
-    """How far the rewards of a group differ, where they differ at all."""
+    """How far the rewards of a group differ, where they differ at all: at most, as TRL's `reward_std` is the whole
+    batch's, and its square is hardly less than the mean of the groups'."""
     spread, span = rolled(history.get("reward_std"), rolling_mean, ROLL), history.config.low_to_high
     zero = rolled(history.get("frac_reward_zero_std"), rolling_mean, ROLL)
     if spread is None or zero is None or not span or len(spread.value) != len(zero.value):
         return None
     some = zero.value < ZERO_SPREAD
-    return Signal(spread.at, np.where(some, spread.value / np.where(some, 1 - zero.value, 1.0) / span, 1.0))
+    return Signal(spread.at, np.where(some, spread.value / np.sqrt(np.where(some, 1 - zero.value, 1.0)) / span, 1.0))
 
 
 def _eval_falling(history: History) -> Signal | None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from runs.metrics import prompt_charts
 from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
 from workers.contract import RewardSpec, Rollout, RunSpec, ahead, outcome_weights
+from workers.contract.batch import Batch
 from workers.contract.best import OTHER_REWARD
 from workers.contract.names import reward_time
 from workers.rewards.library import LIBRARY
@@ -28,12 +29,9 @@ def beta(spec: RunSpec) -> float:
     return float(spec.grpo.get("beta") or 0.0)
 
 
-def updates_per_batch(spec: RunSpec) -> float:
+def updates_per_batch(spec: RunSpec) -> int:
     """Optimizer steps per batch of completions; with 1 the policy has not moved when the ratio is read."""
-    iterations = float(spec.grpo.get("num_iterations") or 1)
-    accumulation = float(spec.grpo.get("gradient_accumulation_steps") or 1)
-    generation = float(spec.grpo.get("steps_per_generation") or accumulation)
-    return iterations * max(1.0, generation / accumulation)
+    return Batch.of(spec.grpo, spec.hardware.processes).steps_per_generated
 
 
 def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:

@@ -39,15 +39,16 @@ def edition(text: str) -> str:
 
 
 @transaction.atomic
-def write(run: Run, text: str, based_on: str, user: User) -> bool:
-    """Save a run's notes. False: unchanged. Raises Overtaken unless the stored notes match `based_on`."""
+def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
+    """Save a run's notes. False: unchanged. Raises Overtaken unless the stored notes are of the edition `based_on`;
+    None: of any."""
     # Writers of events lock the attempt's row; that also serializes two users' notes.
     attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
     text = clean(text)
     stored = Run.objects.values_list("notes", flat=True).get(pk=run.pk)
     if text == stored:
         return False
-    if based_on != edition(stored):
+    if based_on not in (None, edition(stored)):
         raise Overtaken
     Run.objects.filter(pk=run.pk).update(notes=text)
     tell(attempt, NOTED, user.get_username(), empty=not text)

@@ -67,8 +67,14 @@ def with_own_servers(placement: Placement) -> Placement:
     if placement.warm is None:
         return placement
     server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()
-    gpus = from_dict(Placement, server.attempt.placement).server_gpus if server else ()
-    return replace(placement, warm=None, server_gpus=gpus, ports=(*placement.warm.ports, *placement.ports))
+    of_server = from_dict(Placement, server.attempt.placement) if server else Placement(placement.host)
+    return replace(
+        placement,
+        warm=None,
+        server_gpus=of_server.server_gpus,
+        lora_kernels=of_server.lora_kernels,
+        ports=(*placement.warm.ports, *placement.ports),
+    )
 
 
 def _idle(row: WarmServer) -> IdleServer:

@@ -106,6 +106,26 @@ def test_other_completions_than_those_that_were_begun_are_scored_with_the_batch(
     assert scored.score()[0] == [[0.3, 0.8, None, 1.0, 0.5, None]]
 
 
+def test_groups_of_the_next_batch_may_be_completed_while_this_one_is_scored(
+    run: RunSpec, rows: data.Rows, tools: Tools
+) -> None:
+    early = early_of(run, tools, JUDGE)
+    scored = Scored([JUDGE], rows, tools, early)
+
+    class WhileCompared(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            early.begin(rewards.generated(["of the next batch"], [[1]]), [rows.by_id[3]])
+            return False
+
+        __hash__ = str.__hash__
+
+    early.begin(rewards.generated([WhileCompared("a"), "b"], IDS[:2]), [rows.by_id[3]] * 2)
+    early.begin(rewards.generated(["c", "d"], IDS[:2]), [rows.by_id[3]] * 2)
+    assert scored.score()[0] == [[0.3, 0.8, None, 1.0, 0.5, None]]
+
+
 def test_groups_side_by_side_share_the_requests_that_a_judge_may_have(
     run: RunSpec, rows: data.Rows, tools: Tools, judge: JudgeServer
 ) -> None:

@@ -84,8 +84,12 @@ def split(placement: Placement, run: RunSpec, attempt_id: str) -> tuple[Placemen
     server = run.hardware.server
     count = server.count if server else 0
     ports = placement.ports[:count]
-    trainer = replace(placement, server_gpus=(), ports=placement.ports[count:], warm=WarmPlace(attempt_id, ports))
-    return trainer, Placement(placement.host, server_gpus=placement.server_gpus, ports=ports)
+    servers = Placement(
+        placement.host, server_gpus=placement.server_gpus, ports=ports, lora_kernels=placement.lora_kernels
+    )
+    rest = placement.ports[count:]
+    trainer = replace(placement, server_gpus=(), ports=rest, lora_kernels="", warm=WarmPlace(attempt_id, ports))
+    return trainer, servers
 
 
 def model_files(path: str, revision: str | None) -> str:

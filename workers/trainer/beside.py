@@ -70,6 +70,8 @@ class Early:
         self._at_once = at_once
         self._queue: queue.SimpleQueue[Scoring] = queue.SimpleQueue()
         self._threads = 0
+        self._lock = threading.Lock()
+        """A batch that is generated ahead completes its groups while the one before is scored."""
         self._waiting: OrderedDict[int, Scoring] = OrderedDict()
         self._number = 0
         self.seconds = 0.0
@@ -78,14 +80,15 @@ class Early:
     def begin(self, completions: Sequence[Completion], rows: Sequence[Row]) -> None:
         """A group is complete."""
         scoring = Scoring(list(completions), list(rows))
-        self._number += 1
-        self._waiting[self._number] = scoring
-        while len(self._waiting) > MOST_WAITING:
-            self._waiting.popitem(last=False)
-        while self._threads < math.ceil(self._at_once / max(1, len(completions))) + 1:
-            self._threads += 1
-            # Daemons: a trainer that ends in mid-batch doesn't wait for them.
-            threading.Thread(target=self._work, name=f"early-{self._threads}", daemon=True).start()
+        with self._lock:
+            self._number += 1
+            self._waiting[self._number] = scoring
+            while len(self._waiting) > MOST_WAITING:
+                self._waiting.popitem(last=False)
+            while self._threads < math.ceil(self._at_once / max(1, len(completions))) + 1:
+                self._threads += 1
+                # Daemons: a trainer that ends in mid-batch doesn't wait for them.
+                threading.Thread(target=self._work, name=f"early-{self._threads}", daemon=True).start()
         self._queue.put(scoring)
 
     def scores(
@@ -115,9 +118,12 @@ class Early:
         return merged([*parts, (rest, late)] if late is not None else parts, len(completions))
 
     def _take(self, completions: list[Completion], rows: list[Row]) -> Scoring | None:
-        for number, one in self._waiting.items():
+        with self._lock:
+            waiting = list(self._waiting.items())
+        for number, one in waiting:
             if one.completions == completions and one.rows == rows:
-                return self._waiting.pop(number)
+                with self._lock:
+                    return self._waiting.pop(number, None)
         return None
 
     def _work(self) -> None:

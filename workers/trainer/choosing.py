@@ -16,9 +16,9 @@ import torch
 
 from workers.contract import prompts as metric
 from workers.contract.prompts import REPLACED, PromptsSpec
-from workers.rewards.advantages import advantages
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.rollout import Rollouts
+from workers.trainer.groups import advantages_of
 from workers.trainer.prompts import PromptHistory
 from workers.trainer.samples import Sample
 from workers.trainer.trainer import WatchedTrainer
@@ -256,11 +256,10 @@ class ChoosingTrainer(WatchedTrainer):
 
     def _spreads(self, rewards: torch.Tensor) -> tuple[list[bool], list[list[float]]]:
         """Of each group, whether what counts has spread, and its scores there."""
-        columns = [[None if math.isnan(one) else one for one in column] for column in rewards.T.tolist()]
         weights = self.reward_weights.tolist()
         if self._choice.spread_in:
-            columns, weights = [columns[self.reward_func_names.index(self._choice.spread_in)]], [1.0]
-        found = advantages(columns, weights, self.num_generations, self.multi_objective_aggregation)
+            rewards, weights = rewards[:, [self.reward_func_names.index(self._choice.spread_in)]], [1.0]
+        found = advantages_of(rewards, weights, self.num_generations, self.multi_objective_aggregation)
         parts = [found.totals[at : at + self.num_generations] for at in range(0, len(rewards), self.num_generations)]
         return [not zero for zero in found.zero_spread], [[one for one in part if one is not None] for part in parts]
 

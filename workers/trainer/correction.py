@@ -16,13 +16,14 @@ MASKED = "sampling/share_masked"
 def beyond(
     output: Mapping[str, Any], *, mode: str, low: float | None, high: float | None
 ) -> tuple[str, torch.Tensor] | None:
-    """(metric, [those beyond a bound, all] of this rank) in tokens, or in sequences of a mode for these; None without a
-    correction. `output`: TRL's of a generation. A masking mode has set what is beyond to 0, a truncating one to the
-    bound."""
+    """(metric, [those beyond a bound, all] of this rank) in tokens that the model wrote, or in sequences of a mode for
+    these; None without a correction. `output`: TRL's of a generation. A masking mode has set what is beyond to 0, a
+    truncating one to the bound."""
     ratio = output.get("importance_sampling_ratio")
     if ratio is None:
         return None
-    counted = output["completion_mask"] if ratio.shape == output["completion_mask"].shape else torch.ones_like(ratio)
+    own = written(output)
+    counted = own if ratio.shape == own.shape else torch.ones_like(ratio)
     if mode.endswith("_mask"):
         name, cut = MASKED, ratio == 0
     else:
@@ -32,6 +33,12 @@ def beyond(
         if low is not None:
             cut = cut | (ratio <= low)
     return name, torch.stack([(cut * counted).sum().float(), counted.sum().float()])
+
+
+def written(batch: Mapping[str, Any]) -> torch.Tensor:
+    """1 for each token that the model wrote. `batch`: TRL's output of a generation, or a part of it."""
+    mask: torch.Tensor = batch["completion_mask"]
+    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
 def leave_out_logprobs(generation: Any) -> None:

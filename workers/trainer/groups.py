@@ -1,9 +1,10 @@
-"""Whole groups of completions: scored by one rank, over however many they are spread, and known when they are
-complete."""
+"""Whole groups of completions: scored by one rank, over however many they are spread, known when they are complete, and
+what each has to teach."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from trl.trainer.grpo_trainer import parse_response
 
 from workers.rewards import Completion, Reward, Scores, Tools
+from workers.rewards.advantages import Advantages, advantages
 from workers.rewards.reward import Row
 from workers.trainer.beside import Beside
 from workers.trainer.data import Rows
@@ -42,6 +44,12 @@ def score_together(
     stop = start + counts[state.process_index]
     failures = [replace(one, index=one.index - start) for one in scores.failures if start <= one.index < stop]
     return Scores(scores.values[start:stop], failures, scores.notes[start:stop])
+
+
+def advantages_of(rewards: Any, weights: Sequence[float], group: int, aggregation: str) -> Advantages:
+    """`rewards`: a tensor of whole groups, [completion, component], NaN where a component doesn't apply."""
+    columns = [[None if math.isnan(one) else one for one in column] for column in rewards.T.tolist()]
+    return advantages(columns, weights, group, aggregation)
 
 
 class GroupsOf:

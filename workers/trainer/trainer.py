@@ -27,7 +27,7 @@ from workers.trainer.episodes.crediting import TurnCredit, with_given
 from workers.trainer.episodes.episode import Episode, Source
 from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.failures import Failures
-from workers.trainer.groups import GroupsOf
+from workers.trainer.groups import GroupsOf, advantages_of
 from workers.trainer.rewards import RewardSet
 from workers.trainer.samples import Sample, SampleFile, end_of
 from workers.trainer.spec import SpecError
@@ -75,10 +75,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._episodes = episodes
         self._turn_credit = turn_credit
         super().__init__(**arguments, rollout_func=episodes)
-        self.reward_func_names = list(
-            reward_names
-        )  # TRL names a model reward after the model: two of one would be merged
-        self._reward_names = self.reward_func_names
+        # TRL names a model reward after the model: two of one would be merged.
+        self.reward_func_names = self._reward_names = list(reward_names)
         self._trained_on, self._only_evaluated = RewardSet.of(self, 0, trained_on), RewardSet.of(self, trained_on)
         self._trained_on.give_to(self)
         for model in (self.model, self.ref_model):
@@ -200,6 +198,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             self._ahead.turn_to(inputs[0]["row"], epochs_done=self._epochs_done)
         output = super()._generate_and_score_completions(inputs)
         self._log_corrected(output)
+        self._log_zero_spread()
         outcome = output["advantages"]
         if self._turn_credit is not None:
             output["advantages"] = self._credited(self._turn_credit, outcome, output["completion_ids"].shape[1])
@@ -245,6 +244,17 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if found is not None:
             cut, total = self.accelerator.reduce(found[1], reduction="sum").tolist()
             self._metrics["train" if self.model.training else "eval"][found[0]].append(cut / max(total, 1.0))
+
+    def _log_zero_spread(self) -> None:
+        """Where the whole batch's deviation divides rewards, TRL tells whether that is 0, and nothing of groups."""
+        if self.scale_rewards != "batch" and self.multi_objective_aggregation == "sum_then_normalize":
+            return
+        assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
+        weights, training = self.reward_weights.tolist(), self.model.training
+        group = self.num_generations if training else self.num_generations_eval
+        rewards = self._scored[2][:, : len(weights)]
+        zero = advantages_of(rewards, weights, group, self.multi_objective_aggregation).zero_spread
+        self._metrics["train" if training else "eval"]["frac_reward_zero_std"][-1] = sum(zero) / len(zero)
 
     def _record(self, rows: list[int], advantages: torch.Tensor) -> None:
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
@@ -318,9 +328,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         old, new = inputs.get("old_per_token_logps"), self._policy_logps
         if old is None or new is None:
             return 1.0
-        mask = inputs["completion_mask"]
-        if "tool_mask" in inputs:
-            mask = mask * inputs["tool_mask"]
+        mask = correction.written(inputs)
         totals = torch.stack([((new - old).exp() * mask).sum(), mask.sum().float()])
         total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
         return float(total / max(count, 1.0))

@@ -139,6 +139,17 @@ def test_tags_and_notes_are_changed_and_an_active_run_is_not_archived():
     assert program.patch(f"runs/{run.pk}", {"archived": True}).status_code == 409
 
 
+def test_of_a_change_of_a_run_that_is_refused_nothing_is_done():
+    run, program = an_attempt().run, Program()
+    events = RunEvent.objects.filter(run=run).count()
+    preset = program.get("presets").json()["items"][-1]["id"]
+    change = {"name": "other", "add_tags": ["x"], "notes": "y", "preset": preset, "archived": True}
+    assert program.patch(f"runs/{run.pk}", change).status_code == 409
+    now = Run.objects.get(pk=run.pk)
+    assert (now.name, now.tags, now.notes, now.preset) == (run.name, [], "", None)
+    assert RunEvent.objects.filter(run=run).count() == events
+
+
 def test_a_run_that_has_not_ended_is_not_resumed():
     run = an_attempt().run
     answer = Program().post(f"runs/{run.pk}/resume", {})

@@ -147,7 +147,9 @@ SICK: dict[str, Sickness] = {
     ),
     "has no gradient": Sickness("grad_zero", "warning", {"change": after(AT, grad_norm=0.0)}),
     "fails to score": Sickness("component_failing", "warning", {"change": lambda s, v: v.update(_failing(s))}),
-    "rewards noise": Sickness("reward_noise", "warning", {"change": after(AT, reward_std=0.001)}),
+    "rewards noise": Sickness(
+        "reward_noise", "warning", {"change": after(AT, reward_std=0.004, frac_reward_zero_std=0.75)}
+    ),
     "says little": Sickness("length_collapse", "warning", {"change": after(AT, completions__mean_length=12.0)}),
     "says the same": Sickness("identical", "warning", {"texts": lambda s: Text(s, 24, 0, 0, 24 if s >= AT else 2)}),
     "writes gibberish": Sickness("gibberish", "bad", {"texts": lambda s: Text(s, 24, 0, 0, 0, 20 if s >= AT else 0)}),

@@ -49,6 +49,7 @@ def test_a_ratio_that_is_one_by_construction_says_so() -> None:
     assert "one update per batch" in found(run_charts.plan(a_spec(gradient_accumulation_steps=4)))["ratio"].note
     assert found(run_charts.plan(a_spec(num_iterations=2)))["ratio"].note == ""
     assert found(run_charts.plan(a_spec(steps_per_generation=4)))["clip"].note == ""
+    assert found(run_charts.plan(a_spec(generation_batch_size=32)))["clip"].note == ""  # four batches of TRL's 8
 
 
 def test_the_clip_fraction_goes_by_the_name_that_the_loss_gives_it() -> None:

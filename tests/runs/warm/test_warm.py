@@ -225,8 +225,9 @@ def test_a_server_counts_for_nobodys_limit() -> None:
 
 def test_a_placement_is_split_without_a_rest() -> None:
     spec = spec_of(launched().run)
-    whole = Placement("box", gpus=(0,), server_gpus=(1,), ports=(21000, 21001))
+    whole = Placement("box", gpus=(0,), server_gpus=(1,), ports=(21000, 21001), lora_kernels="0.31.0")
     trainer, server = warm.split(whole, spec, "rx-1")
+    assert (trainer.lora_kernels, server.lora_kernels) == ("", "0.31.0")
     both = [*leasing.resources(trainer), *leasing.resources(server)]
     assert sorted(both) == sorted(leasing.resources(whole))
     assert Run.objects.filter(kind="warm").count() == 1
