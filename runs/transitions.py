@@ -31,7 +31,6 @@ def move(
     detail: str = "",
     only_if: Q | None = None,
     facts: Mapping[str, Any] | None = None,
-    at: datetime | None = None,
 ) -> bool:
     """Move an attempt to a status. False: another writer was first, and nothing was written.
 
@@ -40,7 +39,7 @@ def move(
     """
     if to in FINAL and final_status(EndReason(reason)) != to:
         raise WrongReason(f"{reason} does not end a run as {to}.")
-    at = at or timezone.now()
+    at = timezone.now()
     columns = {**(facts or {}), "status": to.value, **_stamps(to, reason, detail, at)}
     with transaction.atomic():
         # The row is locked first, so that the event names the actual previous status. Unordered: the default order

@@ -105,7 +105,8 @@ def advantage(value: float | None, widest: float | None = None) -> SafeString:
     )
 
 
-def _from_the_middle(share: float, width: int = 64) -> SafeString:
+def _from_the_middle(share: float) -> SafeString:
+    width = 64
     half = width / 2
     length = min(1.0, abs(share)) * (half - 2)
     return format_html(

@@ -21,7 +21,6 @@ EXCERPT = 400
 """Characters of a completion in a table; the full text is one click away."""
 AROUND = 160
 """Characters before a search match."""
-PROMPT_EXCERPT = 160
 PAGE = 64
 """Completions per page."""
 SEARCH_S = 0.5

@@ -15,8 +15,6 @@ from controlplane.templatetags.figures import significant
 from runs.health.rules import HealthRule
 from runs.models import HealthPreset, Run
 
-MIXED = "mixed"
-
 
 @dataclass(frozen=True)
 class RuleBounds:

@@ -113,13 +113,13 @@ def written(source: Source, texts: Sequence[str], of: Sequence[str]) -> dict[int
     return completions
 
 
-def runs_with_completions(request: HttpRequest, phrase: str, *, most: int = RUNS) -> QuerySet[Run]:
-    """Runs with stored texts, newest first. `wanted`: a part of the name, or the run's id."""
+def runs_with_completions(request: HttpRequest, phrase: str) -> QuerySet[Run]:
+    """Runs with stored texts, newest first. `phrase`: a part of the name, or the run's id."""
     matches = runs_for(request).filter(samplestore__size__gt=0).order_by("-created_at")
     phrase = phrase.replace("\0", "").strip()[:120]
     if phrase:
         matches = matches.filter(name__icontains=phrase) | matches.filter(pk=phrase)
-    return matches[:most]
+    return matches[:RUNS]
 
 
 def suggested(row: Mapping[str, Any]) -> list[str]:

@@ -237,12 +237,12 @@ def _exit(code: Any) -> str:
         return str(code)
 
 
-def last_lines(attempt: Attempt, name: str, count: int = LAST_LINES) -> list[LogLine]:
+def last_lines(attempt: Attempt, name: str) -> list[LogLine]:
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
     # The trainer prints a step's figures with names such as rewards/right/failed.
     telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
-    return [LogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-count:]
+    return [LogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-LAST_LINES:]
 
 
 def stops(run: Run, attempt: Attempt) -> list[StopDialog]:

@@ -110,11 +110,11 @@ class Channel:
 
     more: Mapping[str, Callable[[Any], Any]] | None = None
 
-    def __init__(self, fd: int, longest: int = LONGEST_REQUEST) -> None:
+    def __init__(self, fd: int) -> None:
         self.fd = fd
         self.not_a_number = False
         """Whether the last message contained a NaN."""
-        self._buffer = MessageBuffer(longest)
+        self._buffer = MessageBuffer(LONGEST_REQUEST)
 
     def bound(self, longest: int) -> None:
         """Change the limit from now on."""

@@ -149,12 +149,12 @@ def dotted(node: ast.AST, names: dict[str, str]) -> str:
     return ".".join((names.get(node.id, node.id), *reversed(parts)))
 
 
-def deeper(text: str, most: int = DEEPEST) -> bool:
-    """Whether brackets stand inside each other on more levels."""
+def deeper(text: str) -> bool:
+    """Whether brackets stand inside each other on more than DEEPEST levels."""
     depth = 0
-    for match in _BRACKETS.finditer(text) if sum(map(text.count, "([{")) > most else ():
+    for match in _BRACKETS.finditer(text) if sum(map(text.count, "([{")) > DEEPEST else ():
         depth = max(0, depth - 1) if match[1] else depth + 1
-        if depth > most:
+        if depth > DEEPEST:
             return True
     return False
 

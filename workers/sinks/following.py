@@ -20,12 +20,9 @@ LONGEST_PROBLEM = 300
 
 
 class Follower:
-    def __init__(
-        self, outbox: Path, cursor: Path, make: Callable[[], Sink], about: About, *, poll_s: float = POLL_S
-    ) -> None:
+    def __init__(self, outbox: Path, cursor: Path, make: Callable[[], Sink], about: About) -> None:
         self._outbox, self._cursor_file = outbox, cursor
         self._make, self._about = make, about
-        self._poll_s = poll_s
         self._cursor = Cursor.read(cursor)
         self._sink: Sink | None = None
         self._ended = ""
@@ -50,7 +47,7 @@ class Follower:
                 self._sink = None
                 if self._ended and failures >= LAST_TRIES:
                     self.finished.set()
-                wait = min(LONGEST_PAUSE_S, self._poll_s * 2.0 ** min(failures, 12))
+                wait = min(LONGEST_PAUSE_S, POLL_S * 2.0 ** min(failures, 12))
             if self._pause(wait):
                 failures = 0
 
@@ -74,12 +71,12 @@ class Follower:
             self._sink.close(self._ended)
             self.finished.set()
         # Figures may have come together with the end, after the look at the lines.
-        return 0.0 if self._sees_the_end() else self._poll_s
+        return 0.0 if self._sees_the_end() else POLL_S
 
     def _pause(self, seconds: float) -> bool:
         """Whether the attempt ended meanwhile, which cuts it short: little time is left for what a sink has refused."""
         until, knew = time.monotonic() + seconds, self._ended
-        while (left := until - time.monotonic()) > 0 and not self.finished.wait(min(left, self._poll_s)):
+        while (left := until - time.monotonic()) > 0 and not self.finished.wait(min(left, POLL_S)):
             if not knew and self._sees_the_end():
                 return True
         return False

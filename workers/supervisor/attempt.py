@@ -5,6 +5,7 @@ Nothing here waits: threads query the network, NVML and the dataset, and deliver
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from workers.contract import (
@@ -58,12 +59,10 @@ class ClaimedAttempt:
         inbox: Inbox,
         make_control: Callable[[], Control],
         read_gpus: Callable[[], list[GpuReading]],
-        clock: Callable[[], float],
     ) -> None:
         self.step = Step.PREPARING
         self.end: End | None = None
         self._inbox = inbox
-        self._clock = clock
         self._stop_mode: StopMode | None = None
         self._host_stop: HostStop | None = None
         self._next_scan = 0.0
@@ -93,7 +92,7 @@ class ClaimedAttempt:
             Step.DRAINING: self._draining,
             Step.DONE: Work(),
         }
-        self._begin(answer, clock())
+        self._begin(answer, time.monotonic())
 
     # --- a tick -------------------------------------------------------------------------------------------
 
@@ -188,7 +187,7 @@ class ClaimedAttempt:
             self._shared.folder.write_if_possible(FileName.WARM, to_json(answer.warm))
             self._warm = answer.warm
         if answer.stop:
-            self._request_stop(StopMode(answer.stop), self._clock())
+            self._request_stop(StopMode(answer.stop), time.monotonic())
 
     def _request_stop(self, mode: StopMode, now: float) -> None:
         """Handle a stop from push or poll, any number of times; `now` escalates `save`, never the reverse."""
@@ -221,7 +220,7 @@ class ClaimedAttempt:
         children = Children(folder)
         pace = StepPace(after=spec.run.hang.after, least_s=settings.hang_least_s, first_s=settings.stall_s)
         driven = spec.run.episodes is not None and spec.run.episodes.gateway is not None
-        limits = LimitWatch(spec.run.limits, spec.placement, began=self._clock())
+        limits = LimitWatch(spec.run.limits, spec.placement, began=time.monotonic())
         trainer = TrainerWatch(folder, self.report, pace, limits)
         # A spec with invalid servers is refused by the first step.
         places = () if claim.spec_problem(spec) else servers_of(spec)
@@ -237,7 +236,7 @@ class ClaimedAttempt:
                 self.report,
                 trainer.progress,
                 open_for=lambda: self.step in BEFORE_END,
-                more=lambda: {**limits.figures(self._clock()), **(figures_of_agents(folder) if driven else {})},
+                more=lambda: {**limits.figures(time.monotonic()), **(figures_of_agents(folder) if driven else {})},
             ),
             limits=limits,
             servers=Servers(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),

@@ -30,10 +30,8 @@ class Kill:
         deadline_s: float,
         is_orphan: Callable[[Process], bool] = lambda process: False,
         nobody_left: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find = find
-        self._clock = clock
         self._is_orphan = is_orphan
         self._nobody_left = nobody_left
         self._kill_at = now + grace_s
@@ -53,7 +51,7 @@ class Kill:
         for _ in range(ROUNDS_A_TICK):
             self._alive = [process for process in self._find() if process.alive]
             if self._round(now):
-                self.gone_at = self._clock()  # the rounds of a tick take time too
+                self.gone_at = time.monotonic()  # the rounds of a tick take time too
                 return True
             if now < self._kill_at and self._alive:
                 break

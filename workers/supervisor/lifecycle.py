@@ -39,7 +39,6 @@ class Lifecycle:
         *,
         make_control: Callable[[], Control],
         read_gpus: Callable[[], list[GpuReading]],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder = folder
         self.spec = spec
@@ -49,7 +48,6 @@ class Lifecycle:
         self.refused = False
         self._make_control = make_control
         self._read_gpus = read_gpus
-        self._clock = clock
         self._told_to_end = False
         self._claim: BackgroundCall[ClaimAnswer] = BackgroundCall(
             "claim", lambda: claim.claim(spec, settings, make_control())
@@ -66,7 +64,7 @@ class Lifecycle:
         return attempt is not None and (attempt.step == Step.ENDING or attempt.report.syncer.watched)
 
     def tick(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if self.attempt is None:
             self._claiming(now)
             return
@@ -95,7 +93,7 @@ class Lifecycle:
                 try:
                     if self.attempt is None or errors > ERRORS_ALLOWED:
                         raise
-                    self.attempt.finish(ends.of_error(error), self._clock())
+                    self.attempt.finish(ends.of_error(error), time.monotonic())
                 except Exception:
                     self._give_up()
                     raise
@@ -137,7 +135,6 @@ class Lifecycle:
                 inbox=self.inbox,
                 make_control=self._make_control,
                 read_gpus=self._read_gpus,
-                clock=self._clock,
             )
             return
         reason = answer.why or f"the control plane has lines up to {answer.ack} already"

@@ -15,6 +15,7 @@ from workers.contract.priority import niceness
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+ERROR_WAIT_S = 5.0
 
 
 class Loop(threading.Thread):
@@ -24,10 +25,9 @@ class Loop(threading.Thread):
     the trainer and its servers. The main thread doesn't: what it starts would have its niceness, for ever.
     """
 
-    def __init__(self, name: str, tick: Callable[[float], float], *, error_wait_s: float = 5.0) -> None:
+    def __init__(self, name: str, tick: Callable[[float], float]) -> None:
         super().__init__(name=name, daemon=True)
         self._tick = tick
-        self._error_wait_s = error_wait_s
         self._wake = threading.Event()
         self._stopped = False
 
@@ -38,7 +38,7 @@ class Loop(threading.Thread):
                 wait = self._tick(time.monotonic())
             except Exception:
                 log.exception("%s: a tick failed", self.name)
-                wait = self._error_wait_s
+                wait = ERROR_WAIT_S
             self._wake.wait(wait)
             self._wake.clear()
 

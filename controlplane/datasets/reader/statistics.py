@@ -81,7 +81,6 @@ class NameCounts:
 class Statistics:
     def __init__(self) -> None:
         self.rows = 0
-        self._validation = 0
         self._lengths = {
             name: Lengths() for name in ("prompt_chars", "prompt_tokens", "answer_chars", "answer_tokens", "turns")
         }

@@ -21,9 +21,8 @@ GZIP = 16 + zlib.MAX_WBITS
 class Unpacked(io.RawIOBase):
     """The content of a gzip file. Reading raises FileProblem where it is broken, cut off, or too much."""
 
-    def __init__(self, path: Path, *, largest: int = LARGEST) -> None:
+    def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
-        self._largest = largest
         self._member = zlib.decompressobj(GZIP)
         self._packed = b""
         self._taken = self._given = 0
@@ -80,8 +79,8 @@ class Unpacked(io.RawIOBase):
         else:
             self._packed = self._member.unconsumed_tail
         self._given += len(piece)
-        if self._given > self._largest:
-            raise FileProblem("too_large", f"The file unpacks to more than {self._largest // 2**20:,} MiB.")
+        if self._given > LARGEST:
+            raise FileProblem("too_large", f"The file unpacks to more than {LARGEST // 2**20:,} MiB.")
         if self._given > RATIO_FROM and self._given > HIGHEST_RATIO * self._taken:
             raise FileProblem(
                 "too_large",

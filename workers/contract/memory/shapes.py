@@ -61,9 +61,9 @@ class Shape:
     def largest_linear(self) -> int:
         return self.hidden * max(self.query, 0 if self.experts else self.inner * (2 if self.fused else 1))
 
-    def kv_bytes(self, each: int = 2) -> int:
-        """Keys and values of one token in all layers."""
-        return 2 * self.layers * self.key * each
+    def kv_bytes(self) -> int:
+        """Keys and values of one token in all layers, in 16 bits."""
+        return 2 * self.layers * self.key * 2
 
 
 def shape_of(facts: Mapping[str, Any]) -> Shape | None:

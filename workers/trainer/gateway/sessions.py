@@ -78,10 +78,6 @@ class Desk:
     def open_sessions(self) -> int:
         return len(self._open)
 
-    @property
-    def tasks_waiting(self) -> int:
-        return len(self._waiting)
-
     # --- the trainer's side ---------------------------------------------------------------------------------------
 
     async def begin(self, tasks: Sequence[Task]) -> None:
