@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from controlplane.serving import valkey
 from controlplane.serving.embedded import BASE_DIR
 from controlplane.serving.processes import Fleet
 from tests.serving.command import Start, until
+from tests.workers.supervisor.servers import free_port
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -57,14 +57,9 @@ def test_each_program_runs_alone_and_ends_when_told(data: Path, manage: Start, r
 
 
 def test_without_a_redis_it_says_what_is_missing(manage: Start) -> None:
-    web = manage("serve", "web", REDIS_URL="")
+    web = manage("serve", "web", "--port", str(free_port()), REDIS_URL="")
     assert web.process.wait(60) == 1
     assert "REDIS_URL is not set" in web.text
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def answers(url: str) -> bool:

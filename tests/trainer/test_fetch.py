@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 
 from tests.fakes.fake_hub import FakeHub
 from tests.stack import ROOT
+from tests.trainer import builders
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract import hub_files
 
@@ -80,8 +80,7 @@ def fetch(begin: Fetch) -> Callable[..., tuple[int, str]]:
 @pytest.fixture
 def lines(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
     def read() -> list[dict[str, Any]]:
-        path = tmp_path / "progress.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return builders.lines(tmp_path / "progress.jsonl")
 
     return read
 

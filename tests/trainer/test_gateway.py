@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from tests.fakes.running_vllm import RunningVllm, until
 from tests.trainer import agent, builders
 from tests.trainer.preloaded import Preloaded, Process
+from tests.workers.supervisor.servers import free_port
 from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync, gateway
 from workers.contract.episodes import EpisodeSpec, GatewaySpec
 
@@ -42,12 +42,6 @@ def attempt(folder: Path, model: Path, *, ports: tuple[int, ...] = (), **options
         run=run,
         **options,
     )
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from tests.fakes.running_vllm import RunningVllm, until
 from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
-from tests.trainer.test_gateway import KEY, LORA, attempt, ended, free_port, stopped_at, training
+from tests.trainer.test_gateway import KEY, LORA, attempt, ended, stopped_at, training
+from tests.workers.supervisor.servers import free_port
 from workers.contract import LoraSpec, Rollout, ServerSpec, WeightSync, gateway
 
 PYTHON = ROOT / gateway.ENVIRONMENT / "bin" / "python"

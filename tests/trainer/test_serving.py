@@ -18,6 +18,7 @@ from tests.trainer import builders
 from tests.trainer.conftest import Start, starting
 from tests.trainer.preloaded import Preloaded, Process
 from tests.workers.supervisor.attempts import wait_until
+from tests.workers.supervisor.servers import free_port
 from workers.contract import FileName, LoraSpec, Rollout, ServerSpec, WeightSync, to_json
 from workers.contract.chat import KEY_DIGEST, Ask, ChatNews, ChatTurn, Sampling
 
@@ -145,12 +146,6 @@ def test_a_model_that_nobody_uses_gives_way_after_its_answers(
     assert "another run waited" in served.wait_for("result")["text"]
 
 
-def a_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def with_key(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The settings of a job that listens."""
@@ -160,7 +155,7 @@ def with_key(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @pytest.fixture
 def listening(runs_dir: Path, tiny_model: Path, tmp_path: Path, start: Start, with_key: dict[str, Any]) -> Served:
-    place = {"ports": (a_free_port(),)}
+    place = {"ports": (free_port(),)}
     served = Served(a_job(runs_dir / tmp_path.name / "1", tiny_model, job=with_key, placement=place), start)
     served.wait_for("result")
     return served
@@ -327,8 +322,8 @@ def test_a_vllm_server_answers_as_transformers_does(
 ) -> None:
     spec = ServerSpec(weight_sync=WeightSync.LORA, request_timeout_s=60)
     hardware = {"rollout": Rollout.SERVER, "server": spec}
-    ports, folder = (server.port, a_free_port()), runs_dir / tmp_path.name
-    here = a_job(folder / "1", tiny_model, job=with_key, placement={"ports": (a_free_port(),)})
+    ports, folder = (server.port, free_port()), runs_dir / tmp_path.name
+    here = a_job(folder / "1", tiny_model, job=with_key, placement={"ports": (free_port(),)})
     there = a_job(folder / "2", tiny_model, job=with_key, hardware=hardware, placement={"ports": ports})
     both = [Served(folder, start) for folder in (here, there)]
     for served in both:

@@ -136,8 +136,9 @@ class Attempt:
         ]
 
     def outbox(self) -> list[dict[str, Any]]:
+        """Its whole lines: the last one may be on its way."""
         path = self.folder / "outbox.jsonl"
-        return [json.loads(line) for line in path.read_bytes().split(b"\n") if line] if path.exists() else []
+        return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
     def trainer_environment(self) -> dict[str, str]:
         return dict(json.loads((self.folder / "environment.json").read_text()))

@@ -35,7 +35,7 @@ def sent_to(folder: Path, how: str, *, trainer: str, secret: str = "", **setting
 
 def taken(made: Attempt) -> list[list[Any]]:
     path = made.folder / "sinks" / "1-wandb" / "taken.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
 
 def steps_taken(made: Attempt) -> list[int]:
