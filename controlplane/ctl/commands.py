@@ -325,7 +325,7 @@ def _tell_findings(answer: dict[str, Any], *, file: Any) -> None:
         print(output.clean(f"{note['verdict']}: {note['key']}: {note['text']}"), file=file)
     for finding in answer["findings"]:
         where = f"{finding['field']}: " if finding["field"] else ""
-        print(output.clean(f"{finding['grade']}: {where}{finding['cause']} {finding['fix']}"), file=file)
+        print(output.clean(f"{finding['grade']}: {where}{finding['cause']} {finding['fix']}").rstrip(), file=file)
 
 
 def _pair(text: str) -> tuple[str, Any]:

@@ -229,7 +229,8 @@ def test_the_command_prints_the_cause_and_the_fix(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_can_t_read_or_does_not_know(tmp_path: Path) -> None:
-    assert run(str(tmp_path / "nowhere")).returncode == 2
+    nowhere = run(str(tmp_path / "nowhere"))
+    assert (nowhere.returncode, nowhere.stderr.startswith(f"{tmp_path}/nowhere: No such file")) == (2, True)
     (tmp_path / "a.log").write_text("ZorgError: 7\n")
     told = run(str(tmp_path / "a.log"))
     assert told.returncode == 1
