@@ -51,6 +51,8 @@ class Preflight(Schema):
     time: dict[str, Any] | None
     """What the run is expected to take on `host`, or on a machine that is asked for (`to_ask`); its cost with the price
     per GPU-hour that is known. None: unknown."""
+    asks: bool
+    """A host is looking at the model: check again in a second for what it says."""
 
 
 class Profiles(Schema):
@@ -153,7 +155,7 @@ def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Ke
 )
 def preflight(request: HttpRequest, payload: RunDocument) -> Any:
     draft = drafts.read(payload, person(request))
-    return {**draft.answer(), "time": draft.expected()}
+    return {**draft.answer(), "time": draft.expected(), "asks": draft.asks()}
 
 
 @router.post(
