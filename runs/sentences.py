@@ -260,7 +260,7 @@ def _diagnosed(data: dict[str, Any]) -> str:
     causes = data.get("diagnoses")
     first = causes[0] if isinstance(causes, list) and causes else None
     if not isinstance(first, dict):
-        return "No cause is known for this failure."
+        return "The logs show no cause that is known."
     entry = diagnosis.entries().get(str(first.get("id")))
     return f"Likely cause: {entry.title if entry else first.get('id')}."
 

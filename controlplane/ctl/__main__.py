@@ -30,7 +30,10 @@ def main(argv: list[str]) -> int:
         if isinstance(error, BrokenPipeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # head has read enough
             return REFUSED
-        print(error, file=sys.stderr)
+        if isinstance(error, OSError) and error.filename:
+            print(f"{error.filename}: {error.strerror}.", file=sys.stderr)
+        else:
+            print(error, file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
         print("Interrupted; runs go on.", file=sys.stderr)

@@ -19,6 +19,8 @@ from controlplane.ctl import config, output, waiting
 from controlplane.ctl.client import Client, Refused
 
 OK = waiting.SUCCEEDED
+HOST_LOOKS_S = 10
+"""Longest wait for what a host says of a model."""
 PARTS = {
     "health": "What health finds.",
     "evaluations": "Its evaluations, with the gain over the starting model.",
@@ -154,6 +156,11 @@ def launch(client: Client, options: Namespace) -> int:
     }
     if options.preflight:
         answer = client.post("preflight", body)
+        for _ in range(HOST_LOOKS_S):
+            if not answer.get("asks"):
+                break
+            client.pause(1)
+            answer = client.post("preflight", body)
         if options.json:
             output.as_json(answer)
         else:
@@ -325,7 +332,7 @@ def _tell_findings(answer: dict[str, Any], *, file: Any) -> None:
         print(output.clean(f"{note['verdict']}: {note['key']}: {note['text']}"), file=file)
     for finding in answer["findings"]:
         where = f"{finding['field']}: " if finding["field"] else ""
-        print(output.clean(f"{finding['grade']}: {where}{finding['cause']} {finding['fix']}"), file=file)
+        print(output.clean(f"{finding['grade']}: {where}{finding['cause']} {finding['fix']}").rstrip(), file=file)
 
 
 def _pair(text: str) -> tuple[str, Any]:

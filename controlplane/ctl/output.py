@@ -46,5 +46,9 @@ def clean(value: Any) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text of a log or a model, without what a terminal would obey."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "�" if char != "\r" else "" for char in text)
+    """Text of a log or a model, without what a terminal would obey; spaces of other widths become plain ones."""
+    return "".join(char if char.isprintable() or char in "\n\t" else _instead(char) for char in text)
+
+
+def _instead(char: str) -> str:
+    return "" if char == "\r" else " " if char.isspace() else "�"

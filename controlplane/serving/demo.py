@@ -84,7 +84,7 @@ class Demo:
             return living
         demo.report(Stage.DATA)
         config = self._config()
-        version = self._dataset(config["dataset"])
+        version, rewards = self._dataset(config["dataset"]), self._rewards(config["rewards"])
         model = self._model()
         host = self._host()
         grpo = {**config["grpo"], **({"max_steps": steps} if steps else {})}
@@ -94,7 +94,7 @@ class Demo:
                 name=NAME,
                 host=host,
                 dataset_version=version,
-                reward_version=self._rewards(config["rewards"]),
+                reward_version=rewards,
                 profile=self._profile(config["hardware"]),
                 model=str(model),
                 grpo=grpo,

@@ -13,6 +13,7 @@ from ninja import Field
 from controlplane.accounts.models import User
 from controlplane.exchange.own import OF_AN_ATTEMPT
 from controlplane.exchange.reading import Note, Unreadable, Verdict
+from controlplane.hardware import inspections
 from controlplane.hardware.models import Host
 from runs import preflight
 from runs.api import shapes
@@ -21,7 +22,7 @@ from runs.api.shapes import Asked, Value
 from runs.idempotency import key_of_api, launch_once
 from runs.models import Priority, Run, RunGroup
 from runs.new_run import importing, past_runs, prefill, several
-from runs.new_run.drafting import Checked, schema_of
+from runs.new_run.drafting import Checked, host_to_ask, schema_of
 from runs.new_run.forms import LaunchForm
 from runs.new_run.training_fields import TRAINING
 from runs.preflight.draft import TRL_DEFAULTS
@@ -79,6 +80,17 @@ class Draft:
             "findings": [shapes.finding(each) for each in self.findings],
             "notes": [{"verdict": each.verdict.value, "key": each.key, "text": each.text} for each in self.notes],
         }
+
+    def asks(self) -> bool:
+        """Whether a host is looking at the model: it is asked, as on the page, if none has answered lately."""
+        about, host = self.checked.draft, host_to_ask(self.form)
+        if not about.model or about.inspection is not None or host is None:
+            return False
+        try:
+            inspections.ask_inspection(host, about.model, revision=str(self.form.row("revision") or ""))
+        except inspections.HostAway:
+            return False
+        return True
 
     def expected(self) -> dict[str, Any] | None:
         time = past_runs.expected(self.checked.draft, self.checked.hosts)

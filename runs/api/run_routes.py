@@ -59,6 +59,8 @@ class Preflight(Told):
     time: dict[str, Any] | None
     """What the run is expected to take on `host`, or on a machine that is asked for (`to_ask`): `step_s` and `seconds`,
     `gpu_hours`, and `cost` if a price per GPU-hour is known. null: unknown."""
+    asks: bool
+    """A host is looking at the model: check again in a second for what it says."""
 
 
 class Profiles(Told):
@@ -162,7 +164,7 @@ def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Ke
 )
 def preflight(request: HttpRequest, payload: RunDocument) -> Any:
     draft = drafts.read(payload, person(request))
-    return {**draft.answer(), "time": draft.expected()}
+    return {**draft.answer(), "time": draft.expected(), "asks": draft.asks()}
 
 
 @router.post(

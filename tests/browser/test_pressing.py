@@ -141,3 +141,13 @@ def test_nothing_can_be_pressed_before_the_frames_script_is_there(site: Stack, r
     held[0].continue_()
     page.get_by_role("button", name="System theme").click()
     expect(page.get_by_role("button", name="Light theme")).to_be_visible()
+
+
+def test_a_double_click_opens_a_menu_and_a_dialog_and_closes_neither(site: Stack, run: str, page: Page) -> None:
+    visit(site, page, f"/runs/{run}/")
+    page.locator("summary", has_text="Stop").dblclick()
+    page.get_by_role("button", name="Save and stop").dblclick()
+    dialog = page.get_by_role("dialog", name="Save and stop")
+    expect(dialog).to_be_visible()
+    page.mouse.click(2, 2)
+    expect(dialog).to_be_hidden()

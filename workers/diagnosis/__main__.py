@@ -1,4 +1,4 @@
-"""python -m workers.diagnosis FOLDER_OR_LOG [--json]: why a run failed, and what to do."""
+"""python3 -m workers.diagnosis FOLDER_OR_LOG [--json]: why a run failed, and what to do."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from workers.diagnosis.judging import Diagnosis, Report
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m workers.diagnosis", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m workers.diagnosis", description=__doc__)
     parser.add_argument("path", type=Path, help="a run's or an attempt's folder, or a log")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args(argv)
     try:
         report = diagnose(options.path)
-    except (OSError, NothingToRead) as error:
-        print(f"{error}", file=sys.stderr)
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}. Expected a run's folder, an attempt's, or a log.", file=sys.stderr)
+        return 2
+    except NothingToRead as error:
+        print(error, file=sys.stderr)
         return 2
     print(json.dumps(report.as_dict(), ensure_ascii=False, indent=1) if options.json else in_words(report))
     return 0 if report.diagnoses else 1

@@ -68,9 +68,9 @@ class Entry:
     follows: tuple[str, ...] = ()
     """Entries whose consequence this is: with one of them it is not shown. `*`: any other entry."""
     reasons: tuple[str, ...] = ()
-    """End reasons of a run that are this cause by themselves."""
+    """End reasons of a run that are this cause by themselves, or with one of `exits` if there are any."""
     exits: tuple[int, ...] = ()
-    """Exit codes that point to it, without a line; only if nothing else matches."""
+    """Exit codes that point to it, without a line or reason; only if nothing else matches."""
     events: tuple[str, ...] = ()
     """Kinds of events in the outbox that are this cause; their data must match `patterns` if there are any."""
     figures: bool = False

@@ -260,7 +260,7 @@ def _from_facts(facts: Facts, matched: dict[str, _Match]) -> list[_Match]:
 def _in_facts(entry: Entry, facts: Facts) -> tuple[list[str], dict[str, str]]:
     words: list[str] = []
     values: dict[str, str] = {}
-    if facts.reason and facts.reason in entry.reasons:
+    if facts.reason in entry.reasons and (not entry.exits or set(entry.exits) & set(facts.exits.values())):
         words.append(f"The run ended as {facts.reason.replace('_', ' ')}.")
     for kind, data in facts.events:
         if kind in entry.events:
@@ -283,7 +283,7 @@ def _from_exits(facts: Facts) -> list[_Match]:
     made = []
     for role, code in facts.exits.items():
         for entry in catalogue().entries:
-            if code in entry.exits and _is_written_by(entry, role):
+            if code in entry.exits and not entry.reasons and _is_written_by(entry, role):
                 words = [f"{role} exited with {code}."]
                 made.append(_Match(entry, role, Confidence.POSSIBLE, [], words, {}, 1.0))
     return made

@@ -358,5 +358,10 @@ def _without_lines(folder: AttemptFolder, placement: Placement | None, receipt: 
 
 def _sentence(receipt: Receipt) -> str:
     if receipt.survivors:
-        return f"The supervisor was gone. {len(receipt.survivors)} processes could not be ended."
-    return f"The supervisor was gone. {receipt.processes_ended} processes it left were ended."
+        return f"The supervisor was gone. {_processes(len(receipt.survivors))} could not be ended."
+    ended = receipt.processes_ended
+    return f"The supervisor was gone. {_processes(ended)} of the run {'was' if ended == 1 else 'were'} ended."
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'es' * (count != 1)}"

@@ -43,8 +43,8 @@ _SERVER_SIGNS = (
     (EndReason.OOM, re.compile(r"No available memory for the cache blocks|less than desired GPU memory utilization")),
     (EndReason.PORT_IN_USE, re.compile(r"address already in use", re.IGNORECASE)),
 )
-_NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored")
-"""torchrun's own report, stack frames, rulers: never the sentence that says what happened."""
+_NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored|^\{'")
+"""torchrun's own report, stack frames, rulers, a step's figures: never the sentence that says what happened."""
 
 
 class Judge:

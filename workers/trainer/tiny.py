@@ -145,7 +145,7 @@ def _warm_up(model: Any, tokenizer: Qwen2Tokenizer, draw: random.Random, steps: 
         schedule.step()
         optimizer.zero_grad()
         if step % 20 == 0 or step == steps:
-            print(f"warm-up {step}/{steps}  loss {loss.item():.3f}  {time.monotonic() - started:.0f} s", flush=True)
+            print(f"warm-up {step}/{steps}, loss {loss.item():.3f}, {time.monotonic() - started:.0f} s", flush=True)
     model.eval()
 
 

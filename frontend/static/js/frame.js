@@ -80,8 +80,10 @@ function clicks() {
       history.back();
     }
     if (target.closest("[data-close]")) target.closest("dialog")?.close();
-    // A click on the backdrop has the dialog itself as its target.
-    if (target instanceof HTMLDialogElement && target.open) target.close();
+    // A click on the backdrop has the dialog itself as its target, and so has the second half of a double click that opened it.
+    if (target instanceof HTMLDialogElement && target.open && event.detail !== 2) target.close();
+    // Nor does a double click on a menu open and close it.
+    if (event.detail === 2 && target.closest("details.menu > summary")) event.preventDefault();
     const theme = target.closest("[data-theme-toggle]");
     if (theme) nextTheme();
     const copy = target.closest("[data-copy]");

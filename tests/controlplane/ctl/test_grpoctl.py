@@ -209,6 +209,7 @@ def test_who_has_logged_in_needs_no_environment_until_the_logout(
     monkeypatch.delenv("GRPOCTL_TOKEN")
     assert terminal("login", "--token-file", str(tmp_path / "token"))[0] == 0
     assert terminal("me")[0] == 0
+    assert terminal("launch", "nowhere.yaml") == (1, "nowhere.yaml: No such file or directory.\n")
     terminal("logout")
     assert terminal("me") == (
         1,
@@ -225,4 +226,4 @@ def test_bash_completes_commands_and_options() -> None:
 
 
 def test_a_log_cannot_command_the_terminal() -> None:
-    assert harmless("a\x1b[2Jb\r\nc\td") == "a�[2Jb\nc\td"
+    assert harmless("a\x1b[2Jb\r\nc\td 12\xa0MiB") == "a�[2Jb\nc\td 12 MiB"

@@ -3,13 +3,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from django.utils import timezone
 
 from controlplane import safe_yaml
 from controlplane.accounts.models import ApiScope
+from controlplane.hardware.models import ModelInspection
 from runs.models import Run, RunEvent
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_run, an_attempt
 from tests.runs.new_run.launching_page import a_config, a_ready_host, a_version, cpu_profile
+from workers.contract import Task
 
 pytestmark = pytest.mark.django_db
 
@@ -169,3 +172,15 @@ def test_profiles_are_ranked_for_a_run():
     ranked = Program().post("preflight/profiles", {"spec": a_spec()}).json()["items"]
     assert {"name": "CPU", "fits": True} in [{"name": each["name"], "fits": each["fits"]} for each in ranked]
     assert all("profile" in each["set"] for each in ranked)
+
+
+def test_preflight_asks_a_host_about_the_model_once_and_has_its_answer(sent):
+    spec, program = a_spec(), Program()
+    assert [program.post("preflight", {"spec": spec}).json()["asks"] for _ in range(2)] == [True, True]
+    (asked,) = ModelInspection.objects.all()
+    assert sent.of(Task.INSPECT_MODEL) == [[asked.pk, "/models/tiny", ""]]
+    asked.answer, asked.answered_at = {"ok": False, "error": "There is no such folder."}, timezone.now()
+    asked.save()
+    answer = program.post("preflight", {"spec": spec}).json()
+    assert (answer["asks"], answer["launchable"]) == (False, False)
+    assert answer["findings"][0]["cause"] == "There is no such folder."

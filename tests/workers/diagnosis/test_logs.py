@@ -157,15 +157,20 @@ def test_a_reason_is_evidence_without_a_line(tmp_path: Path) -> None:
 def test_an_exit_code_is_the_last_resort(tmp_path: Path) -> None:
     events = [exited("trainer", 137), ending("trainer_exited")]
     report = diagnose(a_folder(tmp_path / "1", {"trainer": f"{STEP}\n"}, events))
-    assert {one.id for one in report.diagnoses} == {"host_memory"}
+    assert ids(report) == ["ended_by_kill"]
     assert report.diagnoses[0].confidence is Confidence.POSSIBLE
     assert report.diagnoses[0].facts == ("trainer exited with 137.",)
+
+
+def test_the_kernel_s_kill_for_want_of_memory_is_not_the_gpu_s(tmp_path: Path) -> None:
+    report = diagnose(a_folder(tmp_path / "1", {"trainer": f"{STEP}\n"}, [exited("trainer", 137), ending("oom")]))
+    assert [(one.id, one.facts) for one in report.diagnoses] == [("host_memory", ("The run ended as oom.",))]
 
 
 def test_the_supervisor_s_own_kills_are_no_evidence(tmp_path: Path) -> None:
     events = [exited("vllm", 1), ending("vllm_exited"), exited("trainer", 137)]
     report = diagnose(a_folder(tmp_path / "1", {"trainer": f"{STEP}\n", "vllm": "fine\n"}, events))
-    assert "host_memory" not in ids(report)
+    assert "ended_by_kill" not in ids(report)
 
 
 def test_metrics_that_are_not_finite_are_evidence(tmp_path: Path) -> None:
@@ -224,7 +229,8 @@ def test_the_command_prints_the_cause_and_the_fix(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_can_t_read_or_does_not_know(tmp_path: Path) -> None:
-    assert run(str(tmp_path / "nowhere")).returncode == 2
+    nowhere = run(str(tmp_path / "nowhere"))
+    assert (nowhere.returncode, nowhere.stderr.startswith(f"{tmp_path}/nowhere: No such file")) == (2, True)
     (tmp_path / "a.log").write_text("ZorgError: 7\n")
     told = run(str(tmp_path / "a.log"))
     assert told.returncode == 1

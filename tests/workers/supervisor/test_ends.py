@@ -48,7 +48,7 @@ def test_a_checkpoint_that_is_missing_ends_the_attempt_before_anything_is_starte
         ("no_steps", "no_steps", "12 prompts are fewer than one generation batch of 16.", 4, "no_steps"),
         ("bad_reward", "reward_failed", "The reward judge failed on 8 of 8 completions.", 7, "reward_failed"),
         ("oom", "oom", "CUDA out of memory", 1, "gpu_memory"),
-        ("sigkill", "trainer_exited", "was ended by SIGKILL", 137, "host_memory"),
+        ("sigkill", "trainer_exited", "was ended by SIGKILL", 137, "ended_by_kill"),
         ("steps:0", "no_steps", "step 0", 0, "no_steps"),
     ],
 )

@@ -244,8 +244,8 @@ def test_a_sigkill_while_the_kernel_killed_for_memory_is_out_of_memory(tmp_path:
     assert end.reason == EndReason.OOM
 
 
-def test_the_launchers_report_of_ranks_is_not_the_last_word(tmp_path: Path) -> None:
-    said = "The reward function raised.\nE1120 20:00:01 torch/distributed/elastic: failed (exitcode: 1)\n======\n"
+def test_neither_figures_nor_the_launcher_s_report_of_ranks_are_the_last_word(tmp_path: Path) -> None:
+    said = "The reward function raised.\n{'loss': '0.1'}\nE1120 20:00:01 torch/elastic: failed (exitcode: 1)\n======\n"
     (tmp_path / "log").write_text(said)
     exit_ = ChildExit(TRAINER, 1, 1, None)
     end = ends.of_trainer(exit_, TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
