@@ -1,4 +1,4 @@
-"""The ASGI entry point: Django for HTTP, runs.live.consumers for websockets (same origin, signed-in users)."""
+"""The ASGI entry point: Django for HTTP, runs.pages.live.consumers for websockets (same origin, signed-in users)."""
 
 import gc
 import os
@@ -17,10 +17,10 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
 from django.conf import settings  # noqa: E402
 
-from controlplane.http.api_throttle import ApiThrottle  # noqa: E402
-from controlplane.http.body_limit import BodyLimit  # noqa: E402
-from controlplane.http.one_thread import OneThread  # noqa: E402
-from runs.host_api.sync_route import SyncRoute  # noqa: E402
+from controlplane.platform.http.api_throttle import ApiThrottle  # noqa: E402
+from controlplane.platform.http.body_limit import BodyLimit  # noqa: E402
+from controlplane.platform.http.one_thread import OneThread  # noqa: E402
+from runs.intake.host_api.sync_route import SyncRoute  # noqa: E402
 from runs.urls import websocket_urlpatterns  # noqa: E402
 
 

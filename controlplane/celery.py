@@ -12,8 +12,8 @@ from celery.schedules import schedule
 from celery.signals import beat_embedded_init
 from django.conf import settings
 
-from workers.contract import broker_url
-from workers.contract.tied import end_with
+from workers.contract.wire.names import broker_url
+from workers.contract.wire.tied import end_with
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 # Else Celery runs Django's checks, which import every page and the HTTP API: more than a second of each start, and
@@ -73,12 +73,12 @@ app.conf.update(
 app.autodiscover_tasks(
     [
         "runs",
-        "controlplane.datasets",
-        "controlplane.references",
-        "controlplane.joining",
-        "runs.alerts",
-        "runs.artifacts",
-        "runs.machines",
+        "controlplane.catalogue.datasets",
+        "controlplane.catalogue.references",
+        "controlplane.catalogue.joining",
+        "runs.engine.alerts",
+        "runs.engine.artifacts",
+        "runs.engine.machines",
     ]
 )
 

@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from controlplane import oidc
-from controlplane.database import databases
-from controlplane.datafolder import data_folder, incoming, secret_key
-from controlplane.environment import one_of, password_of, token_of, whole
-from controlplane.plaintext import encrypted_redis
+from controlplane.platform import oidc
+from controlplane.platform.database import databases
+from controlplane.platform.datafolder import data_folder, incoming, secret_key
+from controlplane.platform.environment import one_of, password_of, token_of, whole
+from controlplane.platform.plaintext import encrypted_redis
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = data_folder(BASE_DIR)
@@ -39,40 +39,40 @@ INSTALLED_APPS = [
     "allauth.socialaccount",
     "django_htmx",
     "controlplane",
-    "controlplane.accounts",
-    "controlplane.activity",
-    "controlplane.datasets",
-    "controlplane.rewards",
-    "controlplane.environments",
-    "controlplane.references",
-    "controlplane.hardware",
-    "controlplane.joining",
-    "runs.alerts",
-    "runs.artifacts",
-    "runs.machines",
-    "runs.served",
-    "runs.sharing",
-    "runs.warm",
+    "controlplane.platform.accounts",
+    "controlplane.platform.activity",
+    "controlplane.catalogue.datasets",
+    "controlplane.catalogue.rewards",
+    "controlplane.catalogue.environments",
+    "controlplane.catalogue.references",
+    "controlplane.catalogue.hardware",
+    "controlplane.catalogue.joining",
+    "runs.engine.alerts",
+    "runs.engine.artifacts",
+    "runs.engine.machines",
+    "runs.pages.served",
+    "runs.pages.sharing",
+    "runs.engine.warm",
     "runs",
 ]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "controlplane.staticfiles.static_files",
-    "controlplane.http.middleware.ProtectiveHeaders",
-    "controlplane.logs.RunsInLogs",
-    "controlplane.http.middleware.NoNul",
+    "controlplane.platform.staticfiles.static_files",
+    "controlplane.platform.http.middleware.ProtectiveHeaders",
+    "controlplane.platform.logs.RunsInLogs",
+    "controlplane.platform.http.middleware.NoNul",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "controlplane.activity.recording.RemembersRequest",
+    "controlplane.platform.activity.recording.RemembersRequest",
     "allauth.account.middleware.AccountMiddleware",
-    "controlplane.http.middleware.SignInRequired",
+    "controlplane.platform.http.middleware.SignInRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "controlplane.http.middleware.RefusedMethodsInWords",
+    "controlplane.platform.http.middleware.RefusedMethodsInWords",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -96,7 +96,7 @@ TEMPLATES = [
         },
     }
 ]
-FORM_RENDERER = "controlplane.http.form_renderer.Renderer"
+FORM_RENDERER = "controlplane.platform.http.form_renderer.Renderer"
 
 DATABASES = databases(DATA_DIR)
 
@@ -114,7 +114,7 @@ AUTH_PASSWORD_VALIDATORS = [
 OIDC = oidc.from_environment()
 """Sign-in at an OpenID provider beside local accounts; None: local ones alone."""
 SOCIALACCOUNT_PROVIDERS = OIDC.for_allauth() if OIDC else {}
-SOCIALACCOUNT_ADAPTER = "controlplane.accounts.oidc.SignIn"
+SOCIALACCOUNT_ADAPTER = "controlplane.platform.accounts.oidc.SignIn"
 ACCOUNT_EMAIL_VERIFICATION = "none"
 
 SESSION_COOKIE_HTTPONLY = True
@@ -125,7 +125,7 @@ _MARK = hashlib.sha256(f"cookies of {SECRET_KEY}".encode()).hexdigest()[:8]
 SESSION_COOKIE_NAME = f"controlplane_session_{_MARK}"
 CSRF_COOKIE_NAME = f"controlplane_csrf_{_MARK}"
 CSRF_COOKIE_SAMESITE = "Lax"
-CSRF_FAILURE_VIEW = "controlplane.http.errors.csrf_failed"
+CSRF_FAILURE_VIEW = "controlplane.platform.http.errors.csrf_failed"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -137,7 +137,7 @@ USE_TZ = True
 
 STATIC_ROOT = DATA_DIR / "static"
 STATIC_STAMP = ".collected"
-"""A file there with the fingerprint of what was collected (controlplane.staticfiles)."""
+"""A file there with the fingerprint of what was collected (controlplane.platform.staticfiles)."""
 _STAMP = STATIC_ROOT / STATIC_STAMP
 STATIC_VERSION = _STAMP.read_text()[:12] if _STAMP.exists() else ""
 STATIC_URL = f"/static/{STATIC_VERSION}/" if STATIC_VERSION else "/static/"
@@ -145,10 +145,10 @@ STATICFILES_DIRS = [BASE_DIR / "frontend" / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "controlplane.packagefinder.PlotlyFinder",
-    "controlplane.packagefinder.AceFinder",
-    "controlplane.packagefinder.FontFinder",
-    "controlplane.packagefinder.MonoFontFinder",
+    "controlplane.platform.packagefinder.PlotlyFinder",
+    "controlplane.platform.packagefinder.AceFinder",
+    "controlplane.platform.packagefinder.FontFinder",
+    "controlplane.platform.packagefinder.MonoFontFinder",
 ]
 
 # Every start collects the static files into the data folder, so editing or upgrading the checkout can't change a file
@@ -156,7 +156,7 @@ STATICFILES_FINDERS = [
 STATIC_ROOT.mkdir(exist_ok=True)
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "controlplane.staticfiles.StaticStorage"},
+    "staticfiles": {"BACKEND": "controlplane.platform.staticfiles.StaticStorage"},
 }
 SERVESTATIC_USE_FINDERS = False
 SERVESTATIC_AUTOREFRESH = False
@@ -172,11 +172,11 @@ LOGGING: dict[str, Any] = {
     "disable_existing_loggers": False,
     # On the handler it sees everything that our loggers and Django's pass up; others write by themselves.
     "filters": {
-        "refusals": {"()": "controlplane.accounts.logmask.NoTracebackOfRefusals"},
-        "link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"},
-        "outage": {"()": "controlplane.http.outage.OncePerOutage"},
+        "refusals": {"()": "controlplane.platform.accounts.logmask.NoTracebackOfRefusals"},
+        "link_tokens": {"()": "controlplane.platform.accounts.logmask.MaskLinkTokens"},
+        "outage": {"()": "controlplane.platform.http.outage.OncePerOutage"},
     },
-    "formatters": {"text": {}, "json": {"()": "controlplane.logs.JsonLines"}},
+    "formatters": {"text": {}, "json": {"()": "controlplane.platform.logs.JsonLines"}},
     "handlers": {
         "stderr": {
             "class": "logging.StreamHandler",
@@ -219,7 +219,7 @@ DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_
 """Folders of this machine from which operators may import datasets; none by default."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4
-FILE_UPLOAD_HANDLERS = ["controlplane.datasets.upload.LimitedUpload"]
+FILE_UPLOAD_HANDLERS = ["controlplane.catalogue.datasets.upload.LimitedUpload"]
 FILE_UPLOAD_TEMP_DIR = incoming(DATA_DIR)
 FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 """Uploads are on the data folder's disk from the first byte: /tmp may be memory, or another disk."""

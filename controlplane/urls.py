@@ -1,22 +1,22 @@
 from django.urls import include, path
 
-from controlplane.joining import views as joining_views
-from workers.contract.joining import JOIN
+from controlplane.catalogue.joining import views as joining_views
+from workers.contract.wire.joining import JOIN
 
 urlpatterns = [
-    path("", include("controlplane.accounts.urls")),
-    path("events/", include("controlplane.activity.urls")),
+    path("", include("controlplane.platform.accounts.urls")),
+    path("events/", include("controlplane.platform.activity.urls")),
     path("", include("runs.urls")),
-    path("", include("controlplane.guide.urls")),  # after help/api/ of the runs
-    path("datasets/references/", include("controlplane.references.urls")),
-    path("datasets/", include("controlplane.datasets.urls")),
-    path("rewards/", include("controlplane.rewards.urls")),
-    path("environments/", include("controlplane.environments.urls")),
-    path("hardware/profiles/", include("controlplane.hardware.urls")),
+    path("", include("controlplane.platform.guide.urls")),  # after help/api/ of the runs
+    path("datasets/references/", include("controlplane.catalogue.references.urls")),
+    path("datasets/", include("controlplane.catalogue.datasets.pages.urls")),
+    path("rewards/", include("controlplane.catalogue.rewards.urls")),
+    path("environments/", include("controlplane.catalogue.environments.urls")),
+    path("hardware/profiles/", include("controlplane.catalogue.hardware.profile_pages.urls")),
     path(JOIN.removeprefix("/"), joining_views.join, name="api_host_join"),
 ]
 
-handler400 = "controlplane.http.errors.bad_request"
-handler403 = "controlplane.http.errors.forbidden"
-handler404 = "controlplane.http.errors.not_found"
-handler500 = "controlplane.http.errors.server_error"
+handler400 = "controlplane.platform.http.errors.bad_request"
+handler403 = "controlplane.platform.http.errors.forbidden"
+handler404 = "controlplane.platform.http.errors.not_found"
+handler500 = "controlplane.platform.http.errors.server_error"

@@ -142,7 +142,7 @@ for part in web worker; do
   echo "$part: $said"
 done
 python manage.py link | sed 's#/once/.*#/once/…#'
-python manage.py shell -v 0 -c 'from controlplane.joining import codes; print(codes.make("", by=None)[1])' >/shared/code.new
+python manage.py shell -v 0 -c 'from controlplane.catalogue.joining import codes; print(codes.make("", by=None)[1])' >/shared/code.new
 chmod 0644 /shared/code.new; mv /shared/code.new /shared/code
 until [ -e /shared/stop ]; do sleep 0.5; done
 kill -TERM $web $worker
@@ -219,7 +219,7 @@ set -eu
 DATABASE=restored; set -a; . /shared/settings; set +a
 export REDIS_URL=redis://127.0.0.1:1/0
 python manage.py serve prepare
-python manage.py shell -v 0 -c 'from controlplane.hardware.models import Host; print("restored:", [host.name for host in Host.objects.all()])' | grep gpu-1
+python manage.py shell -v 0 -c 'from controlplane.catalogue.hardware.models import Host; print("restored:", [host.name for host in Host.objects.all()])' | grep gpu-1
 INSIDE
 buildah run --user 10001:10001 --volume "$shared:/shared" "$again" -- sh /shared/inside-again.sh
 say "Proved: both images build; what they start runs as user 10001, becomes healthy, joins by TLS, and ends on SIGTERM"

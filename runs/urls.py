@@ -6,45 +6,45 @@ from typing import Any
 
 from django.urls import include, path
 
-from runs.alerts import following_views
-from runs.alerts import views as alerts_views
 from runs.api import application as people_api
 from runs.api import reference_views
-from runs.compare import views as compare_views
-from runs.completions import views as completions_views
-from runs.evaluations import views as evaluation_views
-from runs.first_steps import views as first_steps_views
-from runs.gateway import views as gateway_views
-from runs.health import views as health_views
-from runs.host_api import views as host_api_views
-from runs.hosts import api as hosts_api
-from runs.hosts import joining_views, tokenizer_views
-from runs.hosts import views as hosts_views
-from runs.learnability import views as learnability_views
-from runs.live import consumers
-from runs.machines import views as machine_views
-from runs.metrics import views as metrics_views
-from runs.model_pages import benchmark_views, push_views
-from runs.model_pages import file_views as model_file_views
-from runs.model_pages import views as model_views
-from runs.monitoring import views as monitoring_views
-from runs.new_run import exchange_views
-from runs.new_run import views as new_run_views
-from runs.playground import code_views, editor_views, episode_views, replay_views
-from runs.playground import views as playground_views
-from runs.reports import views as reports_views
-from runs.run_list import views as run_list_views
-from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
-from runs.run_page import views as run_page_views
-from runs.scheduling import views as queue_views
-from runs.search import views as search_views
-from runs.secrets import views as secrets_views
-from runs.served import keyed_views
-from runs.served import views as served_views
-from runs.sharing import views as sharing_views
-from runs.trash import views as trash_views
-from runs.trials import views as trial_views
-from runs.warm import views as warm_views
+from runs.engine.alerts import following_views
+from runs.engine.alerts import views as alerts_views
+from runs.engine.gateway import views as gateway_views
+from runs.engine.machines import views as machine_views
+from runs.engine.scheduling import views as queue_views
+from runs.engine.warm import views as warm_views
+from runs.insight.completions import views as completions_views
+from runs.insight.evaluations import views as evaluation_views
+from runs.insight.health import views as health_views
+from runs.insight.metrics import views as metrics_views
+from runs.intake import hosts as hosts_api
+from runs.intake.host_api import views as host_api_views
+from runs.launch.learnability import views as learnability_views
+from runs.launch.new_run import exchange_views
+from runs.launch.new_run import views as new_run_views
+from runs.launch.trials import views as trial_views
+from runs.pages.compare import views as compare_views
+from runs.pages.first_steps import views as first_steps_views
+from runs.pages.hosts import joining_views, tokenizer_views
+from runs.pages.hosts import views as hosts_views
+from runs.pages.live import consumers
+from runs.pages.model_pages import benchmark_views, push_views
+from runs.pages.model_pages import file_views as model_file_views
+from runs.pages.model_pages import views as model_views
+from runs.pages.monitoring import views as monitoring_views
+from runs.pages.playground import code_views, editor_views, episode_views, replay_views
+from runs.pages.playground import views as playground_views
+from runs.pages.reports import views as reports_views
+from runs.pages.run_list import views as run_list_views
+from runs.pages.run_page import checkpoint_views, log_views, notes_and_tags_views
+from runs.pages.run_page import views as run_page_views
+from runs.pages.search import views as search_views
+from runs.pages.secrets import views as secrets_views
+from runs.pages.served import keyed_views
+from runs.pages.served import views as served_views
+from runs.pages.sharing import views as sharing_views
+from runs.pages.trash import views as trash_views
 
 urlpatterns = [
     # For containers and Prometheus

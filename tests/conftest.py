@@ -20,8 +20,8 @@ from pytest_django.plugin import DjangoDbBlocker, blocking_manager_key
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from controlplane.serving import valkey as valkey_server
-from controlplane.serving.processes import Fleet
+from controlplane.setup.serving import valkey as valkey_server
+from controlplane.setup.serving.processes import Fleet
 from tests import migrated, reader_in_process
 from tests.rotation import SLOW
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
@@ -70,7 +70,7 @@ TRAINING = frozenset(
         "tests/browser/test_before_and_after.py",
         *("tests/serving/test_demo.py", "tests/workers/models/test_hub_on_the_stack.py"),
         *("tests/workers/supervisor/test_server_mode.py", "tests/architecture/test_imports.py"),
-        *("tests/runs/trials/test_trials_on_the_stack.py", "tests/runs/preflight/test_trl.py"),
+        *("tests/runs/launch/trials/test_trials_on_the_stack.py", "tests/runs/launch/preflight/test_trl.py"),
         *("tests/workers/contract/test_dry_run_scripts.py", "tests/workers/models/test_hub_model.py"),
     )
 )

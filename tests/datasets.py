@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.datasets.reader import canonical, shown
+from controlplane.catalogue.datasets.reader.versions import canonical, shown
 
 if TYPE_CHECKING:
-    from controlplane.datasets.models import DatasetVersion
+    from controlplane.catalogue.datasets.models import DatasetVersion
 
 SUMS = ({"prompt": "1+1", "answer": "2"},)
 _OWN = ("row", "prompt", "answer", "test_cases")
@@ -50,7 +50,7 @@ def ready_version(
     name: str, rows: Iterable[Mapping[str, Any]] = SUMS, *, validation: int = 0, **columns: Any
 ) -> DatasetVersion:
     """A version of the dataset `name` that runs can be launched with, its file included."""
-    from controlplane.datasets.models import Dataset, DatasetVersion
+    from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 
     rows = list(rows)
     content = parquet(rows, validation=validation)

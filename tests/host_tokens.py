@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.http.tokens import hashed
-from controlplane.joining.models import HostCredential
+from controlplane.catalogue.joining.models import HostCredential
+from controlplane.platform.http.tokens import hashed
 
 
 def host_token(name: str) -> str:

@@ -19,7 +19,7 @@ os.environ["CONTROLPLANE_DATABASE_URL"] = server.url("controlplane")
 
 def pytest_unconfigure() -> None:
     """Idle connections, one of them to the server's own database, would be reported as forgotten."""
-    from controlplane.postgres import base
+    from controlplane.platform.postgres import base
 
     for shelf in base._shelves.values():
         shelf.clear()

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets import reader_process
-from controlplane.datasets.reader import __main__ as reader
-from controlplane.datasets.reader import limits
+from controlplane.catalogue.datasets import reader_process
+from controlplane.catalogue.datasets.reader import __main__ as reader
+from controlplane.catalogue.datasets.reader import limits
 
 PIECE = 2**18
 

@@ -22,10 +22,10 @@ from typing import Any
 
 import httpx
 
-from controlplane.serving import claims, valkey
-from controlplane.serving.embedded import BASE_DIR as ROOT
-from controlplane.serving.embedded import Installation
-from controlplane.serving.processes import Fleet
+from controlplane.setup.serving import claims, valkey
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import Installation
+from controlplane.setup.serving.processes import Fleet
 from tests import migrated
 
 FAKE_TRAINER = ROOT / "tests" / "fakes" / "fake_trainer.py"
@@ -38,8 +38,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 from controlplane import staticfiles
-from controlplane.accounts.models import Role, User
-from controlplane.joining import embedded
+from controlplane.platform.accounts.models import Role, User
+from controlplane.catalogue.joining import embedded
 
 begun = connection.vendor == "sqlite" and os.path.exists(first)
 if connection.vendor == "sqlite" and (begun or migrated):

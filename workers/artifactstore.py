@@ -13,7 +13,7 @@ from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from workers.contract.artifacts import Store
+from workers.contract.wire.artifacts import Store
 
 MANIFEST = "manifest.json"
 LONGEST_MANIFEST = 4 << 20

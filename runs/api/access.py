@@ -8,9 +8,9 @@ from typing import Any
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
-from controlplane.accounts import api_tokens
-from controlplane.accounts.models import ApiScope, ApiToken
-from controlplane.http import api_throttle
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.models import ApiScope, ApiToken
+from controlplane.platform.http import api_throttle
 
 
 class Problem(Exception):

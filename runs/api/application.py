@@ -18,11 +18,12 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.parser import Parser
 from ninja.responses import NinjaJSONEncoder
 
-from controlplane.accounts import api_tokens
-from controlplane.accounts.models import ApiToken
-from controlplane.http.errors import error_json
-from controlplane.http.request_body import BadBody, decode
-from runs.api import (
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.models import ApiToken
+from controlplane.platform.http.errors import error_json
+from controlplane.platform.http.request_body import BadBody, decode
+from runs.api.access import Problem
+from runs.api.routes import (
     activity_routes,
     adding_routes,
     admin_routes,
@@ -43,7 +44,6 @@ from runs.api import (
     trash_routes,
     versioned_routes,
 )
-from runs.api.access import Problem
 
 VERSION = "1"
 WRITING = ("POST", "PUT", "PATCH", "DELETE")

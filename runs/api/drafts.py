@@ -10,27 +10,27 @@ from typing import Any, Literal
 from django.http import QueryDict
 from ninja import Field
 
-from controlplane.accounts.models import User
-from controlplane.exchange.own import OF_AN_ATTEMPT
-from controlplane.exchange.reading import Note, Unreadable, Verdict
-from controlplane.hardware import inspections
-from controlplane.hardware.models import Host
-from runs import preflight
+from controlplane.catalogue.exchange.own import OF_AN_ATTEMPT
+from controlplane.catalogue.exchange.reading import Note, Unreadable, Verdict
+from controlplane.catalogue.hardware import inspections
+from controlplane.catalogue.hardware.models import Host
+from controlplane.platform.accounts.models import User
 from runs.api import shapes
 from runs.api.access import Problem
 from runs.api.shapes import Asked, Value
-from runs.idempotency import key_of_api, launch_once
-from runs.models import Priority, Run, RunGroup
-from runs.new_run import importing, past_runs, prefill, several
-from runs.new_run.drafting import Checked, host_to_ask, schema_of
-from runs.new_run.forms import LaunchForm
-from runs.new_run.training_fields import TRAINING
-from runs.preflight.draft import TRL_DEFAULTS
-from runs.preflight.finding import Finding
-from runs.scheduling.limits import QueueFull
-from runs.spec import LaunchRequest, freeze, spec_of
-from workers.contract import ContractError
-from workers.contract.learnability import CHECK
+from runs.engine.idempotency import key_of_api, launch_once
+from runs.engine.models import Priority, Run, RunGroup
+from runs.engine.scheduling.limits import QueueFull
+from runs.engine.spec import LaunchRequest, freeze, spec_of
+from runs.launch import preflight
+from runs.launch.new_run import importing, past_runs, prefill, several
+from runs.launch.new_run.drafting import Checked, host_to_ask, schema_of
+from runs.launch.new_run.fields.training_fields import TRAINING
+from runs.launch.new_run.forms import LaunchForm
+from runs.launch.preflight.draft import TRL_DEFAULTS
+from runs.launch.preflight.finding import Finding
+from workers.contract.run.learnability import CHECK
+from workers.contract.wire.documents import ContractError
 
 KINDS = {"train": "train", "check": CHECK}
 PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}

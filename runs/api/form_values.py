@@ -12,7 +12,7 @@ from django.http import QueryDict
 
 from runs.api.access import Problem
 from runs.api.shapes import Value
-from runs.new_run import importing, prefill
+from runs.launch.new_run import importing, prefill
 
 F = TypeVar("F", bound=BaseForm)
 Values = Mapping[str, Value | list[Value]]

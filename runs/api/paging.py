@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from controlplane.http import keyset
-from controlplane.http.keyset import M
+from controlplane.platform.http import keyset
+from controlplane.platform.http.keyset import M
 from runs.api.access import Problem
 
 MOST = 200

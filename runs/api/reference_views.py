@@ -12,7 +12,7 @@ from django.shortcuts import render
 from django.utils.text import slugify
 from django.views.decorators.http import require_safe
 
-from controlplane.guide import documents
+from controlplane.platform.guide import documents
 from runs.api import application
 
 Schema = Mapping[str, Any]
@@ -58,7 +58,7 @@ class Group:
 def reference(request: HttpRequest) -> HttpResponse:
     server = request.build_absolute_uri("/").rstrip("/")
     context = {"groups": groups(), "server": server, "others": documents.listed()}
-    return render(request, "guide/api.html", context)
+    return render(request, "platform/guide/api.html", context)
 
 
 @cache

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 from ninja import Header, Query, Schema
 from pydantic import ConfigDict, Field
 
-from controlplane.datasets.models import DatasetVersion
-from controlplane.environments.models import EnvironmentVersion
-from controlplane.rewards.models import RewardVersion
-from runs import queries
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.catalogue.rewards.models import RewardVersion
 from runs.api.paging import MOST
-from runs.checkpoints import Checkpoint
-from runs.hosts.cards import HostView
-from runs.models import Attempt, Run
-from runs.preflight.finding import Finding
+from runs.engine import queries
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.hosts.view import HostView
+from runs.engine.models import Attempt, Run
+from runs.launch.preflight.finding import Finding
 
 Id = Annotated[int, Field(ge=1, le=2**53)]
 Cursor = Annotated[str, Query("", max_length=300, description="The next_cursor of the page before.")]

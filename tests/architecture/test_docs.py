@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
-from runs.run_page.views import TABS
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from runs.pages.run_page.views import TABS
 
 COMMANDS = sorted(
     path.stem for path in (ROOT / "controlplane" / "management" / "commands").glob("*.py") if path.stem != "__init__"

@@ -11,14 +11,14 @@ from pathlib import Path
 import grimp
 import pytest
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from tests.trainer.preloaded import Preloaded
 
 TRAINER_STACK = {"torch", "transformers", "trl", "peft", "datasets", "accelerate", "vllm", "deepspeed", "bitsandbytes"}
 WEB_STACK = {"django", "channels", "celery", "redis", "kombu", "uvicorn"}
 STANDARD_LIBRARY_ONLY = (
     "workers.contract", "workers.diagnosis",
-    "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
+    "runs.engine.states", "controlplane.setup.bootstrap", "controlplane.platform.datafolder",
 )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
-from runs.states import EDGES, EndReason, final_status, sentence
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from runs.engine.states import EDGES, EndReason, final_status, sentence
 from workers.host.settings import HostSettings, variable
 from workers.supervisor import ends
 
@@ -98,7 +98,11 @@ def check(wrong: list[str]) -> None:
 
 def test_the_states_and_their_edges() -> None:
     edges = {old.value: _listed([new.value for new in EDGES if new in EDGES[old]]) for old in EDGES}
-    check(differences(table("runs/README.md", "status"), {old: (new,) for old, new in edges.items()}, "runs.states"))
+    check(
+        differences(
+            table("runs/README.md", "status"), {old: (new,) for old, new in edges.items()}, "runs.engine.states"
+        )
+    )
 
 
 def _listed(names: list[str]) -> str:
@@ -107,7 +111,7 @@ def _listed(names: list[str]) -> str:
 
 def test_the_reasons_for_an_end() -> None:
     wanted = {reason.value: (final_status(reason).value, sentence(reason)) for reason in EndReason}
-    check(differences(table("runs/README.md", "reason"), wanted, "runs.states.EndReason"))
+    check(differences(table("runs/README.md", "reason"), wanted, "runs.engine.states.EndReason"))
 
 
 def test_every_reason_says_what_it_is_known_by() -> None:

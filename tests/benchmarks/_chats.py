@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers, trainers
 
-from tests.controlplane.datasets.tokenizers import a_tokenizer
+from tests.controlplane.catalogue.datasets.tokenizers import a_tokenizer
 
 WORDS = 5000
 VOCABULARY = 8000

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import psutil
 
 from tests.benchmarks._product import LIMIT_S, Product, until
-from workers.contract import FileName
+from workers.contract.wire.names import FileName
 
 
 @dataclass(frozen=True)

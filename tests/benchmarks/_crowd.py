@@ -17,19 +17,19 @@ from tests.benchmarks._figures import percentile
 from tests.benchmarks._product import HERE, Product, until
 from tests.benchmarks._store import Kept, kept
 from tests.benchmarks._watching import Acks, Page
-from workers.contract import SCHEMA, FileName
-from workers.supervisor.control import Control
+from workers.contract.wire.names import SCHEMA, FileName
+from workers.supervisor.reports.control import Control
 
 HOST = "loadhost"
 """Its supervisors are the generator: launch messages to it are read by nobody, and expire."""
 SUBMIT = """
-from controlplane.accounts.models import User
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardVersion
-from runs.scheduling import launching
-from runs.models import Attempt
-from controlplane.http.tokens import attempt_token
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.rewards.models import RewardVersion
+from runs.engine.scheduling import launching
+from runs.engine.models import Attempt
+from controlplane.platform.http.tokens import attempt_token
 runs = [
     launching.submit(launching.LaunchRequest(name=f"bench crowd {number}", host=Host.objects.get(name=host),
         dataset_version=DatasetVersion.objects.get(pk=page["dataset_version"]),
@@ -42,11 +42,11 @@ launching.dispatch_ready()
 found = Attempt.objects.filter(run__in=runs).order_by("created_at")
 result = [{"id": a.pk, "run": a.run_id, "token": attempt_token(a.pk), "status": a.status} for a in found]
 """
-TOKEN = "from controlplane.joining import embedded\nresult = embedded.token_for(host, '')"
+TOKEN = "from controlplane.catalogue.joining import embedded\nresult = embedded.token_for(host, '')"
 DISPATCH = """
 import time
 from django.utils import timezone
-from runs.scheduling import launching
+from runs.engine.scheduling import launching
 from runs import tick
 result = []
 for act in (launching.dispatch_ready, lambda: tick.tick(timezone.now())):
@@ -58,14 +58,14 @@ for act in (launching.dispatch_ready, lambda: tick.tick(timezone.now())):
     result.append(sorted(times)[3])
 """
 CANCEL = """
-from controlplane.accounts.models import User
-from runs.scheduling import stopping
-from runs.models import Attempt
+from controlplane.platform.accounts.models import User
+from runs.engine.scheduling import stopping
+from runs.engine.models import Attempt
 from workers.contract import StopMode
 for attempt in Attempt.objects.filter(pk__in=attempts):
     stopping.request_stop(attempt, StopMode.NOW, User.objects.get(username="operator"))
 """
-COUNT = "from runs.models import Attempt\nresult = Attempt.objects.filter(run__in=runs, status=status).count()"
+COUNT = "from runs.engine.models import Attempt\nresult = Attempt.objects.filter(run__in=runs, status=status).count()"
 
 
 class Crowd:

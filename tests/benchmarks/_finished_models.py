@@ -16,11 +16,11 @@ STEPS = 4
 SIZE = 512 * 10**6
 """Bytes of weights to archive: the demo's model would be sent before a clock has ticked."""
 TRAIN = """
-from controlplane.accounts.models import User
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardVersion
-from runs.scheduling import launching
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards.models import RewardVersion
+from runs.engine.scheduling import launching
 from workers.contract import LoraSpec
 result = launching.submit(launching.LaunchRequest(name="adapter", model=model, grpo=grpo, lora=LoraSpec(r=8, alpha=64),
     dataset_version=DatasetVersion.objects.get(dataset__name="Arithmetic", number=1),
@@ -29,12 +29,12 @@ result = launching.submit(launching.LaunchRequest(name="adapter", model=model, g
 """
 START = """
 from runs import checkpoints
-from runs.models import Run
+from runs.engine.models import Run
 page = f"/models/{checkpoints.last(Run.objects.get(pk=run)).event.pk}/"
 result = page
 """
 JOB = """
-from runs.models import Run
+from runs.engine.models import Run
 result = Run.objects.filter(source=run, kind=kind).latest("created_at").pk
 """
 

@@ -14,14 +14,16 @@ from tests.benchmarks._crowd import HOST, announce, submit
 from tests.benchmarks._load import FREE
 from tests.benchmarks._product import HERE, Product, until
 from tests.benchmarks._store import Kept, kept
-from workers.contract import EventKind, FileName
-from workers.contract.lines import event_line, metrics_line, numbered
+from workers.contract.reports.lines import event_line, metrics_line, numbered
+from workers.contract.wire.names import EventKind, FileName
 
 METRICS = 20
 VARIETIES = 101
-FOLDED = "from runs.models import Run\nresult = list(Run.objects.values_list('last_seq', 'folded_seq').get(pk=run))"
+FOLDED = (
+    "from runs.engine.models import Run\nresult = list(Run.objects.values_list('last_seq', 'folded_seq').get(pk=run))"
+)
 FOLD_ROWS = 1000
-"""runs.metrics.folding.FOLD_ROWS: fewer rows than these wait unfolded."""
+"""runs.insight.metrics.folding.FOLD_ROWS: fewer rows than these wait unfolded."""
 
 
 def handover(product: Product, lines: int) -> tuple[dict[str, Any], Kept]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from runs.health.config import Component, Config
-from runs.health.history import Row, Text
+from runs.insight.health.config import Component, Config
+from runs.insight.health.history import Row, Text
 
 PROMPTS = 400
 BEGAN = 1000.0

@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from transformers import TrainerControl, TrainerState
 
 from tests.benchmarks._figures import percentile
-from workers.contract import FileName
-from workers.trainer.callbacks import MetricsWriter, StopCallback
-from workers.trainer.metrics import LineFile
-from workers.trainer.timing import StepTimes
-from workers.trainer.waterfall import Waterfall
+from workers.contract.wire.names import FileName
+from workers.trainer.recording.callbacks import MetricsWriter, StopCallback
+from workers.trainer.recording.metrics import LineFile
+from workers.trainer.recording.timing import StepTimes
+from workers.trainer.recording.waterfall import Waterfall
 
 CALLS = 3_000
 WORK_S = 0.002

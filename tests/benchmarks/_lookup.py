@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workers.contract import RewardSpec
-from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec, ToolError
+from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec, ToolError
+from workers.contract.run.spec import RewardSpec
 from workers.environments import LIBRARY, Entry, EntryKind, Result, Session, ToolDescription
 from workers.rewards.parameters import Params
 
@@ -107,7 +107,8 @@ def make(folder: Path, *, shape: Mapping[str, Any] | None = None, rate: float = 
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from workers.trainer import environment, tiny
+    from workers.trainer import tiny
+    from workers.trainer.configuration import environment
 
     environment.wait_without_spinning()
     torch.manual_seed(0)

@@ -35,7 +35,7 @@ class Ours:
         self.folder = folder
 
     def writer(self) -> Log:
-        from workers.trainer.metrics import LineFile
+        from workers.trainer.recording.metrics import LineFile
 
         return LineFile(self.folder / "metrics.jsonl").log
 

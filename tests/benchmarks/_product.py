@@ -16,10 +16,10 @@ from tests.stack import Stack, command_of
 
 HERE = Path(__file__).parent
 PREPARE = """
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards import saving
-from runs.new_run.forms import LaunchForm
-from runs.new_run.prefill import as_sent
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards import saving
+from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.prefill import as_sent
 from tests.datasets import ready_version
 version = ready_version("bench", [{"prompt": "1+1", "answer": "2"}] * 64)
 rewards = saving.make("bench", [{"name": "format", "function": "think_tags"}])
@@ -28,12 +28,12 @@ start = {"model": model, "dataset_version": version.pk, "reward_version": reward
 result = as_sent(LaunchForm(initial=start))
 """
 HOST = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 host = Host.objects.filter(name="testhost").first()
 result = host and host.inventory.get("trainer") == "ready" and host.pk
 """
 STATE = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 attempt = Attempt.objects.get(run_id=run)
 result = {"status": attempt.status, "detail": attempt.detail}
 """

@@ -14,12 +14,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from workers.contract import SCHEMA, FileName
+from workers.contract.wire.names import SCHEMA, FileName
 from workers.host.settings import HostSettings
-from workers.supervisor.control import Control
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.outbox import Outbox
-from workers.supervisor.sync import Syncer
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.reports.control import Control
+from workers.supervisor.reports.outbox import Outbox
+from workers.supervisor.reports.sync import Syncer
 
 
 def main(folder: AttemptFolder) -> dict[str, float]:

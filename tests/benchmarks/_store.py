@@ -8,8 +8,8 @@ from typing import Any
 
 COUNT = """
 import numpy as np
-from runs.models import MetricChunk, MetricRow, RunEvent
-from runs.metrics.series import Points
+from runs.engine.models import MetricChunk, MetricRow, RunEvent
+from runs.insight.metrics.series import Points
 result = [0, 0, 0]
 for run, last in sent.items():
     raw = np.fromiter(MetricRow.objects.filter(run_id=run).values_list("seq", flat=True).iterator(10_000), dtype="i8")

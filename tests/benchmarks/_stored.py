@@ -10,8 +10,8 @@ from tests.stack import Stack
 SPIKES = 20
 LONG = """
 import numpy as np
-from runs.metrics import folding
-from runs.models import Attempt, Run
+from runs.insight.metrics import folding
+from runs.engine.models import Attempt, Run
 from tests.benchmarks import _stored_rows
 result = _stored_rows.long_run(page, name=name, steps=steps, metrics=metrics, spikes=spikes)
 """

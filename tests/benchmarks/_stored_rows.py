@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from django.utils import timezone
 
-from controlplane.accounts.models import User
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardVersion
-from runs.metrics import folding
-from runs.models import Attempt, Run
-from runs.scheduling import launching
-from runs.states import EndReason, RunStatus
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.platform.accounts.models import User
+from runs.engine.models import Attempt, Run
+from runs.engine.scheduling import launching
+from runs.engine.states import EndReason, RunStatus
+from runs.insight.metrics import folding
 
 BEGAN = 1_700_000_000.0
 BATCH = 10_000

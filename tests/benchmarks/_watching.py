@@ -15,7 +15,7 @@ from pathlib import Path
 import websockets
 
 from tests.stack import Stack
-from workers.contract import EventKind, FileName
+from workers.contract.wire.names import EventKind, FileName
 
 POLL_S = 0.04
 """A supervisor writes its ack at most every 100 ms; the file's own time says when."""

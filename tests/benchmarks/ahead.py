@@ -20,8 +20,9 @@ from tests.fakes.running_vllm import RunningVllm
 from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
-from workers.contract import LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
-from workers.contract.ahead import SECONDS, STALENESS, TRUNCATED
+from workers.contract.run.ahead import SECONDS, STALENESS, TRUNCATED
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.trainer import demo
 
 ATTEMPT = "r1-1"

@@ -22,8 +22,10 @@ from typing import Any
 from tests.fakes.running_vllm import RunningVllm
 from tests.stack import ROOT
 from tests.trainer import builders
-from workers.contract import EventKind, FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
-from workers.contract.waterfall import REWARD, SERVER, Span, overlap, read
+from workers.contract.reports.waterfall import REWARD, SERVER, Span, overlap, read
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import LoraSpec, RewardSpec
+from workers.contract.wire.names import EventKind, FileName
 
 GROUP = 4
 LORA = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3", "--logprobs-mode", "processed_logprobs")

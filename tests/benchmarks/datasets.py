@@ -29,7 +29,9 @@ from typing import Any
 
 import httpx
 
-from controlplane.datasets.reader import files, processes, shown
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.checking import processes
+from controlplane.catalogue.datasets.reader.versions import shown
 from tests.benchmarks import _chats
 from tests.benchmarks._figures import percentile
 from tests.stack import Stack
@@ -39,7 +41,7 @@ FIRST_PAGES = 40
 PAGES = 200
 TOKEN_LIMIT = 400
 VERSION = """
-from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 version = DatasetVersion.objects.create(
     dataset=Dataset.objects.create(name="bench"), number=1, status=DatasetVersion.READY, rows=rows, file_name="bench",
     report={"mapped": {"statistics": {"rows": rows, "difficulty": {"counts": [{"name": "easy", "count": rows}]}}}},
@@ -181,7 +183,7 @@ class _Check:
 def _child(folder: Path, given: dict[str, Any]) -> _Check:
     code = (
         "import os, resource, sys\n"
-        "from controlplane.datasets.reader.__main__ import main\n"
+        "from controlplane.catalogue.datasets.reader.__main__ import main\n"
         "code = main(sys.argv)\n"
         "largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n"
         "print(open('/proc/self/status').read(), f'largest child: {largest} kB', file=sys.stderr, flush=True)\n"

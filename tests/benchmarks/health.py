@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.benchmarks._figures import percentile
 from tests.benchmarks._histories import Change, Policy, Setting, history
-from tests.runs.health.watched import Watched
+from tests.runs.insight.health.watched import Watched
 
 EVERY = 5
 """Generations between assessments."""

@@ -23,12 +23,12 @@ from tests.benchmarks._figures import percentile
 from tests.benchmarks._product import Product
 
 STORED = """
-from controlplane.serving.outcome import rows_stored
-from runs.models import Attempt
+from controlplane.setup.serving.outcome import rows_stored
+from runs.engine.models import Attempt
 result = rows_stored(Attempt.objects.get(run_id=run))
 """
 TOOK = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 attempt = Attempt.objects.get(run_id=run)
 result = (attempt.ended_at - attempt.started_at).total_seconds()
 """

@@ -48,9 +48,9 @@ GRPO: dict[str, Any] = {
 PREPARE = """
 import json
 from pathlib import Path
-from controlplane.accounts.models import User
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards import saving
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards import saving
 from tests.datasets import ready_version
 ready_version("bench", [json.loads(line) for line in Path(dataset).read_bytes().splitlines()])
 saving.make("bench", rewards)
@@ -58,22 +58,22 @@ spec = {"rollout": "transformers", "trainer_gpus": 0, "processes": 1, "cpu_slots
 HardwareProfile.objects.create(name="bench", spec=spec, owner=User.objects.get(username="operator"))
 """
 SUBMIT = """
-from controlplane.accounts.models import User
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardVersion
-from runs.scheduling import launching
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards.models import RewardVersion
+from runs.engine.scheduling import launching
 result = launching.submit(launching.LaunchRequest(name="bench", host=None, dataset_version=DatasetVersion.objects.get(),
     reward_version=RewardVersion.objects.get(config__name="bench"), profile=HardwareProfile.objects.get(name="bench"),
     model=model, grpo=grpo), user=User.objects.get(username="operator")).id
 """
 STATE = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 attempt = Attempt.objects.get(run_id=run)
 result = [attempt.status, attempt.detail]
 """
 READY = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 host = Host.objects.filter(name="testhost").first()
 result = host and host.inventory.get("trainer")
 """

@@ -105,7 +105,9 @@ def _heap(product: Product, browser: Browser, options: argparse.Namespace) -> di
 
 
 def _step(product: Product, run: str) -> int:
-    found: int = product.stack.django("from runs.models import Run\nresult = Run.objects.get(pk=run).step", run=run)
+    found: int = product.stack.django(
+        "from runs.engine.models import Run\nresult = Run.objects.get(pk=run).step", run=run
+    )
     return found
 
 

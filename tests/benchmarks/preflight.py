@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from controlplane.exchange import round_trip
-from controlplane.serving.embedded import BASE_DIR
+from controlplane.catalogue.exchange import round_trip
+from controlplane.setup.serving.embedded import BASE_DIR
 from tests.benchmarks._figures import percentile
 from tests.benchmarks._product import Product
 from tests.gpu import estimates, results
@@ -25,9 +25,9 @@ from tests.gpu import estimates, results
 PREPARE = """
 from dataclasses import asdict
 from django.utils import timezone
-from controlplane.hardware.models import HardwareProfile, ModelInspection
+from controlplane.catalogue.hardware.models import HardwareProfile, ModelInspection
 from tests.gpu.models import SHAPES
-from tests.runs.new_run.launching_page import a_ready_host
+from tests.runs.launch.new_run.launching_page import a_ready_host
 host = a_ready_host("four GPUs", gpus=4)
 host.inventory |= {"memory_mib": 131_072, "versions": {"trl": "1.16.0", "vllm": "0.31.0", "torch": "2.13.0"}}
 host.inventory["gpus"] = [{**gpu, "memory_mib": 24_564} for gpu in host.inventory["gpus"]]

@@ -32,23 +32,23 @@ from workers.trainer import demo
 
 STEPS = 20
 SUBMIT = """
-from controlplane.accounts.models import User
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardVersion
-from runs.scheduling import launching
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards.models import RewardVersion
+from runs.engine.scheduling import launching
 result = launching.submit(launching.LaunchRequest(name=kind, kind=kind, model=model, grpo=grpo,
     dataset_version=DatasetVersion.objects.get(dataset__name="Arithmetic", number=1),
     reward_version=RewardVersion.objects.get(config__name="Arithmetic"),
     profile=HardwareProfile.objects.get(name="One CPU slot")), user=User.objects.get(username="operator")).pk
 """
 PREDICTED = """
-from runs.learnability import results
-from runs.models import Run
+from runs.launch.learnability import results
+from runs.engine.models import Run
 result = results.of_run(Run.objects.get(pk=run)).step_s
 """
 CHECKPOINT = """
-from runs.models import RunEvent
+from runs.engine.models import RunEvent
 result = RunEvent.objects.filter(run_id=run, kind="checkpoint").latest("pk").pk
 """
 MESSAGES = 5

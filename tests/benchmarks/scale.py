@@ -32,7 +32,7 @@ from tests.benchmarks._crowd import COUNT, HOST, Generator, announce, one_ms, su
 from tests.benchmarks._product import Product, until
 from tests.benchmarks._store import kept
 from tests.stack import Stack
-from workers.contract import SCHEMA
+from workers.contract.wire.names import SCHEMA
 
 STORES = ("sqlite", "postgresql")
 WEB_WORKERS = {"sqlite": 1, "postgresql": 2}

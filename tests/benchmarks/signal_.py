@@ -23,8 +23,9 @@ from typing import Any
 
 from tests.stack import ROOT
 from tests.trainer import builders
-from workers.contract import FileName, RewardSpec
-from workers.contract.prompts import WITHOUT_SPREAD, PromptsSpec
+from workers.contract.run.prompts import WITHOUT_SPREAD, PromptsSpec
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.names import FileName
 from workers.trainer import demo
 
 DEAD = 0.7

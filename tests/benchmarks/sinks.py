@@ -29,11 +29,13 @@ from tests.datasets import parquet
 from tests.fakes.fake_control import FakeControl
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import FAKES, Attempt, build_spec
-from workers.contract import EventKind, FileName, RewardSpec, StopMode, sinks
-from workers.contract.lines import read_line
-from workers.contract.sinks import SinkSpec
+from workers.contract.reports.lines import read_line
+from workers.contract.run import sinks
+from workers.contract.run.sinks import SinkSpec
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.names import EventKind, FileName, StopMode
 from workers.host.settings import HostSettings
-from workers.supervisor.child import TRAINER
+from workers.supervisor.processes.child import TRAINER
 from workers.trainer import demo
 
 NOTHING, HANGS = "nothing", "hangs"

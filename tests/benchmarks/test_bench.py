@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from controlplane.management.commands import bench
+from controlplane.setup.management.commands import bench
 
 PROMISED = {
     "launch_ms_p50",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.signal_ import DEAD, HELD_OUT, IMPOSSIBLE, TRAINED_ON, Pair, Training, rows, summary
-from workers.contract import FileName
-from workers.contract.prompts import REPLACED, WITHOUT_SPREAD
+from workers.contract.run.prompts import REPLACED, WITHOUT_SPREAD
+from workers.contract.wire.names import FileName
 
 
 def training(folder: Path, solved: Sequence[float], *, dead: float, modes: Sequence[str] = ("train",)) -> Training:

@@ -23,8 +23,8 @@ from typing import Any
 from tests.benchmarks import _lookup, gateway
 from tests.stack import ROOT
 from tests.trainer import builders
-from workers.contract import FileName
-from workers.contract.episodes import EpisodeLimits, PartSpec
+from workers.contract.run.episodes import EpisodeLimits, PartSpec
+from workers.contract.wire.names import FileName
 from workers.environments import LIBRARY, Entry, EntryKind, Result, Session, ToolDescription
 from workers.environments.executor import Call, Executor, Move
 from workers.rewards import Tools

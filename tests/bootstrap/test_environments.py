@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.bootstrap import environments, installers, torch
-from controlplane.bootstrap.console import Failed
-from controlplane.bootstrap.environments import ROOT, Environment, build
+from controlplane.setup.bootstrap import environments, installers, torch
+from controlplane.setup.bootstrap.console import Failed
+from controlplane.setup.bootstrap.environments import ROOT, Environment, build
 
 
 class FakeInstaller(installers.Installer):
@@ -237,7 +237,7 @@ def test_without_uv_and_pip_the_one_line_that_fixes_it_is_shown(
 
 def test_the_bootstrap_imports_nothing_but_the_standard_library() -> None:
     code = (
-        "import sys; before = set(sys.modules); import controlplane.bootstrap\n"
+        "import sys; before = set(sys.modules); import controlplane.setup.bootstrap\n"
         "names = {m.partition('.')[0] for m in set(sys.modules) - before} - {'controlplane'}\n"
         "print(sorted(names - sys.stdlib_module_names))"
     )
@@ -251,7 +251,7 @@ def test_the_bootstrap_imports_nothing_but_the_standard_library() -> None:
 
 
 def test_a_named_interpreter_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from controlplane import bootstrap
+    from controlplane.setup import bootstrap
 
     def refuse(environment: Environment) -> None:
         raise AssertionError("nothing may be built")

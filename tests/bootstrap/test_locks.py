@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.bootstrap.__main__ import NOT_LOCKED, locked
-from controlplane.bootstrap.environments import BASE, GPU_LOCK, ON_DEMAND, ROOT, TEST, TRAINER
-from controlplane.bootstrap.torch import GPU
+from controlplane.setup.bootstrap.__main__ import NOT_LOCKED, locked
+from controlplane.setup.bootstrap.environments import BASE, GPU_LOCK, ON_DEMAND, ROOT, TEST, TRAINER
+from controlplane.setup.bootstrap.torch import GPU
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]
@@ -29,7 +29,7 @@ def test_a_lock_holds_every_requirement_at_its_pin(lock: Path, requirements: lis
     for requirement in requirements:
         name, pin = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?:==([^ ;]+))?", requirement).groups()  # type: ignore[union-attr]
         name = name.lower().replace("_", "-")
-        assert name in have, f"{lock.name} lacks {name}: run python -m controlplane.bootstrap"
+        assert name in have, f"{lock.name} lacks {name}: run python -m controlplane.setup.bootstrap"
         assert pin is None or pin in have[name], f"{lock.name} has {name} {have[name]}, not {pin}"
 
 

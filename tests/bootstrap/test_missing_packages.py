@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from controlplane.management.commands import test as command
+from controlplane.setup.management.commands import test as command
 
 
 def test_optional_packages_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from runs.host_api import uploads
-from runs.models import Attempt, Run
+from runs.engine.models import Attempt, Run
+from runs.intake.host_api import uploads
 from tests.runs import builders
 
 UGLY = (

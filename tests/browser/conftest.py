@@ -81,10 +81,10 @@ def training_site(trainer_python: Path) -> Iterator[Stack]:
 
 
 LEFT = """
-from controlplane.accounts.models import User
-from runs.scheduling import stopping
-from runs.models import Attempt
-from runs.states import ACTIVE
+from controlplane.platform.accounts.models import User
+from runs.engine.scheduling import stopping
+from runs.engine.models import Attempt
+from runs.engine.states import ACTIVE
 from workers.contract import StopMode
 left = Attempt.objects.filter(status__in=ACTIVE, leases__state="held").distinct()
 for attempt in left.exclude(stop_mode=StopMode.NOW):

@@ -28,9 +28,9 @@ WITHOUT = """(whole, part) => {
 RANGE = "id => document.querySelector(`[data-chart='${id}'] [data-plot]`)?.layout?.xaxis?.range"
 ASSESSED = """
 from django.utils import timezone
-from runs.health.presets import Presets
-from runs.health.tick import look_at
-from runs.models import Run
+from runs.insight.health.presets import Presets
+from runs.insight.health.tick import look_at
+from runs.engine.models import Run
 found = Run.objects.get(pk=run)
 look_at(found, Presets().of(found), timezone.now())
 """

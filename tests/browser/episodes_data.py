@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from runs.host_api import uploads
-from runs.host_api.ingest import accept
-from runs.models import Attempt, Run
+from runs.engine.models import Attempt, Run
+from runs.intake.host_api import uploads
+from runs.intake.host_api.ingest import accept
 from tests.runs import builders
-from workers.contract import OutboxLine
-from workers.contract.episodes import EpisodeEnd, ToolError, tool_metric, turn_reward
+from workers.contract.reports.lines import OutboxLine
+from workers.contract.run.episodes import EpisodeEnd, ToolError, tool_metric, turn_reward
 
 LIMITS = {"turns": 6, "calls": 4}
 REWARDS = [{"name": "exact match", "function": "numeric_match"}, {"name": "format", "function": "think_tags"}]

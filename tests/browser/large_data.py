@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from controlplane.rewards.models import RewardConfig
-from runs.host_api import uploads
-from runs.models import LogChunk, Run
+from controlplane.catalogue.rewards.models import RewardConfig
+from runs.engine.models import LogChunk, Run
+from runs.intake.host_api import uploads
 from tests.browser import completions_data
 from tests.runs import builders
 

@@ -9,30 +9,31 @@ from typing import Any
 
 from django.utils import timezone
 
-from controlplane.accounts.models import Secret, User
-from controlplane.datasets import importing
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards import saving
-from controlplane.rewards.models import RewardVersion
-from runs import tags
-from runs.alerts.models import AlertDelivery, AlertTarget
-from runs.health.presets import Presets
-from runs.health.tick import look_at
-from runs.host_api import uploads
-from runs.host_api.ingest import accept
-from runs.models import Attempt, HealthPreset, ProfileTrial, Run
-from runs.run_page import notes
-from runs.scheduling import launching, stopping
-from runs.states import RunStatus
+from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.rewards import saving
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.platform.accounts.models import Secret, User
+from runs.engine import tags
+from runs.engine.alerts.models import AlertDelivery, AlertTarget
+from runs.engine.models import Attempt, HealthPreset, ProfileTrial, Run
+from runs.engine.scheduling import launching, stopping
+from runs.engine.states import RunStatus
+from runs.insight.health.presets import Presets
+from runs.insight.health.tick import look_at
+from runs.intake.host_api import uploads
+from runs.intake.host_api.ingest import accept
+from runs.pages.run_page import notes
 from tests.browser import completions_data
-from tests.controlplane.accounts.secret_rows import an_endpoint
-from tests.controlplane.datasets.sources import jsonl
-from tests.controlplane.datasets.steps import MAPPING, uploaded, worked
+from tests.controlplane.catalogue.datasets.sources import jsonl
+from tests.controlplane.catalogue.datasets.steps import MAPPING, uploaded, worked
+from tests.controlplane.platform.accounts.secret_rows import an_endpoint
 from tests.runs import builders
-from tests.runs.alerts.builders import a_target
-from tests.runs.health.lives import Life
-from workers.contract import OutboxLine, StopMode
+from tests.runs.engine.alerts.builders import a_target
+from tests.runs.insight.health.lives import Life
+from workers.contract.reports.lines import OutboxLine
+from workers.contract.wire.names import StopMode
 
 TOO_LARGE = {"rollout": "colocate", "trainer_gpus": 8}
 """More GPUs than the stack's host has, so nothing is started: what supervisors would tell is told here."""

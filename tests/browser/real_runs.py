@@ -12,7 +12,7 @@ import pytest
 
 from tests.stack import ROOT, Stack
 from tests.workers.supervisor.attempts import wait_until
-from workers.contract import FileName
+from workers.contract.wire.names import FileName
 from workers.trainer import demo
 
 MARKS = (pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600))
@@ -60,24 +60,24 @@ SOLVED = 0.9
 MAKE_MODEL = "import sys; from pathlib import Path; from workers.trainer.tiny import make; "
 MAKE_MODEL += "make(Path(sys.argv[1]), seed=0, steps=int(sys.argv[2]))"
 CATALOGUE = """
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards import saving
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards import saving
 from tests.datasets import ready_version
 ready_version("Arithmetic", rows, validation=8)
 saving.make("Arithmetic", components)
 HardwareProfile.objects.create(name="One CPU slot", spec=hardware)
 """
 READY = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 host = Host.objects.filter(name="testhost").first()
 result = bool(host and host.inventory.get("trainer") == "ready")
 """
 SUBMIT = """
-from controlplane.accounts.models import User
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardVersion
-from runs.scheduling import launching
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards.models import RewardVersion
+from runs.engine.scheduling import launching
 result = launching.submit(launching.LaunchRequest(name=name, host=None, model=model, grpo=grpo, eval_rows=8,
     dataset_version=DatasetVersion.objects.get(dataset__name="Arithmetic", number=1),
     reward_version=RewardVersion.objects.get(config__name="Arithmetic"),
@@ -85,12 +85,12 @@ result = launching.submit(launching.LaunchRequest(name=name, host=None, model=mo
     user=User.objects.get(username="operator")).pk
 """
 PRESET = """
-from runs.models import HealthPreset
+from runs.engine.models import HealthPreset
 bounds = {"grad_high": {"warning": 0.001, "bad": 0.002, "source": "Measured on a tiny model."}}
 HealthPreset.objects.get_or_create(name="For tiny models", defaults={"bounds": bounds})
 """
 STATE = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 attempt = Attempt.objects.select_related("run").get(run_id=run)
 result = [attempt.status, attempt.run.step, attempt.reason, attempt.detail]
 """

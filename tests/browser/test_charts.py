@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 
 # Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisor would.
 A_RUN = """
-from controlplane.rewards import saving
+from controlplane.catalogue.rewards import saving
 from tests.runs.builders import rewards_named
-from runs.host_api.ingest import accept
+from runs.intake.host_api.ingest import accept
 from tests.runs import builders
 parts = [{"name": name, "function": "think_tags"} for name in components]
 saving.save(rewards_named("tags", parts).config, parts)
@@ -35,15 +35,15 @@ for start in range(0, steps, 1000):
 result = run.pk
 """
 MORE = """
-from runs.host_api.ingest import accept
-from runs.models import Attempt
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Attempt
 from tests.runs import builders
 attempt = Attempt.objects.get(run_id=run)
 accept(attempt, [builders.train(attempt.last_seq + 1, **values)])
 """
 AN_ALERT = """
 from django.utils import timezone
-from runs.models import Attempt, RunEvent
+from runs.engine.models import Attempt, RunEvent
 RunEvent.objects.create(
     run_id=run, attempt=Attempt.objects.get(run_id=run), at=timezone.now(), kind="alert", step=20, actor="health",
     data={"rule": "kl", "level": "bad", "state": "open", "title": "KL drifts", "sentence": "KL drifts away."},

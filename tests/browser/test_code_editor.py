@@ -20,16 +20,16 @@ pytestmark = [
 
 GOOD = "def reward(completions, **columns):\n    return [float(len(text) > 3) for text in completions]\n"
 FORGET = """
-from controlplane.rewards.models import RewardConfig
+from controlplane.catalogue.rewards.models import RewardConfig
 RewardConfig.objects.filter(name="of my own").delete()
 """
 SAVED = """
-from controlplane.rewards import saving
+from controlplane.catalogue.rewards import saving
 made = saving.make("of my own", [{"name": "own", "function": "python", "params": {"source": source}}])
 result = made.config_id
 """
 SOURCE = """
-from controlplane.rewards.models import RewardConfig
+from controlplane.catalogue.rewards.models import RewardConfig
 result = RewardConfig.objects.get(name="of my own").newest().components[-1]["params"]["source"]
 """
 

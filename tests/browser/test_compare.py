@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 
 # Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisors would.
 RUNS = """
-from runs.host_api.ingest import accept
-from runs.models import SampleRow
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import SampleRow
 from tests.runs import builders
 result = []
 for name in ("<b>bold</b>", "second", "third"):
@@ -33,8 +33,8 @@ for name in ("<b>bold</b>", "second", "third"):
     result.append(run.pk)
 """
 MORE = """
-from runs.host_api.ingest import accept
-from runs.models import Attempt
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Attempt
 from tests.runs import builders
 accept(Attempt.objects.get(run_id=run), [builders.train(i, reward=0.9, loss=0.1) for i in range(31, 41)])
 """
@@ -44,8 +44,8 @@ hardware = {"rollout": "colocate", "trainer_gpus": 8}
 result = [builders.an_attempt(run=builders.a_run(n, hardware=hardware)).run_id for n in ("fresh one", "fresh two")]
 """
 FIRST = """
-from runs.host_api.ingest import accept
-from runs.models import Attempt
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Attempt
 from tests.runs import builders
 accept(Attempt.objects.get(run_id=run), [builders.train(1, reward=0.9)])
 """

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from controlplane.http import body_limit
+from controlplane.platform.http import body_limit
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(400)]
 
 TOKENIZER = """
-from controlplane.datasets.models import Tokenizer
-from tests.controlplane.datasets.tokenizers import a_tokenizer
+from controlplane.catalogue.datasets.models import Tokenizer
+from tests.controlplane.catalogue.datasets.tokenizers import a_tokenizer
 known, _ = Tokenizer.objects.get_or_create(sha256="cd" * 32, model="a tiny model", has_chat_template=True)
 a_tokenizer(known.folder)
 """
@@ -29,9 +29,9 @@ from datetime import timedelta
 from io import BytesIO
 from unittest import mock
 from django.utils import timezone
-from controlplane.datasets import importing
-from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reader import files
+from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader import files
 with mock.patch.object(importing, "send_to_worker"):
     version = importing.create_from_upload(None, name, BytesIO(b'{"question": "1+1", "answer": "2"}\\n'), "held.jsonl")
 later = timezone.now() + timedelta(days=1)
@@ -42,8 +42,8 @@ result = [version.pk, f"/datasets/{version.dataset_id}/1/"]
 """
 GO_ON = """
 import time
-from controlplane.datasets import worker
-from controlplane.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets import worker
+from controlplane.catalogue.datasets.models import DatasetVersion
 version, end = DatasetVersion.objects.get(pk=pk), time.monotonic() + 60
 while version.status == "checking" and time.monotonic() < end:
     worker.work(version)  # it does nothing while the stack's own worker is at others

@@ -9,25 +9,25 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
-from tests.controlplane.environments.chat_server import ChatServer, calling
+from tests.controlplane.catalogue.environments.chat_server import ChatServer, calling
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 SUM = calling("calculator", {"expression": "6 * 7"})
 FORGET = """
-from controlplane.accounts.models import Secret
-from controlplane.environments.models import Environment
-from controlplane.rewards.models import RewardConfig
+from controlplane.platform.accounts.models import Secret
+from controlplane.catalogue.environments.models import Environment
+from controlplane.catalogue.rewards.models import RewardConfig
 for each in (Environment, RewardConfig, Secret):
     each.objects.all().delete()
 """
 PLAYED = """
 from django.utils import timezone
-from controlplane.accounts.models import Secret
-from controlplane.environments import saving
-from controlplane.environments.saving import Composition
-from controlplane.rewards import saving as rewards
+from controlplane.platform.accounts.models import Secret
+from controlplane.catalogue.environments import saving
+from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.rewards import saving as rewards
 secret = Secret(name="PLAYER", address=address, private_too=True, updated_at=timezone.now())
 secret.lock_in("sk-key")
 secret.save()
@@ -37,8 +37,8 @@ part = {"name": "calculator", "function": "calculator", "params": {}}
 result = saving.make("sums", Composition([part], {"turns": 4})).environment_id
 """
 SAVED = """
-from controlplane.environments import saving
-from controlplane.environments.saving import Composition
+from controlplane.catalogue.environments import saving
+from controlplane.catalogue.environments.saving import Composition
 parts = [{"name": name, "function": "calculator", "params": {}} for name in ("sum", "n" * 64)]
 result = saving.make("N" * 80, Composition(parts), description="d" * 900).environment_id
 """

@@ -14,18 +14,18 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 FRESH = """
-from controlplane.accounts.models import User
+from controlplane.platform.accounts.models import User
 result = User.objects.filter(username="operator").update(toured_at=None)
 """
 RUN = """
-from runs.first_steps import demo
+from runs.pages.first_steps import demo
 from tests.runs.builders import a_run, an_attempt
 demo.done()
 run = a_run(demo.NAME, hardware={"rollout": "colocate", "trainer_gpus": 8})  # more than the host has: told here
 an_attempt(run=run)
 result = run.pk
 """
-STAGE = "from runs.first_steps import demo; demo.report(demo.Stage.MODEL, words)"
+STAGE = "from runs.pages.first_steps import demo; demo.report(demo.Stage.MODEL, words)"
 
 
 @pytest.fixture

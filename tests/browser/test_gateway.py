@@ -13,7 +13,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 A_RUN = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 from tests.runs import builders
 run = builders.a_run("agents", hardware={"rollout": "colocate", "trainer_gpus": 8})
 run.spec["episodes"] = {"gateway": {"kind": kind}}

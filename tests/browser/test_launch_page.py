@@ -15,8 +15,8 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 ROWS = """
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile
 from tests.datasets import ready_version
 from tests.runs.builders import rewards_named
 

@@ -12,7 +12,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 A_LOG = """
-from runs.models import LogChunk
+from runs.engine.models import LogChunk
 from tests.runs import builders
 attempt = builders.an_attempt(run=builders.a_run("logs", hardware={"rollout": "colocate", "trainer_gpus": 8}))
 lines = [b"line %07d: all is well and nothing is to be said of it\\n" % i for i in range(count)]
@@ -25,8 +25,8 @@ LogChunk.objects.bulk_create(
 result = attempt.run_id
 """
 MORE = """
-from runs.host_api import uploads
-from runs.models import Run
+from runs.intake.host_api import uploads
+from runs.engine.models import Run
 attempt = Run.objects.get(pk=run).latest()
 from runs import queries
 uploads.log(attempt, "trainer", queries.log_sizes(attempt)["trainer"], text.encode())

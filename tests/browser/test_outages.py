@@ -18,8 +18,8 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 TRAINED = """
-from runs.host_api.ingest import accept
-from runs.models import Attempt
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Attempt
 from tests.runs import builders
 attempt = Attempt.objects.get(run_id=run)
 first = attempt.last_seq + 1
@@ -29,12 +29,12 @@ result = first + 9
 SEEN = """
 from datetime import timedelta
 from django.utils import timezone
-from runs.models import Attempt
+from runs.engine.models import Attempt
 seen = timezone.now() - timedelta(seconds=ago)
 Attempt.objects.filter(run_id=run).update(last_seen_at=seen)
 """
 ASKED = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 Attempt.objects.filter(run_id=run).update(stop_mode="save")
 """
 STEPS = "document.querySelector('[data-chart=reward] [data-plot]').data.find(trace => trace.customdata).x"

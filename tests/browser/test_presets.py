@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 
 # Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisor would.
 A_RUN = """
-from runs.health import tick
-from runs.health.presets import preset_of
-from runs.host_api.ingest import accept
-from runs.models import Run
+from runs.insight.health import tick
+from runs.insight.health.presets import preset_of
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Run
 from django.utils import timezone
 from tests.runs import builders
 run = builders.a_run("judged", hardware={"rollout": "colocate", "trainer_gpus": 8}, grpo={"max_steps": 90, "beta": 0.1})
@@ -33,33 +33,33 @@ tick.look_at(run, preset_of(run), timezone.now(), tell=False)
 result = run.pk
 """
 PRESET = """
-from runs.models import HealthPreset
+from runs.engine.models import HealthPreset
 found = HealthPreset.objects.filter(name=name).first()
 result = found and {"bounds": found.bounds, "source": found.source}
 """
 MORE_STEPS = """
 from django.utils import timezone
-from runs.health import tick
-from runs.health.presets import preset_of
-from runs.host_api.ingest import accept
-from runs.models import Run
+from runs.insight.health import tick
+from runs.insight.health.presets import preset_of
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Run
 from tests.runs import builders
 lines = [builders.train(i, reward=0.1, kl=0.25, frac_reward_zero_std=0.2, loss=0.1) for i in range(41, 81)]
 accept(Run.objects.get(pk=run).latest(), lines)
 result = tick.look_at(found := Run.objects.get(pk=run), preset_of(found), timezone.now(), tell=False)
 """
 GO_BY = """
-from runs.models import HealthPreset, Run
+from runs.engine.models import HealthPreset, Run
 Run.objects.filter(pk=run).update(preset=HealthPreset.objects.create(name="Close", bounds=bounds))
 """
 LINES = (
     """id => (document.querySelector(`[data-chart='${id}'] [data-plot]`)?.layout?.shapes ?? []).map(line => line.y0)"""
 )
 TOP = "id => document.querySelector(`[data-chart='${id}'] [data-plot]`)._fullLayout.yaxis.range[1]"
-DEFAULT = "from runs.models import HealthPreset\nresult = HealthPreset.objects.get(is_default=True).name"
+DEFAULT = "from runs.engine.models import HealthPreset\nresult = HealthPreset.objects.get(is_default=True).name"
 FORGET = """
-from runs.alerts.models import AlertTarget
-from runs.models import HealthPreset
+from runs.engine.alerts.models import AlertTarget
+from runs.engine.models import HealthPreset
 AlertTarget.objects.all().delete()
 HealthPreset.objects.filter(slug=None).update(is_default=False)
 HealthPreset.objects.filter(slug=None).delete()

@@ -22,10 +22,10 @@ from tests.runs import builders
 tags.tag([run], builders.a_user(), [tag])
 """
 PRESET = """
-from runs.models import HealthPreset
+from runs.engine.models import HealthPreset
 HealthPreset.objects.get_or_create(name="Chosen", defaults={"bounds": {}})
 """
-USED = "from runs.models import Run\nresult = getattr(Run.objects.get(pk=run).preset, 'name', None)"
+USED = "from runs.engine.models import Run\nresult = getattr(Run.objects.get(pk=run).preset, 'name', None)"
 IN_ITS_FIRST_MOMENT = """() => {
   window.same = true;
   new MutationObserver((_, watch) => {

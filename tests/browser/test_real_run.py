@@ -11,8 +11,8 @@ from statistics import median
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from controlplane.templatetags.figures import fixed, sig
-from runs.health.presets import value_text
+from controlplane.platform.templatetags.figures import fixed, sig
+from runs.insight.health.presets import value_text
 from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import (

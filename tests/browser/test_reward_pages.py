@@ -17,10 +17,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 
 UNBROKEN = """
 import time
-from controlplane.datasets import importing
-from controlplane.datasets.models import Dataset
-from tests.controlplane.datasets.sources import jsonl
-from tests.controlplane.datasets.steps import MAPPING, uploaded, worked
+from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets.models import Dataset
+from tests.controlplane.catalogue.datasets.sources import jsonl
+from tests.controlplane.catalogue.datasets.steps import MAPPING, uploaded, worked
 
 def settled(version, status):
     # The stack's own worker may be at it, or at another.
@@ -39,7 +39,7 @@ result = Dataset.objects.get(name=name).versions.get(status="ready").pk
 """
 
 LONG_NAMES = """
-from controlplane.rewards import saving
+from controlplane.catalogue.rewards import saving
 from tests.runs.builders import rewards_named
 parts = [{"name": letter * 40, "function": "json_valid", "params": {"schema": '{"x": "' + "y" * 900 + '"}'}}
          for letter in "abcde"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from controlplane.templatetags.figures import sig
+from controlplane.platform.templatetags.figures import sig
 from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
@@ -21,12 +21,12 @@ GOOD = "<think>\nTwo of each.\n</think>\n```python\ndef double(n):\n    return n
 """Every component's highest score."""
 HANGS = "```python\nwhile True:\n    pass\n```"
 CATALOGUE = """
-from controlplane.accounts.models import User
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards import saving
-from runs.scheduling import launching
-from runs.host_api import uploads
-from runs.models import Attempt
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards import saving
+from runs.engine.scheduling import launching
+from runs.intake.host_api import uploads
+from runs.engine.models import Attempt
 from tests.datasets import ready_version
 
 tests = ["assert double(2) == 4", "assert double(5) == 10"]
@@ -51,17 +51,17 @@ uploads.samples(Attempt.objects.get(run=run), 1, lines)
 result = [version.pk, run.pk]
 """
 READY = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 host = Host.objects.filter(name="testhost").first()
 result = bool(host and host.inventory.get("trainer") == "ready" and host.inventory.get("sandbox"))
 """
 RUN = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 attempt = Attempt.objects.select_related("run").get(run__name=name)
 result = [attempt.status, attempt.reason + " " + attempt.detail, attempt.run_id]
 """
 SAMPLES = """
-from runs.models import SampleRow
+from runs.engine.models import SampleRow
 result = [one for row in SampleRow.objects.filter(run=run, mode="train") for one in row.data["completions"]]
 """
 BATCH = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 12}

@@ -13,7 +13,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 A_RUN = """
-from runs.host_api.ingest import accept
+from runs.intake.host_api.ingest import accept
 from tests.runs import builders
 run = builders.a_run("head", hardware={"rollout": "colocate", "trainer_gpus": 8})
 accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100, epoch=i / 40) for i in range(1, 11)])
@@ -21,8 +21,8 @@ result = run.pk
 """
 ANOTHER = """
 from runs import tags
-from runs.run_page import notes
-from runs.models import Run
+from runs.pages.run_page import notes
+from runs.engine.models import Run
 from tests.runs import builders
 tags.tag([run], builders.a_user(), ["theirs"])
 notes.write(Run.objects.get(pk=run), "Theirs.", notes.edition(""), builders.a_user())
@@ -31,10 +31,10 @@ JUDGED = """
 from datetime import timedelta
 from django.db.models import Q
 from django.utils import timezone
-from runs.health.presets import Presets
-from runs.health.tick import look_at
-from runs.host_api.ingest import accept
-from runs.models import Run
+from runs.insight.health.presets import Presets
+from runs.insight.health.tick import look_at
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Run
 from tests.runs import builders
 now = Run.objects.get(pk=run)
 accept(now.latest(), [builders.train(i, reward=i / 100, epoch=i / 40) for i in range(now.last_seq + 1, until + 1)])
@@ -43,8 +43,8 @@ later = timezone.now() + timedelta(minutes=until)
 result = any(look_at(r, Presets().of(r), later) for r in map(Run.objects.get, [Q(pk=run)] * 3))  # a tick may be first
 """
 TIMED = """
-from runs.host_api.ingest import accept
-from runs.models import Run
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Run
 from tests.runs import builders
 now = Run.objects.get(pk=run)
 accept(now.latest(), [builders.train(i, reward=0.1, epoch=0.2, step_time=4.0) for i in range(11, 15)])
@@ -55,17 +55,17 @@ from tests.runs import builders
 tags.tag([run], builders.a_user(), ["later"])
 """
 ENDED = """
-from runs.host_api.ingest import accept
-from runs.models import Run
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Run
 from tests.runs import builders
 now = Run.objects.get(pk=run).latest()
 accept(now, [builders.ended(now.last_seq + 1, "completed")])
 """
 STOPPED = """
-from controlplane.accounts.models import User
-from runs.scheduling import stopping
+from controlplane.platform.accounts.models import User
+from runs.engine.scheduling import stopping
 from workers.contract import StopMode
-from runs.models import Run
+from runs.engine.models import Run
 stopping.request_stop(Run.objects.get(pk=run).latest(), StopMode.SAVE, User.objects.get(username="admin"))
 """
 
@@ -140,7 +140,7 @@ def test_a_note_in_the_making_outlives_what_happens_and_meets_the_others(site: S
 @pytest.mark.parametrize("width", [1440, 390])
 def test_a_stop_in_progress_moves_nothing(site: Stack, run: str, page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
-    site.django("from runs.models import Run\nRun.objects.filter(pk=run).update(max_steps=5000)", run=run)
+    site.django("from runs.engine.models import Run\nRun.objects.filter(pk=run).update(max_steps=5000)", run=run)
     site.django(TIMED, run=run)
     visit(site, page, run)
     expect(page.locator("[data-eta]")).to_contain_text("left")
@@ -153,12 +153,12 @@ def test_a_stop_in_progress_moves_nothing(site: Stack, run: str, page: Page, wid
 
 IN_EACH_STATE = """
 from django.utils import timezone
-from runs.host_api.ingest import accept
-from runs.models import Attempt, Run
-from runs.states import RunStatus
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Attempt, Run
+from runs.engine.states import RunStatus
 from tests.browser.driving import ASSESSED
 from tests.runs import builders
-from tests.runs.run_page.test_pages import FREE
+from tests.runs.pages.run_page.test_pages import FREE
 runs = {}
 for name in ("queued", "starting", "running", "stopping", "failed", "succeeded"):
     long = name + " qwen2.5-1.5b-lora-r16-beta0.04" * 2
@@ -229,7 +229,7 @@ def test_tabs_and_stop_stay_in_sight_and_a_tab_begins_below_them(site: Stack, ru
 
 
 def test_the_browsers_tab_says_how_far_a_run_is_and_how_it_ended(site: Stack, run: str, page: Page) -> None:
-    site.django("from runs.models import Run\nRun.objects.filter(pk=run).update(max_steps=40)", run=run)
+    site.django("from runs.engine.models import Run\nRun.objects.filter(pk=run).update(max_steps=40)", run=run)
     visit(site, page, run)
     expect(page).to_have_title("25% · head · GRPO control plane")
     ring = page.locator("link[rel=icon]").get_attribute("href")

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 
 # Rows beside each other, ended: enough for a second page.
 MANY = """
-from runs.models import Attempt, Run
+from runs.engine.models import Attempt, Run
 from tests.runs import builders
 first = builders.a_run(name, hardware={"rollout": "colocate", "trainer_gpus": 8})
 fields = {key: getattr(first, key) for key in ("owner", "spec", "dataset_version", "reward_version", "profile")}
@@ -23,23 +23,23 @@ runs = Run.objects.bulk_create([Run(name=f"{name} {n:02}", step=n, **fields) for
 ends = {"number": 1, "status": "failed", "reason": "oom"}
 Attempt.objects.bulk_create([Attempt(id=f"{run.pk}-1", run=run, **ends) for run in runs])
 """
-TAGGED = "from runs.models import Run\nRun.objects.filter(pk=run).update(tags=tags)"
-STEPS = "from runs.models import Run\nrun = Run.objects.get(pk=run)\nrun.spec['grpo']['max_steps'] = steps\nrun.save()"
+TAGGED = "from runs.engine.models import Run\nRun.objects.filter(pk=run).update(tags=tags)"
+STEPS = "from runs.engine.models import Run\nrun = Run.objects.get(pk=run)\nrun.spec['grpo']['max_steps'] = steps\nrun.save()"
 ENDS_SEEN = """() => [...document.querySelectorAll('#run-list a.name, h1 .run-name')].every((name) => {
   const [box, end] = [name, name.querySelector('.end')].map((each) => each.getBoundingClientRect());
   return end.right <= box.right + 1 && end.bottom <= box.bottom + 1 && end.width > 0;
 })"""
 GROUPED = """
-from runs.models import Run, RunGroup
+from runs.engine.models import Run, RunGroup
 from tests.runs import builders
 Run.objects.filter(pk__in=runs).update(group=RunGroup.objects.create(owner=builders.a_user()))
 """
 FAILED = """
-from runs.models import Attempt, Run
+from runs.engine.models import Attempt, Run
 Run.objects.filter(pk=run).update(step=0)
 Attempt.objects.filter(run=run).update(status="failed", reason="model_unavailable")
 """
-TAGS = "from runs.models import Run\nresult = [Run.objects.get(name=name).tags for name in names]"
+TAGS = "from runs.engine.models import Run\nresult = [Run.objects.get(name=name).tags for name in names]"
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 # Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisor would.
 MANY = """
 from tests.browser import completions_data as data
-from runs.host_api.ingest import accept
+from runs.intake.host_api.ingest import accept
 from tests.runs import builders
 attempt = data.a_run("long-name-without-a-space-" * 7, 30)
 names = [part["name"] for part in attempt.run.spec["rewards"]]
@@ -23,15 +23,15 @@ accept(attempt, [builders.train(i, reward=i / 10, **{f"rewards/{n}/mean": 0.5 fo
 result = attempt.run_id
 """
 A_RUN = """
-from runs.host_api.ingest import accept
+from runs.intake.host_api.ingest import accept
 from tests.runs import builders
 run = builders.a_run(name, hardware={"rollout": "colocate", "trainer_gpus": 8})
 accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100, loss=0.1) for i in range(1, 31)])
 result = run.pk
 """
 MORE = """
-from runs.host_api.ingest import accept
-from runs.models import Attempt
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Attempt
 from tests.runs import builders
 attempt = Attempt.objects.get(run_id=run)
 first = attempt.last_seq + 1

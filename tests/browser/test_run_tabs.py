@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 END_SEEN = "(end) => end.getBoundingClientRect().right <= end.closest('h1').getBoundingClientRect().right"
 LONG = "a-name-that-somebody-made-of-every-setting-there-is-" * 3
 NAMED = """
-from runs.models import Run
+from runs.engine.models import Run
 Run.objects.filter(pk=run).update(name=name[:120], tags=["math", "baseline"])
 """
 MANY = """
-from runs.host_api import ingest
+from runs.intake.host_api import ingest
 from tests.runs import builders
 result = []
 for number in range(20):
@@ -34,7 +34,7 @@ for number in range(20):
 
 
 FULL = """
-from runs.models import Run
+from runs.engine.models import Run
 health = {"verdict": "warning", "findings": [{"level": "warning", "title": "Entropy collapse", "rule": "x"}]}
 columns = {"tags": ["math", "baseline", "third"], "step": 1234, "max_steps": 12_000}
 Run.objects.filter(pk__in=runs).update(health=health, last_metrics={"reward": 0.39, "step_time": 12.0}, **columns)

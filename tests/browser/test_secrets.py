@@ -12,8 +12,8 @@ from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
-FORGET = "from controlplane.accounts.models import Secret\nSecret.objects.all().delete()"
-KEY_OF = "from controlplane.accounts.models import Secret\nresult = Secret.objects.get(name='JUDGE').key()"
+FORGET = "from controlplane.platform.accounts.models import Secret\nSecret.objects.all().delete()"
+KEY_OF = "from controlplane.platform.accounts.models import Secret\nresult = Secret.objects.get(name='JUDGE').key()"
 
 
 @pytest.fixture(autouse=True)

@@ -16,22 +16,22 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 A_RUN = """
-from runs.host_api.ingest import accept
+from runs.intake.host_api.ingest import accept
 from tests.runs import builders
 run = builders.a_run("kettle", hardware={"rollout": "colocate", "trainer_gpus": 8})
 accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100) for i in range(1, 11)])
 result = run.pk
 """
 MORE = """
-from runs.host_api.ingest import accept
-from runs.models import Run
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Run
 from tests.runs import builders
 accept(Run.objects.get(pk=run).latest(), [builders.train(11, reward=0.5)])
 """
 FAILED = """
-from runs.models import Run
-from runs.states import RunStatus
-from runs.transitions import move
+from runs.engine.models import Run
+from runs.engine.states import RunStatus
+from runs.engine.transitions import move
 move(Run.objects.get(pk=run).latest(), RunStatus.FAILED, reason="host_lost", actor="test")
 """
 # The headless browser refuses every notification, whatever it is told.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from controlplane.templatetags.figures import sig
+from controlplane.platform.templatetags.figures import sig
 from tests.benchmarks import _stored
 from tests.benchmarks._stored_rows import SPIKE
 from tests.browser.conftest import Complaints, sign_in

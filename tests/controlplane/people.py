@@ -8,7 +8,7 @@ from typing import Any
 
 from django.test import Client
 
-from controlplane.accounts.models import Role, User
+from controlplane.platform.accounts.models import Role, User
 
 PASSWORD = "a long enough pass phrase"
 KEEPS_SPACE = re.compile(rb"(<(pre|textarea)\b.*?</\2>)", re.DOTALL)

@@ -15,22 +15,22 @@ from django.conf import settings
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from controlplane.accounts.models import ApiScope, Role
-from controlplane.datasets.models import Corpus, CorpusVersion
-from controlplane.hardware.models import ModelInspection
-from controlplane.joining import codes
-from controlplane.references.models import ReferenceCheck
-from runs import checkpoints
-from runs.alerts.delivery import queue_test
+from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
+from controlplane.catalogue.hardware.models import ModelInspection
+from controlplane.catalogue.joining import codes
+from controlplane.catalogue.references.models import ReferenceCheck
+from controlplane.platform.accounts.models import ApiScope, Role
 from runs.api import application
-from runs.host_api import ingest, uploads
-from runs.jobs import archives, archiving
-from runs.machines.models import MachineRequest, MachineSource
-from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
+from runs.engine import checkpoints
+from runs.engine.alerts.delivery import queue_test
+from runs.engine.jobs import archives, archiving
+from runs.engine.machines.models import MachineRequest, MachineSource
+from runs.engine.models import HealthPreset, Lease, ProfileTrial, SampleRow
+from runs.intake.host_api import ingest, uploads
 from runs.urls import websocket_urlpatterns
-from tests.controlplane.accounts.secret_rows import an_endpoint
-from tests.controlplane.environments.environments import an_environment
+from tests.controlplane.catalogue.environments.environments import an_environment
 from tests.controlplane.people import make_user, signed_in
+from tests.controlplane.platform.accounts.secret_rows import an_endpoint
 from tests.controlplane.route_rules import (
     ACT,
     ADMIN,
@@ -47,11 +47,11 @@ from tests.controlplane.route_rules import (
     TOKEN_READ,
 )
 from tests.rotation import share
-from tests.runs.alerts.builders import a_target
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, event
-from tests.runs.served.builders import a_turn
-from tests.runs.sharing.builders import a_link
+from tests.runs.engine.alerts.builders import a_target
+from tests.runs.pages.served.builders import a_turn
+from tests.runs.pages.sharing.builders import a_link
 
 pytestmark = pytest.mark.django_db
 

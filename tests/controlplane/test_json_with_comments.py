@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.json_with_comments import JsonRefused, load
+from controlplane.platform.json_with_comments import JsonRefused, load
 
 
 @pytest.mark.parametrize(

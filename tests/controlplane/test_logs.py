@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.http import HttpRequest, HttpResponse
 
-from controlplane.accounts.logmask import MaskLinkTokens
-from controlplane.logs import JsonLines, RunsInLogs
+from controlplane.platform.accounts.logmask import MaskLinkTokens
+from controlplane.platform.logs import JsonLines, RunsInLogs
 
 RUN = "rabcdefgh2"
 

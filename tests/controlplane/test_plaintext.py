@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import plaintext
-from controlplane.database import URL, databases
-from controlplane.environment import EnvironmentUnusable
-from workers.contract import broker_url
+from controlplane.platform import plaintext
+from controlplane.platform.database import URL, databases
+from controlplane.platform.environment import EnvironmentUnusable
+from workers.contract.wire.names import broker_url
 
 REDIS = {
     "": "",

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 import pytest
 from django.contrib.staticfiles import finders
 
-from controlplane import packagefinder
-from controlplane.serving.embedded import BASE_DIR
-from controlplane.templatetags import scripts
+from controlplane.platform import packagefinder
+from controlplane.platform.templatetags import scripts
+from controlplane.setup.serving.embedded import BASE_DIR
 
 
 def test_plotly_has_its_version_in_its_address_and_is_found_there_alone() -> None:
@@ -80,11 +80,13 @@ def test_files_with_their_version_in_the_address_are_kept_for_good(tmp_path: Pat
 
 
 def test_every_module_that_a_page_needs_is_loaded_ahead_once() -> None:
-    modules = scripts.imported("js/run_page/run_page.js")
-    assert {"js/metrics/charts_page.js", "js/metrics/plotly_figure.js", "js/urlstate.js"} <= set(modules)
-    assert "js/run_page/run_page.js" not in modules
+    modules = scripts.imported("js/pages/run_page/run_page.js")
+    assert {"js/insight/metrics/charts_page.js", "js/insight/metrics/plotly_figure.js", "js/urlstate.js"} <= set(
+        modules
+    )
+    assert "js/pages/run_page/run_page.js" not in modules
     assert len(set(modules)) == len(modules)
-    assert str(scripts.preload_modules("js/run_page/run_page.js")).count(
+    assert str(scripts.preload_modules("js/pages/run_page/run_page.js")).count(
         '<link rel="modulepreload" href="/static/js/'
     ) == len(modules)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datafolder import secret_key
+from controlplane.platform.datafolder import secret_key
 
 
 def refused(*names: object) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.hardware.models import Host
-from runs.models import Attempt, Lease, MetricRow, Run, RunEvent, new_run_id
-from runs.states import EndReason, RunStatus
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.models import Attempt, Lease, MetricRow, Run, RunEvent, new_run_id
+from runs.engine.states import EndReason, RunStatus
 
 BIG = {"runs_run", "runs_attempt", "runs_metricrow", "runs_runevent", "runs_lease"}
 ROWS, EVENTS = 40, 5

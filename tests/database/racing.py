@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from controlplane.database import URL
+from controlplane.platform.database import URL
 from tests import migrated
 from tests.stack import Shell
 
@@ -18,14 +18,14 @@ BEFORE = """
 import time
 from datetime import timedelta
 from django.utils import timezone
-from controlplane.hardware.models import Host
-from runs.host_api import claiming, ingest
-from controlplane.hardware import host_commands
-from runs.scheduling import ending, launching, stopping
-from runs.metrics import folding
+from controlplane.catalogue.hardware.models import Host
+from runs.intake.host_api import claiming, ingest
+from controlplane.catalogue.hardware import host_commands
+from runs.engine.scheduling import ending, launching, stopping
+from runs.insight.metrics import folding
 from runs import queries, tick
-from runs.models import Attempt, Lease, MetricChunk, MetricRow, Run, RunEvent
-from runs.states import EndReason, RunStatus
+from runs.engine.models import Attempt, Lease, MetricChunk, MetricRow, Run, RunEvent
+from runs.engine.states import EndReason, RunStatus
 from tests.runs.builders import *
 from workers.contract import Receipt, StopMode, from_dict
 

@@ -79,7 +79,7 @@ def test_who_takes_the_same_gpus_in_another_order_finds_them_taken(racers: Racer
     """And does not wait for somebody who waits for them: the database would end one of the two with an error."""
     take = """
 from django.db import IntegrityError, transaction
-from runs.scheduling import leasing
+from runs.engine.scheduling import leasing
 from workers.contract import Placement
 try:
     with transaction.atomic():
@@ -180,13 +180,13 @@ def test_rows_are_folded_once(racers: Racers) -> None:
 
 def test_of_two_admins_who_take_each_others_role_one_stays(racers: Racers) -> None:
     prepare = """
-from controlplane.accounts.models import Role, User
+from controlplane.platform.accounts.models import Role, User
 User.objects.filter(role=Role.ADMIN).update(role=Role.VIEWER)
 for name in ("ada", "ben"):
     User.objects.update_or_create(username=name, defaults={"role": Role.ADMIN, "is_active": True})
 """
     act = """
-from controlplane.accounts.models import User
+from controlplane.platform.accounts.models import User
 from django.test import Client
 client = Client(headers={"host": "localhost"})
 client.force_login(User.objects.get(username=who))
@@ -194,7 +194,7 @@ time.sleep(max(0.0, at + 0.3 - time.time()))
 other = User.objects.get(username=whom)
 result = client.post(f"/users/{other.pk}/", {"role": "viewer"}).status_code
 """
-    look = "from controlplane.accounts.models import User\nresult = User.objects.filter(role='admin').count()"
+    look = "from controlplane.platform.accounts.models import User\nresult = User.objects.filter(role='admin').count()"
     for _ in range(ROUNDS):
         racers.alone(prepare)
         racers.at_once(act, [{"who": who, "whom": whom} for who, whom in [("ada", "ben"), ("ben", "ada")] * 2])

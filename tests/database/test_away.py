@@ -16,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from controlplane.database import URL, WAIT
+from controlplane.platform.database import URL, WAIT
 from tests.faults import invariants
 from tests.faults.harness import ARun, Product
 from tests.postgres import Postgres

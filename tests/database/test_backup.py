@@ -19,7 +19,7 @@ ingest.accept(attempt, [event(1, "note", text="it’s here"), *[train(n, reward=
 folding.fold_all()
 """
 LOOK = """
-from runs.metrics.series import series
+from runs.insight.metrics.series import series
 run = Run.objects.get(name="kept")
 result = [run.last_seq, run.last_metrics, run.events.filter(kind="note").get().data, MetricRow.objects.count(),
           MetricChunk.objects.count(), series(run, ["reward"], 100)["series"]["reward"]["value"]]

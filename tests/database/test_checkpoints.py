@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.sqlite import checkpoints
-from controlplane.sqlite.checkpoints import CHANGES, Checkpointer
+from controlplane.platform.sqlite import checkpoints
+from controlplane.platform.sqlite.checkpoints import CHANGES, Checkpointer
 
 PAGE = 4096
 

@@ -19,19 +19,19 @@ pytestmark = pytest.mark.processes
 
 FLOWS = [
     "tests/database/test_hostile_values.py",
-    "tests/controlplane/hardware/test_profiles.py",
-    "tests/runs/host_api/test_ingest.py",
-    "tests/runs/scheduling/test_launching.py",
-    "tests/runs/test_tick.py",
-    "tests/runs/scheduling/test_stopping.py",
-    "tests/controlplane/joining/test_joining.py",
+    "tests/controlplane/catalogue/hardware/test_profiles.py",
+    "tests/runs/intake/host_api/test_ingest.py",
+    "tests/runs/engine/scheduling/test_launching.py",
+    "tests/runs/housekeeping/test_tick.py",
+    "tests/runs/engine/scheduling/test_stopping.py",
+    "tests/controlplane/catalogue/joining/test_joining.py",
     "tests/runs/api/test_runs.py",
-    "tests/runs/artifacts/test_copies.py",
-    "tests/controlplane/environments/test_versions.py",
-    "tests/runs/test_expired.py",
-    "tests/runs/run_list/test_list.py",
-    "tests/runs/machines/test_asking.py",
-    "tests/runs/machines/test_machine_pages.py",
+    "tests/runs/engine/artifacts/test_copies.py",
+    "tests/controlplane/catalogue/environments/test_versions.py",
+    "tests/runs/housekeeping/test_expired.py",
+    "tests/runs/pages/run_list/test_list.py",
+    "tests/runs/engine/machines/test_asking.py",
+    "tests/runs/engine/machines/test_machine_pages.py",
 ]
 
 

@@ -10,17 +10,17 @@ import pytest
 from django.test import Client
 from django.test.client import MULTIPART_CONTENT
 
-from controlplane.accounts.models import Role, User
-from controlplane.datasets import importing, worker
-from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reader.mapping import ColumnMapping
-from controlplane.hardware.models import Host, ModelInspection
-from controlplane.http.tokens import attempt_token
-from runs.host_api import ingest
-from runs.live import frames
-from runs.live.frames import Cursor, FrameExtras
-from runs.metrics import folding
-from runs.models import Attempt, Run
+from controlplane.catalogue.datasets import importing, worker
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.hardware.models import Host, ModelInspection
+from controlplane.platform.accounts.models import Role, User
+from controlplane.platform.http.tokens import attempt_token
+from runs.engine.models import Attempt, Run
+from runs.insight.live import frames
+from runs.insight.live.frames import Cursor, FrameExtras
+from runs.insight.metrics import folding
+from runs.intake.host_api import ingest
 from tests.host_tokens import host_token
 from tests.runs.builders import a_host, an_attempt, event, train
 

@@ -32,29 +32,29 @@ with many.plans() as plans:
 result = [plans.asked, plans.read_whole]
 """
 HOT = {
-    "the list of runs": "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    "the list of runs": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
     "    listing(RequestFactory().get('/runs/'))",
-    "active runs in the list": "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    "active runs in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
     "    listing(RequestFactory().get('/runs/?status=active'))",
-    "succeeded runs in the list": "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    "succeeded runs in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
     "    listing(RequestFactory().get('/runs/?status=succeeded'))",
-    "failed runs in the list": "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    "failed runs in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
     "    listing(RequestFactory().get('/runs/?status=failed'))",
-    "runs of a host in the list": "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    "runs of a host in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
     "    listing(RequestFactory().get('/runs/?host=few'))",
-    "runs by name in the list": "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    "runs by name in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
     "    listing(RequestFactory().get('/runs/?sort=name'))",
-    "all tags": "from runs.run_list.rows import tags\n    tags()",
+    "all tags": "from runs.pages.run_list.rows import tags\n    tags()",
     "a look whether the list has changed": "queries.figures()",
     "a sync": "ingest.accept(some[0], [event(some[0].last_seq + 1, 'phase', phase='training')])",
     "many syncs": "ingest.accept_together([ingest.Delivery(a.pk, [train(a.last_seq + 1)]) for a in some])",
     "rows after a cursor": "queries.rows_after(some[0].run_id, 10, 2001)",
-    "a frame": "from runs.live import frames\n"
+    "a frame": "from runs.pages.live import frames\n"
     "    frames.read(some[0].run_id, frames.Cursor(5, 0), frames.FrameExtras())",
-    "a page's first cursor": "from runs.live import frames\n    frames.start(some[0].run_id, 5)",
+    "a page's first cursor": "from runs.pages.live import frames\n    frames.start(some[0].run_id, 5)",
     "the queue": "launching.dispatch_ready()",
     "the tick": "tick.tick(now)",
-    "alerts": "from runs.alerts import delivery\n    delivery.deliver(now)",
+    "alerts": "from runs.engine.alerts import delivery\n    delivery.deliver(now)",
 }
 
 
@@ -79,7 +79,7 @@ def test_no_big_table_is_read_from_end_to_end(store: Racers, act: str) -> None:
 
 
 def test_runs_with_a_tag_come_from_an_index_where_the_words_of_a_list_can_have_one(store: Racers) -> None:
-    listing = "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    listing = "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
     code = READ_WHOLE.replace("{code}", f"{listing}    listing(RequestFactory().get('/runs/?tag=rare'))")
     vendor, read_whole = store.alone(f"{code}\nfrom django.db import connection\nresult[0] = connection.vendor")
     assert read_whole == [] or vendor == "sqlite"

@@ -14,8 +14,8 @@ import pytest
 from django.db import OperationalError
 from django.db.utils import ConnectionHandler
 
-from controlplane.database import CONNECTIONS, URL, WAIT, databases
-from controlplane.postgres.base import Loan, Shelf
+from controlplane.platform.database import CONNECTIONS, URL, WAIT, databases
+from controlplane.platform.postgres.base import Loan, Shelf
 from tests.postgres import Postgres
 
 pytestmark = pytest.mark.django_db

@@ -13,8 +13,8 @@ from django.http import HttpResponse
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from controlplane.accounts.models import Role, User
-from controlplane.http import outage
+from controlplane.platform.accounts.models import Role, User
+from controlplane.platform.http import outage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,7 +75,7 @@ def test_what_was_sent_is_not_sent_again_by_the_page(signed_in: Client) -> None:
     [("/runs/", {"accept": "application/json"}), ("/api/attempts/r1-1/sync", {"accept": "*/*"})],
 )
 def test_a_program_is_answered_in_its_shape(signed_in: Client, path: str, headers: dict[str, str]) -> None:
-    from controlplane.http.tokens import attempt_token
+    from controlplane.platform.http.tokens import attempt_token
 
     answer = signed_in.post(path, headers={"authorization": f"Bearer {attempt_token('r1-1')}", **headers})
     assert answer.status_code == 503

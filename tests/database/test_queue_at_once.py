@@ -10,8 +10,8 @@ pytestmark = pytest.mark.processes
 
 ROUNDS = 3
 CLEAN = """
-from controlplane.accounts.models import User
-from runs.scheduling import limits, queueing, reordering
+from controlplane.platform.accounts.models import User
+from runs.engine.scheduling import limits, queueing, reordering
 Attempt.objects.exclude(status__in=["succeeded", "failed", "stopped"]).update(status="stopped")
 Lease.objects.update(state="released")
 """
@@ -29,7 +29,7 @@ Host.objects.update(announced_at=None)
 a_run("there already")
 """
 SUBMIT = """
-from runs.scheduling.limits import QueueFull
+from runs.engine.scheduling.limits import QueueFull
 try:
     result = a_run(f"run {me}").pk
 except QueueFull as full:
@@ -40,7 +40,7 @@ User.objects.filter(pk=a_user().pk).update(max_running=0, max_queued=1)
 Host.objects.update(announced_at=None)
 """
 CLICK = """
-from runs.idempotency import once
+from runs.engine.idempotency import once
 def make():
     run = a_run("clicked")
     Run.objects.filter(pk=run.pk).update(launch_key=key)
@@ -53,7 +53,7 @@ Host.objects.update(announced_at=None)
 result = [a_run(name).pk for name in "abcdef"]
 """
 MOVE = """
-from runs.scheduling import queueing, reordering
+from runs.engine.scheduling import queueing, reordering
 user, runs = a_user(), [Run.objects.get(pk=pk) for pk in pks]
 acts = {
     "front": lambda: [reordering.put_first(run, user) for run in runs],
@@ -65,11 +65,11 @@ acts[act]()
 """
 
 WAITING = """
-from runs.scheduling import queueing
+from runs.engine.scheduling import queueing
 result = [a.run_id for a in queueing.waiting()]
 """
 REVERSE = """
-from runs.scheduling import queueing, reordering
+from runs.engine.scheduling import queueing, reordering
 for pk in pks:
     reordering.put_first(Run.objects.get(pk=pk), a_user())
 result = [a.run_id for a in queueing.waiting()]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from controlplane import plaintext
-from controlplane.database import CONNECTIONS, URL, DatabaseUnusable, databases
-from controlplane.environment import EnvironmentUnusable, whole
+from controlplane.platform import plaintext
+from controlplane.platform.database import CONNECTIONS, URL, DatabaseUnusable, databases
+from controlplane.platform.environment import EnvironmentUnusable, whole
 from tests.stack import ROOT
 
 SECRET = "hunter-2-secret"

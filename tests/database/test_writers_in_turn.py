@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
-from controlplane.sqlite import base
+from controlplane.platform.sqlite import base
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from controlplane.bootstrap.environments import ROOT
+from controlplane.setup.bootstrap.environments import ROOT
 
 DOCKER = ROOT / "docker"
 COMPOSE = (DOCKER / "compose.yaml", DOCKER / "compose.gpu.yaml")

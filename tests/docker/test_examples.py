@@ -9,7 +9,7 @@ import subprocess
 from itertools import pairwise
 from pathlib import Path
 
-from controlplane.bootstrap.environments import ROOT
+from controlplane.setup.bootstrap.environments import ROOT
 from tests.docker.files import COMPOSE, DOCKER, ENTRY, EXAMPLES, names_in
 from workers.host.settings import HostSettings, variable
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.bootstrap.__main__ import locked
-from controlplane.bootstrap.environments import BASE, GPU_LOCK, ROOT
-from controlplane.management.commands.serve import Command
+from controlplane.setup.bootstrap.__main__ import locked
+from controlplane.setup.bootstrap.environments import BASE, GPU_LOCK, ROOT
+from controlplane.setup.management.commands.serve import Command
 from tests.docker.files import IMAGES, SERVICES_COMMANDS
 
 WEB, GPU = IMAGES

@@ -34,7 +34,7 @@ SHIPPED = DOCKER / "prometheus"
 TOKEN = "the token of prometheus"
 HOST = """
 from django.utils import timezone
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 gpu = {"index": 0, "memory_mib": 1000, "used_mib": 250, "util_percent": 40}
 Host.objects.create(name="gpu1", inventory={"gpus": [gpu]}, announced_at=timezone.now())
 """

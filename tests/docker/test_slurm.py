@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.machines import slurm
+from runs.engine.machines import slurm
 from tests.docker.files import DOCKER
 from tests.workers.supervisor.attempts import wait_until
 from tests.workers.supervisor.servers import free_port

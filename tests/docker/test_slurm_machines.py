@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.serving.processes import Fleet
-from tests.controlplane.joining import shared_redis
+from controlplane.setup.serving.processes import Fleet
+from tests.controlplane.catalogue.joining import shared_redis
 from tests.docker.test_slurm import NODES, said
 from tests.docker.test_slurm import cluster as cluster
 from tests.rotation import FULL
@@ -24,8 +24,8 @@ from tests.workers.supervisor.attempts import wait_until
 pytestmark = pytest.mark.processes
 
 SOURCE = """
-from controlplane.hardware.models import Host
-from runs.machines.models import MachineSource
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.machines.models import MachineSource
 # The host beside the control plane has room, but takes no runs.
 Host.objects.filter(name="testhost").update(draining=True)
 shape = {"gpus": 0, "cpus": 1, "minutes": minutes}
@@ -33,19 +33,19 @@ MachineSource.objects.create(name="slurm", kind="slurm", control_url=url, option
 result = Host.objects.filter(name="testhost").count()
 """
 MACHINES = """
-from runs.machines.models import MachineRequest
+from runs.engine.machines.models import MachineRequest
 rows = MachineRequest.objects.order_by("pk")
 result = [{"state": row.state, "sentence": row.sentence, "job": row.handle, "name": row.host_name} for row in rows]
 """
 ATTEMPTS = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 rows = Attempt.objects.filter(run_id=run).order_by("number").select_related("host")
 result = [{"status": row.status, "reason": row.reason, "host": row.host and row.host.name, "from": row.resume_from,
            "waits": row.waits_for, "detail": row.detail} for row in rows]
 """
 HOSTS = """
-from controlplane.hardware.models import Host
-from controlplane.joining.models import HostCredential
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.joining.models import HostCredential
 result = [Host.objects.filter(name=name).exists(), HostCredential.objects.get(host_name=name).revoked_at is not None]
 """
 STOP = STOP.replace("Attempt.objects.get(run_id=run)", "Attempt.objects.filter(run_id=run).order_by('-number')[0]")
@@ -92,7 +92,9 @@ class OnDemand:
         self.run = stack.django(submit, model=str(a_model(shared / "models/small")), steps=100_000)
 
     def _has_host(self) -> bool:
-        return bool(self.stack.django("from controlplane.hardware.models import Host\nresult = Host.objects.count()"))
+        return bool(
+            self.stack.django("from controlplane.catalogue.hardware.models import Host\nresult = Host.objects.count()")
+        )
 
     @property
     def machines(self) -> list[dict[str, Any]]:

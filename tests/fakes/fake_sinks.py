@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from workers.contract import sinks
+from workers.contract.run import sinks
 from workers.sinks.program import run
 from workers.sinks.sink import About, Row, Sink
 

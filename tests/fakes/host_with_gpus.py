@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.fakes import behaviour, fake_gpus
-from workers.supervisor import gpus
-from workers.supervisor.gpus import GpuReading
+from workers.supervisor.processes import gpus
+from workers.supervisor.processes.gpus import GpuReading
 
 GPUS = fake_gpus.Gpus(Path(os.environ["FAKE_GPUS"]))
 GATE: Path | None = None

@@ -16,7 +16,7 @@ import boto3
 
 from tests.workers.supervisor.attempts import wait_until
 from tests.workers.supervisor.servers import free_port
-from workers.contract.artifacts import Store
+from workers.contract.wire.artifacts import Store
 
 BUCKET = "grpo"
 

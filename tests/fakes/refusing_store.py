@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from workers.contract.artifacts import Store
+from workers.contract.wire.artifacts import Store
 
 FULL = 507, "InsufficientStorage", "There is not enough storage space"
 OVER_QUOTA = 403, "QuotaExceeded", "The quota of this bucket is used up"

@@ -13,8 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from workers.supervisor import __main__, gpus
-from workers.supervisor.gpus import GpuReading
+from workers.supervisor import __main__
+from workers.supervisor.processes import gpus
+from workers.supervisor.processes.gpus import GpuReading
 
 FILE = Path(sys.argv.pop(1))
 

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controlplane.serving.processes import Fleet
+from controlplane.setup.serving.processes import Fleet
 from tests.fakes.fake_gpus import Gpus
 from tests.stack import ROOT, Stack, command_of
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 
 FAKES = ROOT / "tests" / "fakes"
 LIMIT_S = 60.0
@@ -55,13 +55,13 @@ PATIENT = {"GRPO_GPU_FREE_DEADLINE_S": "20"}
 """Of supervisors alone: tests hold runs in this wait. `launch(supervisor="gpu_free_deadline_s:1")` shortens it."""
 
 PREPARE = """
-from controlplane.rewards import saving
+from controlplane.catalogue.rewards import saving
 from tests.datasets import ready_version
 ready_version("sums")
 saving.make("tags", [{"name": "format", "function": "think_tags"}])
 """
 HOST_READY = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 host = Host.objects.filter(name="testhost").first()
 result = bool(host and len(host.inventory.get("gpus") or []) == gpus)
 """
@@ -69,11 +69,11 @@ LAUNCH = """
 import hashlib, json
 from django.db import transaction
 from django.utils import timezone
-from controlplane.accounts.models import User
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardVersion
-from runs.scheduling import launching
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.rewards.models import RewardVersion
+from runs.engine.scheduling import launching
 from workers.contract import LoraSpec, RecoverySpec
 if just_heard:
     with transaction.atomic():  # its writer waits in line; a single statement may starve among busy ones
@@ -89,7 +89,7 @@ result = run.pk
 LOOK = """
 from django.utils import timezone
 from runs import queries
-from runs.models import Attempt, Lease
+from runs.engine.models import Attempt, Lease
 a = Attempt.objects.get(run_id=run, number=number)
 result = {
     "status": a.status, "reason": a.reason, "detail": a.detail, "waits_for": a.waits_for,
@@ -100,9 +100,9 @@ result = {
     "out_of_reach": str(queries.out_of_reach_since(a, timezone.now()) or "")}
 """
 STOP = """
-from controlplane.accounts.models import User
-from runs.scheduling import stopping
-from runs.models import Attempt
+from controlplane.platform.accounts.models import User
+from runs.engine.scheduling import stopping
+from runs.engine.models import Attempt
 from workers.contract import StopMode
 user = User.objects.get(username="operator")
 result = stopping.request_stop(Attempt.objects.get(run_id=run, number=number), StopMode(mode), user)
@@ -245,9 +245,9 @@ class Product:
 
 FORGET = """
 from django.utils import timezone
-from runs.scheduling import ending
-from runs.models import Attempt, Lease
-from runs.states import ACTIVE, EndReason, RunStatus
+from runs.engine.scheduling import ending
+from runs.engine.models import Attempt, Lease
+from runs.engine.states import ACTIVE, EndReason, RunStatus
 for attempt in Attempt.objects.filter(status__in=ACTIVE):
     reason = EndReason.CANCELLED if attempt.status == RunStatus.QUEUED else EndReason.SUPERVISOR_LOST
     ending.end(attempt, reason, actor="test", proved_free=True)
@@ -255,12 +255,12 @@ Lease.objects.exclude(state=Lease.RELEASED).update(
     state=Lease.RELEASED, released_at=timezone.now(), released_by="test")
 """
 HELD = """
-from runs.models import Lease
+from runs.engine.models import Lease
 result = list(Lease.objects.filter(state="held").values_list("resource", flat=True))
 """
 HOST_FRESH = """
-from runs.hosts.cards import is_fresh
-from controlplane.hardware.models import Host
+from runs.engine.hosts.view import is_fresh
+from controlplane.catalogue.hardware.models import Host
 result = is_fresh(Host.objects.get(name="testhost"))
 """
 
@@ -341,7 +341,7 @@ class ARun:
         return not lines or self.look()["last_seq"] >= json.loads(lines[-1])["seq"]
 
     def token(self) -> str:
-        code = "from controlplane.http.tokens import attempt_token\nresult = attempt_token(attempt)"
+        code = "from controlplane.platform.http.tokens import attempt_token\nresult = attempt_token(attempt)"
         return str(self.product.stack.django(code, attempt=self.attempt_id))
 
     def why(self, seen: object = None) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controlplane.serving.processes import Program
+from controlplane.setup.serving.processes import Program
 from tests.faults.harness import LIMIT_S, ARun, Product
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import pytest
 import redis
 from websockets.sync.client import ClientConnection, connect
 
-from runs import hints as runs_hints
+from runs.engine import hints as runs_hints
 from tests.faults import invariants
 from tests.faults.harness import CPU, ARun, Product, on_gpus
 
@@ -24,7 +24,7 @@ OUTAGE_S = 4.0
 """Longer than every deadline of harness.SCALED after which somebody counts as silent, stale or lost."""
 EVERYTHING = ["web", "control", "host", "valkey"]
 MOVES = """
-from runs.models import RunEvent
+from runs.engine.models import RunEvent
 result = [e.data["to"] for e in RunEvent.objects.filter(run_id=run, kind="status").order_by("id")]
 """
 

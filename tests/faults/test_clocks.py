@@ -18,7 +18,7 @@ from tests.faults import invariants
 from tests.faults.harness import FAKES, ARun, Product, with_server
 from tests.faults.situations import changed
 from tests.stack import ROOT
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 
 FAKETIME = next(iter(glob("/usr/lib/*/faketime/libfaketime.so.1")), "")
 pytestmark = [
@@ -28,7 +28,7 @@ pytestmark = [
 
 SLEEP = "import select, time\ntime.sleep = lambda seconds: bool(select.select([], [], [], seconds)) and None\n"
 STEPS = """
-from runs.models import MetricRow
+from runs.engine.models import MetricRow
 result = list(MetricRow.objects.filter(run=run, kind="train").order_by("seq").values_list("step", flat=True))
 """
 SIDES = {"the host": ("host",), "the control plane": ("web", "control")}
@@ -77,7 +77,7 @@ def clock(request: pytest.FixtureRequest, product: Product, tmp_path: Path) -> I
         clock.set("+0")
 
 
-SEEN = "from runs.models import Attempt\nresult = Attempt.objects.get(run_id=run).last_seen_at.timestamp()"
+SEEN = "from runs.engine.models import Attempt\nresult = Attempt.objects.get(run_id=run).last_seen_at.timestamp()"
 
 
 def is_off(run: ARun, by: str) -> bool:

@@ -11,15 +11,15 @@ import redis
 from tests.faults import invariants
 from tests.faults.harness import ARun, Product, on_gpus
 from tests.faults.situations import at_once, deaf_host, pool_of, wait
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 
 pytestmark = pytest.mark.processes
 
 DELIVER = """
-from controlplane.hardware import host_commands
-from runs.scheduling import launching
-from runs.models import Attempt
-from controlplane.http.tokens import attempt_token
+from controlplane.catalogue.hardware import host_commands
+from runs.engine.scheduling import launching
+from runs.engine.models import Attempt
+from controlplane.platform.http.tokens import attempt_token
 from workers.contract import Task, to_dict
 a = Attempt.objects.get(run_id=run, number=number)
 for _ in range(times):
@@ -36,7 +36,7 @@ for _ in range(4):
 LONG_AGO = """
 from datetime import timedelta
 from django.utils import timezone
-from runs.models import Attempt
+from runs.engine.models import Attempt
 Attempt.objects.filter(run_id=run).update(launch_sent_at=timezone.now() - timedelta(seconds=12))
 """
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from runs.states import EndReason, RunStatus, final_status
+from runs.engine.states import EndReason, RunStatus, final_status
 from tests.faults import invariants, matrix
 from tests.faults.harness import ARun, Product
 from tests.faults.holding import HOLDS, Held
 from tests.faults.matrix import FAULTS, OF_THE_INSTALLATION, OF_THE_RUN, STATES, TABLE, TOGETHER, Ends, Void
 from tests.rotation import share
-from workers.contract import EventKind
-from workers.supervisor.procfs import Identity
+from workers.contract.wire.names import EventKind
+from workers.supervisor.processes.procfs import Identity
 
 processes = pytest.mark.processes
 WAVES = [("trainer", "vllm", "engine"), ("supervisor",), *((fault,) for fault in OF_THE_INSTALLATION)]

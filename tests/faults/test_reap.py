@@ -17,17 +17,17 @@ import pytest
 from tests.faults import invariants
 from tests.faults.harness import HOST_FRESH, ARun, Product, on_gpus, with_server
 from tests.faults.situations import booted_anew, deaf_host
-from workers.supervisor import procfs
-from workers.supervisor.procfs import Identity
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.procfs import Identity
 
 pytestmark = pytest.mark.processes
 
 HOST = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 result = Host.objects.get(name="testhost").pk
 """
 NOTES = """
-from runs.models import RunEvent
+from runs.engine.models import RunEvent
 result = list(RunEvent.objects.filter(run=run, kind=kind).values_list("data", flat=True))
 """
 

@@ -13,7 +13,7 @@ from tests.faults.situations import booted_anew
 pytestmark = pytest.mark.processes
 
 ATTEMPTS = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 result = list(Attempt.objects.filter(run_id=run).order_by("number").values_list("number", flat=True))
 """
 REASONS = {

@@ -10,7 +10,7 @@ import pytest
 from tests.faults import invariants
 from tests.faults.harness import Product, on_gpus, with_server
 from tests.workers.supervisor.servers import free_port
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 
 pytestmark = pytest.mark.processes
 
@@ -21,9 +21,9 @@ ENDS = {
     "dies_after:0.5": ("vllm_exited", "EngineDeadError"),
 }
 ENGINE = "VLLM::EngineCor"
-DISPATCH = "from runs.scheduling import launching\nlaunching.dispatch_ready()"
+DISPATCH = "from runs.engine.scheduling import launching\nlaunching.dispatch_ready()"
 QUARANTINED = """
-from runs.models import Lease
+from runs.engine.models import Lease
 result = list(Lease.objects.filter(state="quarantined").order_by("pk").values_list("pk", flat=True))
 """
 

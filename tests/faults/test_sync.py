@@ -13,9 +13,9 @@ from tests.faults import invariants
 from tests.faults.harness import ARun, Product, on_gpus
 from tests.faults.situations import changed, wait
 from tests.rotation import FULL
-from workers.contract import EventKind, FileName
-from workers.supervisor import procfs
-from workers.supervisor.folder import AttemptFolder
+from workers.contract.wire.names import EventKind, FileName
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.folder import AttemptFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -122,7 +122,7 @@ def test_an_outbox_that_ends_in_mid_line_gets_the_line_from_the_trainers_file(pr
     invariants.check(run, status="failed", reason="supervisor_lost")
 
 
-LAST_SEQ = "from runs.models import Attempt\nresult = Attempt.objects.get(run_id=run).last_seq"
+LAST_SEQ = "from runs.engine.models import Attempt\nresult = Attempt.objects.get(run_id=run).last_seq"
 
 
 def trained_after(run: ARun, seq: int) -> list[int]:

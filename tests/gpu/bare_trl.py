@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, from_dict
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.documents import from_dict
 from workers.rewards import LIBRARY, score
-from workers.trainer import environment
+from workers.trainer.configuration import environment
 
 
 def main() -> int:
@@ -33,7 +34,7 @@ def main() -> int:
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    from workers.trainer import config
+    from workers.trainer.configuration import config
 
     if spec.run.hardware.threads:
         torch.set_num_threads(spec.run.hardware.threads)

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from workers.trainer import data, spec
+from workers.trainer import data
+from workers.trainer.configuration import spec
 
 
 def main() -> int:

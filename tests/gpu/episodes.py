@@ -30,13 +30,13 @@ from typing import Any
 
 import httpx
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from tests.benchmarks._lookup import DIGITS, LETTERS, PROMPT
 from tests.gpu.figures import Row, used_peaks
 from tests.gpu.installation import Site, busy, read_gpus, tail
 from tests.gpu.sampling import FINAL, prove, wait
 from tests.gpu.units import Setup
-from workers.contract import gateway
+from workers.contract.run import gateway
 
 STEPS, REHEARSED = 80, 6
 SHOWN = 5
@@ -98,9 +98,9 @@ TOOL = f'''def find(letter: str) -> str:
     return {TOLD!r}[letter]
 '''
 MAKE = """
-from controlplane.accounts.models import User
-from controlplane.environments import saving as environments
-from controlplane.rewards import saving as rewards
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.environments import saving as environments
+from controlplane.catalogue.rewards import saving as rewards
 owner = User.objects.get(username="admin")
 parts = [{"name": "find", "function": "python_tool", "params": {"source": source}}]
 environment = environments.make("Lookup", environments.Composition(parts, {"turns": 2}), owner=owner)
@@ -114,9 +114,9 @@ told = rewards.make("Told by agents", rewards.Composition([given]), owner=owner)
 result = [str(environment.pk), str(config.pk), str(told.pk)]
 """
 ENDPOINT = """
-from controlplane.http import tokens
-from runs.gateway import endpoint
-from runs.models import Run
+from controlplane.platform.http import tokens
+from runs.engine.gateway import endpoint
+from runs.engine.models import Run
 found = endpoint.of(Run.objects.get(pk=run))
 result = [found.url, found.api, tokens.gateway_key(run)]
 """

@@ -16,10 +16,12 @@ from typing import Any
 
 from tests.gpu import memory, models, results, setups
 from tests.gpu.memory_cases import FAMILIES
-from workers.contract import HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
 from workers.contract.memory.parts import Part
 from workers.contract.memory.trainer import peak, sends_weights
+from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.spec import LoraSpec
+from workers.contract.wire.documents import from_dict
 
 CARD_GIB = 139.8
 """Of the H200s that all of it ran on."""
@@ -80,7 +82,7 @@ def of_case(case: dict[str, Any]) -> tuple[Shape, HardwareSpec, Settings]:
 
 
 def of_setup(setup: setups.Setup) -> tuple[HardwareSpec, Settings, Estimate]:
-    from controlplane.hardware.shipped import by_slug  # Django's models: only once a sitting has set it up
+    from controlplane.catalogue.hardware.shipped import by_slug  # Django's models: only once a sitting has set it up
 
     shipped = by_slug(setup.slug)
     values = {**shipped.batch, **setup.profile, **setup.launch}

@@ -12,13 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.figures import Row
 from tests.gpu.person import Person
 from tests.stack import Stack
-from workers.contract import gateway
+from workers.contract.run import gateway
 from workers.host.settings import HostSettings
-from workers.supervisor import gpus
+from workers.supervisor.processes import gpus
 
 READY_S, MISSING_S = 240.0, 30.0
 MARGIN_MIB = 300
@@ -110,27 +110,27 @@ class Site:
         logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request, at our rate
 
     def host(self) -> dict[str, Any]:
-        from controlplane.hardware.models import Host
+        from controlplane.catalogue.hardware.models import Host
 
         found = Host.objects.filter(name="testhost").first()
         return dict(found.inventory) if found else {}
 
     def shipped(self, slug: str) -> int:
         """The row of a shipped profile."""
-        from controlplane.hardware.models import HardwareProfile
-        from controlplane.hardware.shipped import by_slug
+        from controlplane.catalogue.hardware.models import HardwareProfile
+        from controlplane.catalogue.hardware.shipped import by_slug
 
         return int(HardwareProfile.objects.get(name=by_slug(slug).name).pk)
 
     def launch_values(self, profile: str) -> dict[str, Any]:
         """What choosing a profile fills into the New run form in a browser."""
-        from controlplane.hardware.models import HardwareProfile
-        from controlplane.hardware.profiles import launch_values
+        from controlplane.catalogue.hardware.models import HardwareProfile
+        from controlplane.catalogue.hardware.profiles import launch_values
 
         return {**launch_values(HardwareProfile.objects.get(pk=profile))}
 
     def state(self, run: str) -> State:
-        from runs.models import Attempt
+        from runs.engine.models import Attempt
 
         row = Attempt.objects.filter(run_id=run).latest("number")
         return State(
@@ -146,14 +146,14 @@ class Site:
         )
 
     def rows(self, run: str, kind: str) -> list[Row]:
-        from runs.models import MetricRow
+        from runs.engine.models import MetricRow
 
         found = MetricRow.objects.filter(run_id=run, kind=kind).order_by("seq")
         return [Row(t, step, values) for t, step, values in found.values_list("t", "step", "values")]
 
     def stopping_since(self, run: str) -> float | None:
         """When its supervisor began to end it."""
-        from runs.models import RunEvent
+        from runs.engine.models import RunEvent
 
         rows = RunEvent.objects.filter(run_id=run, kind="phase").order_by("id")
         return next((row.at.timestamp() for row in rows if row.data.get("phase") == "stopping"), None)

@@ -22,18 +22,11 @@ from typing import Any
 
 from tests.gpu import models
 from tests.gpu.memory_cases import CASES, FAMILIES, Case
-from workers.contract import (
-    AttemptSpec,
-    DataSpec,
-    FileName,
-    HardwareSpec,
-    ModelSpec,
-    Placement,
-    RewardSpec,
-    RunSpec,
-    to_json,
-)
-from workers.contract.dataset import schema_metadata
+from workers.contract.run.dataset import schema_metadata
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import AttemptSpec, DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
+from workers.contract.wire.documents import to_json
+from workers.contract.wire.names import FileName
 
 GIB = 2**30
 CARD_GIB, AT_ONCE, LIMIT_S = 132.0, 5, 240.0
@@ -217,8 +210,9 @@ def _child(folder: Path) -> int:
         meeting = folder / "meet"
         os.environ |= {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "GRPO_RANKS_MEET_IN": str(meeting),
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000)}  # fmt: skip
-    from workers.contract import AttemptSpec, from_dict
-    from workers.trainer import environment
+    from workers.contract.run.spec import AttemptSpec
+    from workers.contract.wire.documents import from_dict
+    from workers.trainer.configuration import environment
 
     environment.prepare(from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_bytes())))
     phases = Phases(folder)
@@ -298,8 +292,8 @@ def _hook(case: dict[str, Any], phases: Phases) -> None:
     from accelerate import Accelerator
     from trl import GRPOTrainer
 
-    from workers.trainer import hardware
     from workers.trainer import trainer as ours
+    from workers.trainer.configuration import hardware
 
     if case["merges"]:
         hardware.merges = lambda spec: True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.contract import LoraSpec
+from workers.contract.run.spec import LoraSpec
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama-1b": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,

@@ -14,14 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runs.states import FINAL
+from runs.engine.states import FINAL
 from tests.gpu import gain, ratio, starts, turns, ways
 from tests.gpu.figures import parts, peaks_of, preallocated, reserved, step_seconds, tokens_per_s, used_peaks
 from tests.gpu.installation import Site, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.results import FROM_DISPATCH, FROM_PAGE, Entry
 from tests.gpu.units import Compared, Gain, Ratio, Setup, Starts, Turns, Unit
-from workers.contract import AttemptSpec, FileName, Rollout, from_dict, servers_of
+from workers.contract.run.hardware import Rollout
+from workers.contract.run.spec import AttemptSpec, servers_of
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
 
 CLEAN_UP_S = 25.0
 """Kept back of the whole deadline: the last runs are stopped and their GPUs seen free."""

@@ -22,14 +22,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from tests.gpu import lora, results
 from tests.gpu.installation import Site, busy, read_gpus
 from tests.gpu.proof import Sitting
 from tests.gpu.results import Entry
 from tests.gpu.setups import PLANS, REHEARSAL, START_CPU, TURNS_CPU, chosen
 from tests.gpu.units import Setup, Unit
-from workers.supervisor import gpus
+from workers.supervisor.processes import gpus
 
 WORK = Path(tempfile.gettempdir()) / "gpu-prove"
 VERSIONS = ("torch", "transformers", "trl", "peft", "accelerate", "vllm", "deepspeed", "bitsandbytes")

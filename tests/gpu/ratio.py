@@ -21,13 +21,16 @@ from typing import Any
 import httpx
 import psutil
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.figures import Row, settled_seconds, step_ratio, step_seconds, steps_of
 from tests.gpu.installation import Site, busy, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.units import Ratio, Setup
-from workers.contract import AttemptSpec, FileName, Rollout, from_dict, to_json
-from workers.contract.commands import own_servers
+from workers.contract.run.hardware import Rollout
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.stack.commands import own_servers
+from workers.contract.wire.documents import from_dict, to_json
+from workers.contract.wire.names import FileName
 from workers.supervisor import commands
 
 TOKENS = 256

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runs.states import FINAL
+from runs.engine.states import FINAL
 from tests.gpu.installation import Site
 from tests.gpu.launches import Launch
 from tests.gpu.pages import form_with, send, text_of
@@ -119,8 +119,8 @@ def _steps(site: Site, run: str) -> int:
 
 def _changes(first: str, clone: str) -> dict[str, list[Any]]:
     """The settings that differ: [the failed run's, the clone's]."""
-    from runs.compare import comparison
-    from runs.models import Run
+    from runs.engine.models import Run
+    from runs.insight.comparing import comparison
 
     runs = [Run.objects.get(pk=first), Run.objects.get(pk=clone)]
     unlike, _ = comparison.differences(runs)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.installation import Site, read_gpus, tail
 from tests.gpu.pages import form_with, send, text_of
 from tests.gpu.prove import machine, make_models, trainer_python, versions, wait_for_models
@@ -128,7 +128,7 @@ def _evaluate(site: Site, run: str, prompts: int, generations: int) -> str:
 
 
 def _evaluations(site: Site, run: str) -> list[str]:
-    from runs.models import Run
+    from runs.engine.models import Run
 
     return list(Run.objects.get(pk=run).jobs.order_by("created_at").values_list("pk", flat=True))
 

@@ -25,11 +25,11 @@ MESSAGES = 5
 LIMIT_S = 200.0
 CHECKPOINT = """
 from runs import checkpoints
-from runs.models import Run
+from runs.engine.models import Run
 result = checkpoints.last(Run.objects.get(pk=run)).event.pk
 """
 SERVED = """
-from runs.models import Run
+from runs.engine.models import Run
 result = Run.objects.filter(kind="serve").latest("created_at").pk
 """
 

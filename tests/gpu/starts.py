@@ -54,7 +54,7 @@ def measure(
 
 def stages(launch: Launch) -> dict[str, float]:
     """Seconds from the click until each phase and stage that the run page's timeline has."""
-    from runs.models import RunEvent
+    from runs.engine.models import RunEvent
 
     rows = RunEvent.objects.filter(run_id=launch.run, kind__in=("phase", "stage", "training")).order_by("id")
     named = [(row.data.get("phase") or row.data.get("stage") or row.kind, row.at.timestamp()) for row in rows]
@@ -86,8 +86,8 @@ def _used(launch: Launch) -> str:
 
 def _end_servers(site: Site) -> Entry:
     """End the warm servers as a person does; their receipts."""
-    from runs.models import Attempt
-    from runs.states import FINAL
+    from runs.engine.models import Attempt
+    from runs.engine.states import FINAL
 
     servers = Attempt.objects.filter(run__kind="warm").exclude(status__in=FINAL)
     ids, begun = list(servers.values_list("pk", flat=True)), time.monotonic()

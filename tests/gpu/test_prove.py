@@ -16,22 +16,23 @@ from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
 from django.utils import timezone
 
-from controlplane.accounts.models import Role, User
-from controlplane.hardware.models import HardwareProfile, Host, ModelInspection
-from controlplane.hardware.profiles import launch_values
-from controlplane.hardware.shipped import by_slug
-from runs.models import Run
-from runs.scheduling import leasing
-from runs.spec import spec_of
+from controlplane.catalogue.hardware.models import HardwareProfile, Host, ModelInspection
+from controlplane.catalogue.hardware.profiles import launch_values
+from controlplane.catalogue.hardware.shipped import by_slug
+from controlplane.platform.accounts.models import Role, User
+from runs.engine.models import Run
+from runs.engine.scheduling import leasing
+from runs.engine.spec import spec_of
 from tests.gpu import figures, models, proof, prove, ratio, ways
 from tests.gpu.episodes import BATCH, MODES
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
 from tests.gpu.setups import AHEAD, FAST, ONE_AHEAD, PLANS, THREE_WAYS
 from tests.gpu.units import Setup, Starts
-from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
-from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
-from workers.contract.ahead import MODE
+from tests.runs.launch.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
+from workers.contract.run.ahead import MODE
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import AttemptSpec, DataSpec, ModelSpec, Placement, RunSpec
 
 SETUPS = [
     unit

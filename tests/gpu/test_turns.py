@@ -11,8 +11,8 @@ from tests.gpu import gain, lora, lora_kernels, turns
 from tests.gpu.figures import Row
 from tests.gpu.lora_kernels import EXPAND, SHRINK, Layer
 from tests.gpu.turns import BARE, BESIDE, PRODUCT, Turn
-from workers.contract import adapters
-from workers.contract.adapters import Speed
+from workers.contract.stack import adapters
+from workers.contract.stack.adapters import Speed
 
 
 def lines(begun: float, seconds: float, count: int) -> list[Row]:

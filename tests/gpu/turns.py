@@ -33,7 +33,8 @@ from tests.gpu.installation import Site, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.results import Entry
 from tests.gpu.units import Turns
-from workers.contract import AttemptSpec, FileName
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.names import FileName
 
 PRODUCT, BESIDE, BARE = "product", "beside", "bare"
 MODES = (PRODUCT, BESIDE, BARE)

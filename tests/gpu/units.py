@@ -30,7 +30,9 @@ class Setup:
 
     @property
     def batch(self) -> str:
-        from controlplane.hardware.shipped import by_slug  # Django's models: only once a sitting has set it up
+        from controlplane.catalogue.hardware.shipped import (
+            by_slug,  # Django's models: only once a sitting has set it up
+        )
 
         at = {**by_slug(self.slug).batch, **self.profile, **self.launch}
         names = {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Feed } from "../../frontend/static/js/live/feed.js";
+import { Feed } from "../../frontend/static/js/pages/live/feed.js";
 
 const PATIENCE_MS = 60_000;
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { apart, directLabels } from "../../frontend/static/js/metrics/labels.js";
+import { apart, directLabels } from "../../frontend/static/js/insight/metrics/labels.js";
 
 test("names of runs lose what all begin with, up to a separator", () => {
   assert.deepEqual(apart(["gsm8k-qwen-b04", "gsm8k-qwen-b08"], 84), ["b04", "b08"]);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { afterFirstBreak, inWords, overwritten, PART, wholeLines } from "../../frontend/static/js/run_page/log_lines.js";
+import { afterFirstBreak, inWords, overwritten, PART, wholeLines } from "../../frontend/static/js/pages/run_page/log_lines.js";
 
 const bytes = (/** @type {string} */ text) => new TextEncoder().encode(text);
 

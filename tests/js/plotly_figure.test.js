@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { height } from "../../frontend/static/js/metrics/axes.js";
-import { drawing } from "../../frontend/static/js/metrics/plotly_figure.js";
-import { Series } from "../../frontend/static/js/metrics/series.js";
+import { height } from "../../frontend/static/js/insight/metrics/axes.js";
+import { drawing } from "../../frontend/static/js/insight/metrics/plotly_figure.js";
+import { Series } from "../../frontend/static/js/insight/metrics/series.js";
 
 const TOKENS = Object.fromEntries(["ink-1", "ink-2", "ink-3", "line", "line-strong", "surface-1", "c1"].map((name) => [name, "rgb(1, 2, 3)"]));
 

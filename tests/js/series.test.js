@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { convert, LIMIT, Series, smooth, thin } from "../../frontend/static/js/metrics/series.js";
+import { convert, LIMIT, Series, smooth, thin } from "../../frontend/static/js/insight/metrics/series.js";
 
-/** @param {number} count @param {(i: number) => number} value @returns {import("../../frontend/static/js/metrics/series.js").Columns} */
+/** @param {number} count @param {(i: number) => number} value @returns {import("../../frontend/static/js/insight/metrics/series.js").Columns} */
 function columns(count, value) {
   const steps = Array.from({ length: count }, (_, i) => i + 1);
   return { seq: steps, step: steps, t: steps.map((step) => 1000 + step), value: steps.map((step) => value(step)) };
@@ -20,7 +20,7 @@ test("thinning keeps both ends and every spike", () => {
 test("rows that are here already change nothing", () => {
   const series = new Series();
   series.replace({ reward: columns(3, (step) => step) });
-  /** @type {import("../../frontend/static/js/live/feed.js").Row[]} */
+  /** @type {import("../../frontend/static/js/pages/live/feed.js").Row[]} */
   const rows = [[3, 1003, 3, "train", { reward: 99 }], [4, 1004, 4, "train", { reward: 4, loss: null }]];
   assert.deepEqual([...series.append(rows)], ["reward"]);
   assert.deepEqual(series.get("reward").value, [1, 2, 3, 4]);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { news } from "../../frontend/static/js/run_page/telling.js";
+import { news } from "../../frontend/static/js/pages/run_page/telling.js";
 
 const run = (/** @type {string} */ status, verdict = "well") => ({ status, sentence: "Out of memory.", health: { verdict } });
 

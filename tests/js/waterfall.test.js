@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { drawing } from "../../frontend/static/js/metrics/waterfall.js";
+import { drawing } from "../../frontend/static/js/insight/metrics/waterfall.js";
 
 /** @type {Record<string, string>} */
 const TOKENS = new Proxy({}, { get: (_, name) => `rgb(${String(name)})` });

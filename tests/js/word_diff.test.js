@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { wordDiff } from "../../frontend/static/js/completions/word_diff.js";
+import { wordDiff } from "../../frontend/static/js/insight/completions/word_diff.js";
 
 /** @param {number} seed @param {number} count */
 const words = (seed, count) => Array.from({ length: count }, (_, i) => `w${(i * seed) % 97}`).join(" ");

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.serving.processes import Fleet
+from controlplane.setup.serving.processes import Fleet
 from tests.browser.tiny_folder import write_model
-from tests.controlplane.joining import shared_redis
+from tests.controlplane.catalogue.joining import shared_redis
 from tests.fakes.fake_gpus import Gpus
 from tests.faults import invariants
 from tests.faults.harness import CPU, FAKES, LAUNCH, PREPARE, SCALED, ARun, Product
@@ -34,20 +34,20 @@ pytestmark = [pytest.mark.processes, pytest.mark.in_turn(4, of=12)]
 CUT_OFF_S = float(os.environ.get("CUT_OFF_S", "0"))
 """How long a host stays cut off beyond what it takes to notice: `CUT_OFF_S=60` for a minute."""
 REVOKE = """
-from controlplane.accounts.models import User
-from controlplane.hardware.models import Host
-from runs.hosts import actions
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.hardware.models import Host
+from runs.pages.hosts import actions
 result = actions.revoke(Host.objects.get(name=host), User.objects.get(username="admin"))
 """
 TOKEN = """
 import uuid
-from controlplane.accounts import api_tokens
-from controlplane.accounts.models import User
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.models import User
 user = User.objects.get(username="operator")
 result = api_tokens.make(user, "there " + uuid.uuid4().hex[:6], "operate", days=1)[1]
 """
 TRAINER = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 seen = Host.objects.get(name=host).inventory
 result = seen.get("trainer") == "ready" and any(model.endswith("/tiny") for model in seen["models"])
 """

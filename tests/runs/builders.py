@@ -7,17 +7,17 @@ from zlib import crc32
 
 from django.utils import timezone
 
-from controlplane.accounts.models import Role, User
-from controlplane.datasets.models import Dataset, DatasetVersion
-from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards import saving
-from controlplane.rewards.models import RewardConfig, RewardVersion
-from runs.models import Attempt, Run
-from runs.scheduling import launching
-from runs.spec import LaunchRequest
-from runs.states import RunStatus
-from runs.transitions import move
-from workers.contract import OutboxLine
+from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.rewards import saving
+from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.platform.accounts.models import Role, User
+from runs.engine.models import Attempt, Run
+from runs.engine.scheduling import launching
+from runs.engine.spec import LaunchRequest
+from runs.engine.states import RunStatus
+from runs.engine.transitions import move
+from workers.contract.reports.lines import OutboxLine
 
 FORMAT = [{"name": "format", "function": "think_tags"}]
 CPU = {"rollout": "transformers", "cpu_slots": 1}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
-from controlplane.hardware import host_commands
-from runs import hints
-from workers.contract import Task
+from controlplane.catalogue.hardware import host_commands
+from runs.engine import hints
+from workers.contract.wire.names import Task
 
 
 @dataclass

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.serving import valkey
-from controlplane.serving.embedded import Installation
+from controlplane.setup.serving import valkey
+from controlplane.setup.serving.embedded import Installation
 from tests.serving.command import Command, Start, processes_of
 from tests.stack import Stack
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controlplane.serving import valkey
-from controlplane.serving.embedded import BASE_DIR
-from controlplane.serving.processes import Fleet
+from controlplane.setup.serving import valkey
+from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import Fleet
 from tests.serving.command import Start, until
 from tests.workers.supervisor.servers import free_port
 

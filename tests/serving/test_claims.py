@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datafolder import DataFolderUnusable, data_folder
-from controlplane.serving.claims import (
+from controlplane.platform.datafolder import DataFolderUnusable, data_folder
+from controlplane.setup.serving.claims import (
     ServingRefused,
     children_lock,
     data_folder_lock,
@@ -16,7 +16,7 @@ from controlplane.serving.claims import (
     open_listener,
     refuse_full_disk,
 )
-from controlplane.serving.embedded import Installation
+from controlplane.setup.serving.embedded import Installation
 
 
 def test_a_second_one_on_the_same_data_folder_is_told_where_the_first_is(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from websockets.asyncio.client import connect
 
-from controlplane.serving.header_deadline import HeaderDeadline
+from controlplane.setup.serving.header_deadline import HeaderDeadline
 
 HEAD = b"GET /%s HTTP/1.1\r\nHost: here\r\n"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -10,8 +10,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from pytest_django import Settings
 
-from controlplane.accounts.models import Role
-from controlplane.serving.claims import data_folder_lock
+from controlplane.platform.accounts.models import Role
+from controlplane.setup.serving.claims import data_folder_lock
 from tests.controlplane.people import make_user
 
 pytestmark = pytest.mark.django_db

@@ -22,8 +22,8 @@ SETTINGS = {
     "GRPO_BACKOFF_MAX_S": "0.5",
 }
 STOP = """
-from runs.scheduling import stopping
-from runs.models import Attempt
+from runs.engine.scheduling import stopping
+from runs.engine.models import Attempt
 from tests.runs import builders
 from workers.contract import StopMode
 stopping.request_stop(Attempt.objects.get(run_id=run), StopMode.SAVE, builders.a_user())
@@ -72,8 +72,8 @@ def goes_on(shell: Stack, up: Command, run: str, before: dict[str, Any]) -> None
 
 def steps_stored(shell: Stack, run: str) -> list[Any]:
     code = """
-from runs.metrics.series import series
-from runs.models import Run
+from runs.insight.metrics.series import series
+from runs.engine.models import Run
 result = series(Run.objects.get(pk=run), ["reward"], 100_000)["series"]["reward"]["step"]
 """
     return list(shell.django(code, run=run))

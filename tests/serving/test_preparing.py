@@ -7,8 +7,8 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from controlplane.datafolder import DataFolderUnusable
-from controlplane.serving import preparing
+from controlplane.platform.datafolder import DataFolderUnusable
+from controlplane.setup.serving import preparing
 
 pytestmark = pytest.mark.django_db
 

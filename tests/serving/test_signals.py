@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from controlplane.serving.serving import signals_interrupt, uninterrupted
+from controlplane.setup.serving.serving import signals_interrupt, uninterrupted
 
 
 class Finalized:

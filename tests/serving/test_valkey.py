@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from controlplane.serving import valkey as server
+from controlplane.setup.serving import valkey as server
 
 
 @pytest.mark.processes

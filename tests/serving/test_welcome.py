@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from controlplane.accounts.models import Role
-from controlplane.serving.embedded import Installation
-from controlplane.serving.preparing import OPEN_FILES, raise_file_limit
-from controlplane.serving.welcome import show_address
+from controlplane.platform.accounts.models import Role
+from controlplane.setup.serving.embedded import Installation
+from controlplane.setup.serving.preparing import OPEN_FILES, raise_file_limit
+from controlplane.setup.serving.welcome import show_address
 from tests.controlplane.people import make_user
 
 

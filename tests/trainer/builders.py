@@ -9,19 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.datasets import parquet
-from workers.contract import (
-    AttemptSpec,
-    DataSpec,
-    EventKind,
-    FileName,
-    HardwareSpec,
-    ModelSpec,
-    Placement,
-    RewardSpec,
-    RunSpec,
-    from_dict,
-    to_json,
-)
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import AttemptSpec, DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
+from workers.contract.wire.documents import from_dict, to_json
+from workers.contract.wire.names import EventKind, FileName
 from workers.trainer import demo
 
 REWARDS = (

@@ -16,10 +16,14 @@ from accelerate import state
 from accelerate.utils import DistributedType
 
 from tests.trainer.playing import ENTRIES
-from workers.contract import AttemptSpec, FileName, from_dict
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
 from workers.environments import LIBRARY
-from workers.trainer import data, environment, rewards
-from workers.trainer.metrics import LineFile
+from workers.trainer import data
+from workers.trainer.configuration import environment
+from workers.trainer.recording.metrics import LineFile
+from workers.trainer.scoring import rewards
 from workers.trainer.train import train
 
 theirs = state.AcceleratorState.__init__

@@ -28,7 +28,12 @@ ADDRESS = "TESTS_PRELOADED_TRAINER"
 ROOT = Path(__file__).parents[2]
 LONGEST_REQUEST = 1 << 20
 LIBRARIES = (
-    *("workers.trainer.train", "workers.trainer.describe", "workers.trainer.rewardmodels", "torch.distributed.run"),
+    *(
+        "workers.trainer.train",
+        "workers.trainer.describe",
+        "workers.trainer.scoring.rewardmodels",
+        "torch.distributed.run",
+    ),
     *("transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen2.tokenization_qwen2"),
 )
 

@@ -14,7 +14,8 @@ from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_training import FOREVER, last_step, of_kind, until
 from tests.workers.rewards.judge_server import JudgeServer
-from workers.contract import FileName, RewardSpec
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.names import FileName
 
 KEY = "sk-very-secret-key-0123456789"
 VARIETY = builders.REWARDS[-1]

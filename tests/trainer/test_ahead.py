@@ -16,11 +16,13 @@ from tests.trainer.conftest import Start, Train
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_choosing_prompts import dataset
 from tests.trainer.test_lora_swap import AGREE, ALLOWED, ATTEMPT, LORA, sampling
-from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
-from workers.contract.ahead import SECONDS, STALENESS, TRUNCATED
-from workers.contract.prompts import EXTRA_ROUNDS, PromptsSpec
-from workers.trainer.ahead import Ahead, NextBatches, Order
-from workers.trainer.spec import TrainerError
+from workers.contract.run.ahead import SECONDS, STALENESS, TRUNCATED
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.prompts import EXTRA_ROUNDS, PromptsSpec
+from workers.contract.run.spec import LoraSpec, RewardSpec
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration.spec import TrainerError
+from workers.trainer.rollouts.ahead import Ahead, NextBatches, Order
 
 processes = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 GRPO: dict[str, Any] = {"learning_rate": 1e-2, "max_steps": 5, "num_iterations": 1}

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from controlplane.bootstrap.environments import LM_EVAL
+from controlplane.setup.bootstrap.environments import LM_EVAL
 from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
-from workers.contract.jobs import BENCHMARK
+from workers.contract.run.jobs import BENCHMARK
 from workers.host.settings import HostSettings
 from workers.supervisor import commands
-from workers.trainer import spec as specs
+from workers.trainer.configuration import spec as specs
 from workers.trainer.jobs import benchmarking
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
@@ -39,7 +39,9 @@ TINY_WRITTEN = {
     "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
 }
 Benchmark = Callable[..., "subprocess.CompletedProcess[str]"]
-needs_lm_eval = pytest.mark.skipif(not LM_EVAL.is_built(), reason="python3 -m controlplane.bootstrap.on_demand lm-eval")
+needs_lm_eval = pytest.mark.skipif(
+    not LM_EVAL.is_built(), reason="python3 -m controlplane.setup.bootstrap.on_demand lm-eval"
+)
 
 
 @pytest.fixture

@@ -12,12 +12,14 @@ import pytest
 
 from tests.trainer.test_pieces import from_dict_of, rows_of
 from tests.workers.rewards.judge_server import JudgeServer
-from workers.contract import RewardSpec, RunSpec
+from workers.contract.run.spec import RewardSpec, RunSpec
 from workers.rewards import LIBRARY, Tools
 from workers.rewards.reward import waits
 from workers.rewards.tools import Endpoint
-from workers.trainer import beside, data, rewards
-from workers.trainer.failures import Failures
+from workers.trainer import data
+from workers.trainer.rollouts import beside
+from workers.trainer.scoring import rewards
+from workers.trainer.scoring.failures import Failures
 
 RUBRIC = {"endpoint": "JUDGE", "model": "m", "rubric": "judged:{completion}", "timeout_s": 5.0}
 JUDGE = RewardSpec("judge", "judge", params={**RUBRIC, "concurrency": 4})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reader.chat import Renderer
-from tests.controlplane.datasets.tokenizers import CHATML, INST, TALK, a_tokenizer
+from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from tests.controlplane.catalogue.datasets.tokenizers import CHATML, INST, TALK, a_tokenizer
 from tests.trainer.preloaded import Preloaded
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes]

@@ -14,9 +14,11 @@ from tests.trainer import test_episodes as episodes
 from tests.trainer.conftest import Start, Train
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import sampling
-from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
-from workers.contract.episodes import TURNS_MEAN
-from workers.contract.prompts import DRAWN_WITHOUT, EXTRA_ROUNDS, REPLACED, WITHOUT_SPREAD, PromptsSpec
+from workers.contract.run.episodes import TURNS_MEAN
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.prompts import DRAWN_WITHOUT, EXTRA_ROUNDS, REPLACED, WITHOUT_SPREAD, PromptsSpec
+from workers.contract.run.spec import LoraSpec, RewardSpec
+from workers.contract.wire.names import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 

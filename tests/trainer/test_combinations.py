@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from controlplane.hardware.shipped import SHIPPED, by_slug
+from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
 from tests.trainer import builders
-from workers.contract import (
-    AttemptSpec,
-    FileName,
-    LoraSpec,
+from workers.contract.run.hardware import (
     Offload,
     Optimizer,
     Precision,
@@ -22,9 +19,11 @@ from workers.contract import (
     ServerSpec,
     Strategy,
     WeightSync,
-    from_dict,
 )
-from workers.trainer import combinations, hardware
+from workers.contract.run.spec import AttemptSpec, LoraSpec
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration import combinations, hardware
 
 LORA = {"lora": LoraSpec()}
 GPU = {"trainer_gpus": 1, "processes": 1, "cpu_slots": 0}

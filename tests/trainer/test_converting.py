@@ -19,12 +19,12 @@ from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from tests.workers.supervisor.attempts import attempt, wait_until
-from workers.contract import FileName, StopMode
-from workers.contract.gguf import SCRIPT
-from workers.contract.jobs import GGUF
+from workers.contract.run.gguf import SCRIPT
+from workers.contract.run.jobs import GGUF
+from workers.contract.wire.names import FileName, StopMode
 from workers.host.settings import HostSettings
 from workers.supervisor import commands
-from workers.trainer import spec as specs
+from workers.trainer.configuration import spec as specs
 
 pytestmark = pytest.mark.processes
 

@@ -14,8 +14,10 @@ from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
-from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, Strategy, WeightSync
-from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec
+from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
+from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
+from workers.contract.run.spec import LoraSpec, RewardSpec
+from workers.contract.wire.names import FileName
 from workers.environments.calculator import ENTRY as CALCULATOR
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]

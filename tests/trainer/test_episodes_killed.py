@@ -11,17 +11,10 @@ from tests.fakes.fake_control import FakeControl
 from tests.stack import ROOT
 from tests.trainer.test_episodes import GRPO, chats
 from tests.workers.supervisor.attempts import RUN, Attempt, build_settings, of_process, wait_until
-from workers.contract import (
-    AttemptSpec,
-    DataSpec,
-    HardwareSpec,
-    ModelSpec,
-    Placement,
-    RewardSpec,
-    RunSpec,
-    StopMode,
-)
-from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec
+from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import AttemptSpec, DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
+from workers.contract.wire.names import StopMode
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 

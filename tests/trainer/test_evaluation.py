@@ -13,9 +13,10 @@ from tests.trainer.conftest import Train
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.reward_runs import liking, make_models
 from tests.trainer.test_training import of_kind
-from workers.contract import FileName, RewardSpec
-from workers.contract.best import OTHER_REWARD
-from workers.contract.evaluation import EVALUATION
+from workers.contract.run.best import OTHER_REWARD
+from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.names import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 

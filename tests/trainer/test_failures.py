@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workers.rewards import Failure
-from workers.trainer.failures import MIN_BATCHES, WINDOW, Failures, Noted
+from workers.trainer.scoring.failures import MIN_BATCHES, WINDOW, Failures, Noted
 
 ROWS = list(range(100, 110))
 

@@ -14,9 +14,12 @@ import pytest
 from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.test_vllm_client import ALLOWED, LORA, SAMPLING, adapter
-from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, ServerSpec, WeightSync, from_dict
-from workers.trainer import fanout
-from workers.trainer.vllmclient import ServerError
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import AttemptSpec, LoraSpec
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
+from workers.trainer.rollouts import fanout
+from workers.trainer.rollouts.vllmclient import ServerError
 
 
 def spec(folder: Path, *ports: int, attached: tuple[str, ...] = ()) -> AttemptSpec:

@@ -17,7 +17,7 @@ from tests.fakes.fake_hub import FakeHub
 from tests.stack import ROOT
 from tests.trainer import builders
 from tests.workers.supervisor.attempts import wait_until
-from workers.contract import hub_files
+from workers.contract.wire import hub_files
 
 pytestmark = pytest.mark.processes
 

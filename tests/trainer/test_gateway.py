@@ -17,8 +17,11 @@ from tests.fakes.running_vllm import RunningVllm, until
 from tests.trainer import agent, builders
 from tests.trainer.preloaded import Preloaded, Process
 from tests.workers.supervisor.servers import free_port
-from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync, gateway
-from workers.contract.episodes import EpisodeSpec, GatewaySpec
+from workers.contract.run import gateway
+from workers.contract.run.episodes import EpisodeSpec, GatewaySpec
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import LoraSpec, RewardSpec
+from workers.contract.wire.names import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 

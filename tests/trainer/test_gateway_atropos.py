@@ -18,7 +18,9 @@ from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_gateway import KEY, LORA, attempt, ended, stopped_at, training
 from tests.workers.supervisor.servers import free_port
-from workers.contract import LoraSpec, Rollout, ServerSpec, WeightSync, gateway
+from workers.contract.run import gateway
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import LoraSpec
 
 PYTHON = ROOT / gateway.ENVIRONMENT / "bin" / "python"
 ENVIRONMENT = Path(__file__).with_name("atropos_environment.py")

@@ -17,20 +17,20 @@ from tests.trainer.conftest import Train
 from tests.workers.host.test_host_on_the_stack import HOST, until
 from tests.workers.supervisor.attempts import wait_until
 from workers.artifactstore import ArtifactStore
-from workers.contract import LoraSpec
+from workers.contract.run.spec import LoraSpec
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(600)]
 
 PATH = "checkpoints/checkpoint-2"
 SAVED = """
 from django.db import transaction
-from controlplane.hardware.models import HardwareProfile, Host
-from runs.host_api.ingest import accept
-from runs.models import Attempt
-from runs.scheduling import launching
-from runs.states import RunStatus
-from runs.transitions import move
-from tests.controlplane.accounts.secret_rows import a_store
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Attempt
+from runs.engine.scheduling import launching
+from runs.engine.states import RunStatus
+from runs.engine.transitions import move
+from tests.controlplane.platform.accounts.secret_rows import a_store
 from tests.datasets import ready_version
 from tests.runs import builders
 from workers.contract import LoraSpec
@@ -50,29 +50,29 @@ with transaction.atomic():  # nothing starts before it has ended
 result = [run.pk, run.events.get(kind="checkpoint").pk]
 """
 STORED = """
-from runs.artifacts import copies
-from runs.models import Attempt
-from workers.contract.artifacts import Storing
+from runs.engine.artifacts import copies
+from runs.engine.models import Attempt
+from workers.contract.wire.artifacts import Storing
 result = copies.told(Attempt.objects.get(run_id=run), path, Storing.STORED, problem="", manifest=manifest)
 """
 EVALUATE = """
 from runs import checkpoints
-from runs.evaluations import starting
-from runs.models import Run
+from runs.insight.evaluations import starting
+from runs.engine.models import Run
 from tests.runs import builders
 run = Run.objects.get(pk=run)
 setup = starting.Setup(run.dataset_version, 4, 2, run.reward_version, 1.0)
 starting.start(run, [checkpoints.last(run)], setup, builders.a_user())
 """
 JOBS = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 rows = Attempt.objects.filter(run__source_id=run, run__spec__start_from__gt="").select_related("run", "host")
 result = {row.run.kind: [row.status, row.host and row.host.name, row.detail, row.phase_detail] for row in rows}
 """
 FOUND = """
-from runs.evaluations import results
-from runs.models import Run, RunEvent
-from runs.served.models import Answer
+from runs.insight.evaluations import results
+from runs.engine.models import Run, RunEvent
+from runs.engine.served.models import Answer
 result = {"prompts": [len(each.prompts) for each in results.of_run(Run.objects.get(pk=run)) if each.folder],
           "merged": RunEvent.objects.filter(run__source_id=run, run__kind="merge", kind="checkpoint").count(),
           "answers": {answer.model: answer.finish for answer in Answer.objects.filter(turn__run__source_id=run)}}

@@ -14,17 +14,20 @@ from random import Random
 import pytest
 from django.utils import timezone
 
-from runs import queries
-from runs.host_api import ingest
-from runs.models import Attempt, Run
-from runs.scheduling import ending, recovery
-from runs.states import EndReason, RunStatus
-from runs.transitions import move
+from runs.engine import queries
+from runs.engine.models import Attempt, Run
+from runs.engine.scheduling import ending, recovery
+from runs.engine.states import EndReason, RunStatus
+from runs.engine.transitions import move
+from runs.intake.host_api import ingest
 from tests import rotation
 from tests.runs.builders import FREE, a_host, a_run
 from tests.trainer import builders
 from tests.trainer.conftest import Start, Train
-from workers.contract import FileName, OutboxLine, Receipt, RecoverySpec, from_dict
+from workers.contract.reports.lines import OutboxLine, Receipt
+from workers.contract.run.spec import RecoverySpec
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
 
 pytestmark = [
     pytest.mark.trainer,
@@ -41,7 +44,7 @@ STEPS = 4 * KILLS + 4
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """No message goes to a host."""
-    from controlplane.hardware import host_commands
+    from controlplane.catalogue.hardware import host_commands
 
     monkeypatch.setattr(host_commands, "send", lambda *_: None)
 

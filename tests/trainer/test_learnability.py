@@ -10,8 +10,8 @@ import pytest
 from tests.trainer import builders
 from tests.trainer.conftest import Train
 from tests.trainer.test_training import of_kind
-from workers.contract import FileName
-from workers.contract.learnability import CHECK
+from workers.contract.run.learnability import CHECK
+from workers.contract.wire.names import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 

@@ -13,8 +13,10 @@ from tests.fakes.running_vllm import RunningVllm, until
 from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
-from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
-from workers.contract.commands import AWAIT_SERVERS
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import LoraSpec, RewardSpec
+from workers.contract.stack.commands import AWAIT_SERVERS
+from workers.contract.wire.names import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 

@@ -16,9 +16,10 @@ from tests.trainer import builders
 from tests.trainer.conftest import Start, Train, starting
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_training import of_kind, until
-from workers.contract import FileName, LoraSpec
-from workers.contract.jobs import MERGE
-from workers.trainer import spec as specs
+from workers.contract.run.jobs import MERGE
+from workers.contract.run.spec import LoraSpec
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration import spec as specs
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 

@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 
 from tests.trainer import builders
-from workers.contract import EventKind, FileName, RewardSpec, from_dict
-from workers.contract.lines import MOST_METRICS
-from workers.contract.training_rules import value_problems
+from workers.contract.reports.lines import MOST_METRICS
+from workers.contract.run.spec import RewardSpec
+from workers.contract.stack.training_rules import value_problems
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import EventKind, FileName
 from workers.rewards import LIBRARY, Completion, Params, Reward, Tools
-from workers.supervisor.trainerlines import trainer_line
-from workers.trainer import data, demo, environment, rewards, spec
-from workers.trainer.failures import Failures
-from workers.trainer.metrics import LineFile
-from workers.trainer.samples import Sample, SampleFile, end_of
-from workers.trainer.spec import SpecError
+from workers.supervisor.reports.trainerlines import trainer_line
+from workers.trainer import data, demo
+from workers.trainer.configuration import environment, spec
+from workers.trainer.configuration.spec import SpecError
+from workers.trainer.recording.metrics import LineFile
+from workers.trainer.recording.samples import Sample, SampleFile, end_of
+from workers.trainer.scoring import rewards
+from workers.trainer.scoring.failures import Failures
 
 
 def test_values_that_json_has_no_word_for_are_left_out_and_named(tmp_path: Path) -> None:
@@ -77,7 +81,7 @@ def rows_of(tmp_path: Path, **asked: Any) -> data.Rows:
 
 
 def from_dict_of(folder: Path) -> Any:
-    from workers.contract import AttemptSpec
+    from workers.contract.run.spec import AttemptSpec
 
     return from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_text()))
 

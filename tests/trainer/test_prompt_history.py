@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workers.contract import prompts as metric
-from workers.trainer.prompts import EXPLORED, FILE, RETRIED, PromptHistory
-from workers.trainer.spec import SpecError
+from workers.contract.run import prompts as metric
+from workers.trainer.configuration.spec import SpecError
+from workers.trainer.rollouts.prompts import EXPLORED, FILE, RETRIED, PromptHistory
 
 ROWS = (3, 5, 8, 13)
 

@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(40
 
 SAVED = """
 from django.db import transaction
-from controlplane.hardware.models import Host
-from runs.host_api.ingest import accept
-from runs.models import Attempt
-from runs.states import RunStatus
-from runs.transitions import move
-from tests.controlplane.accounts.secret_rows import a_hub_token
+from controlplane.catalogue.hardware.models import Host
+from runs.intake.host_api.ingest import accept
+from runs.engine.models import Attempt
+from runs.engine.states import RunStatus
+from runs.engine.transitions import move
+from tests.controlplane.platform.accounts.secret_rows import a_hub_token
 from tests.runs import builders
 
 a_hub_token("hf-right")
@@ -37,7 +37,7 @@ with transaction.atomic():  # nothing starts before it has ended
 result = [attempt.run_id, attempt.run.events.get(kind="checkpoint").pk]
 """
 PUSH = """
-from runs.models import Run
+from runs.engine.models import Run
 result = Run.objects.filter(source_id=run, kind="push").order_by("-created_at")[0].pk
 """
 FINAL = ("succeeded", "failed", "stopped")

@@ -17,11 +17,11 @@ from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from tests.workers.supervisor.attempts import wait_until
-from workers.contract import FileName
-from workers.contract.jobs import PUSH
+from workers.contract.run.jobs import PUSH
+from workers.contract.wire.names import FileName
 from workers.host.settings import HostSettings
 from workers.supervisor import commands
-from workers.trainer import spec as specs
+from workers.trainer.configuration import spec as specs
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 

@@ -10,20 +10,14 @@ from typing import Any
 import pytest
 
 from tests.trainer import builders
-from workers.contract import (
-    AttemptSpec,
-    FileName,
-    LoraSpec,
-    Rollout,
-    ServerSpec,
-    Strategy,
-    WeightSync,
-    commands,
-    from_dict,
-)
+from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
+from workers.contract.run.spec import AttemptSpec, LoraSpec
+from workers.contract.stack import commands
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
 from workers.trainer import __main__ as trainer
-from workers.trainer import environment, ranks
-from workers.trainer.spec import SpecError
+from workers.trainer.configuration import environment, ranks
+from workers.trainer.configuration.spec import SpecError
 
 
 def attempt(folder: Path, **profile: Any) -> AttemptSpec:

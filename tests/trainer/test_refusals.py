@@ -10,9 +10,11 @@ import pytest
 
 from tests.trainer import builders
 from tests.trainer.conftest import Train
-from workers.contract import REWARD_MODEL, FileName, RewardSpec, Rollout
+from workers.contract.run.hardware import Rollout
+from workers.contract.run.spec import REWARD_MODEL, RewardSpec
+from workers.contract.wire.names import FileName
 from workers.trainer import __main__ as trainer
-from workers.trainer import spec as trainer_spec
+from workers.trainer.configuration import spec as trainer_spec
 
 RIGHT = RewardSpec("right", "numeric_match")
 

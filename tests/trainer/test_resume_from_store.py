@@ -17,9 +17,11 @@ from tests.fakes.object_store import ObjectStore, object_store
 from tests.trainer import builders
 from tests.trainer.conftest import Train
 from tests.workers.supervisor.attempts import RUN, Attempt, build_settings, wait_until
-from workers.contract import AttemptSpec, FileName, Placement, RunSpec, to_dict
-from workers.contract.artifacts import STORES
-from workers.contract.evaluation import EVALUATION
+from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
+from workers.contract.wire.artifacts import STORES
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 

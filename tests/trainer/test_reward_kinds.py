@@ -17,8 +17,9 @@ from tests.trainer.conftest import Start, Train, starting
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.reward_runs import KEY, MISDEEDS, NO_SANDBOX, TRLS_OWN, VARIETY, Ended, RewardModels, liking, python
 from tests.trainer.test_training import last_step, of_kind
-from workers.contract import FileName, RewardSpec
-from workers.contract.episodes import EpisodeSpec, PartSpec
+from workers.contract.run.episodes import EpisodeSpec, PartSpec
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.names import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -220,8 +221,8 @@ from trl.rewards import (
     reasoning_accuracy_reward, think_format_reward,
 )
 from workers.rewards import LIBRARY, Tools, score
-from workers.trainer.rewards import Generated
-from workers.trainer.trlrewards import SCORERS
+from workers.trainer.scoring.rewards import Generated
+from workers.trainer.scoring.trlrewards import SCORERS
 third = r"It is \boxed{\frac{1}{3}}"
 texts = [third, r"It is \boxed{\frac{1}{2}}", "<think>a</think>b", "", f"<think>a</think>{third}", f"<think>{third}"]
 ids = [[1, 2, 3, 4], [5] * 40, [1, 2], [], [1] * 15, [1] * 20]
@@ -272,7 +273,7 @@ def test_a_text_that_a_reward_model_stumbles_over_has_no_score_and_an_error_of_t
 ) -> None:
     script = """
 import torch
-from workers.trainer.rewardmodels import _guard
+from workers.trainer.scoring.rewardmodels import _guard
 class Model(torch.nn.Module):
     def forward(self, input_ids, **inputs):
         raise self.error

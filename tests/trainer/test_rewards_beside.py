@@ -13,9 +13,11 @@ from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer import test_episodes as episodes
 from tests.trainer.conftest import Start
-from workers.contract import EventKind, FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, Strategy, WeightSync
-from workers.contract.ahead import SECONDS
-from workers.contract.waterfall import REWARD, Span, overlap, read
+from workers.contract.reports.waterfall import REWARD, Span, overlap, read
+from workers.contract.run.ahead import SECONDS
+from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
+from workers.contract.run.spec import LoraSpec, RewardSpec
+from workers.contract.wire.names import EventKind, FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -96,7 +98,7 @@ import json
 from types import SimpleNamespace as Any_
 from workers.trainer.episodes.episode import Episode, Turn
 from workers.trainer.episodes.rollout import Rollouts
-from workers.trainer.groups import GroupsOf
+from workers.trainer.scoring.groups import GroupsOf
 
 begun = []
 rollouts = object.__new__(Rollouts)

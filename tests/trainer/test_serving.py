@@ -19,8 +19,11 @@ from tests.trainer.conftest import Start, starting
 from tests.trainer.preloaded import Preloaded, Process
 from tests.workers.supervisor.attempts import wait_until
 from tests.workers.supervisor.servers import free_port
-from workers.contract import FileName, LoraSpec, Rollout, ServerSpec, WeightSync, to_json
-from workers.contract.chat import KEY_DIGEST, Ask, ChatNews, ChatTurn, Sampling
+from workers.contract.reports.chat import KEY_DIGEST, Ask, ChatNews, ChatTurn, Sampling
+from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import LoraSpec
+from workers.contract.wire.documents import to_json
+from workers.contract.wire.names import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -195,7 +198,7 @@ def test_requests_are_answered_with_the_key_alone(listening: Served) -> None:
 CALCULATE = {"type": "function", "function": {"name": "calculate", "parameters": {"type": "object", "properties": {}}}}
 CALLED = """
 import json
-from workers.contract.chat import Finish
+from workers.contract.reports.chat import Finish
 from workers.trainer import tiny
 from workers.trainer.jobs import asking, openai_shapes
 from workers.trainer.jobs.asking import Answered, AskError

@@ -15,8 +15,9 @@ from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import assert_sampled_from_the_policy, attempt, sampling
-from workers.contract import LoraSpec, Offload, Optimizer, Quantization, Strategy
-from workers.supervisor import checkpoints
+from workers.contract.run.hardware import Offload, Optimizer, Quantization, Strategy
+from workers.contract.run.spec import LoraSpec
+from workers.supervisor.inputs import checkpoints
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.trainer.timing import StepPart, StepTimes
+from workers.trainer.recording.timing import StepPart, StepTimes
 
 
 class Clock:

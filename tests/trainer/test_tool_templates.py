@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.trainer.preloaded import Preloaded
-from workers.contract.tool_templates import READABLE
+from workers.contract.stack.tool_templates import READABLE
 
 pytestmark = pytest.mark.trainer
 

@@ -14,11 +14,13 @@ from tests.listening import tcp_addresses
 from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
-from workers.contract import FileName, LoraSpec, best
-from workers.supervisor import checkpoints
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.trainerlines import trainer_line
-from workers.supervisor.witnesses import activities
+from workers.contract.run import best
+from workers.contract.run.spec import LoraSpec
+from workers.contract.wire.names import FileName
+from workers.supervisor.inputs import checkpoints
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.witnesses import activities
+from workers.supervisor.reports.trainerlines import trainer_line
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 

@@ -12,8 +12,9 @@ from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.reward_runs import KEY, Ended, trained
 from tests.workers.rewards.judge_server import JudgeServer
-from workers.contract import FileName, RewardSpec
-from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec, turn_reward
+from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec, turn_reward
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.names import FileName
 from workers.rewards.advantages import advantages
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]

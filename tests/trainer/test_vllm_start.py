@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from workers.contract.commands import KEEP_FROZEN
+from workers.contract.stack.commands import KEEP_FROZEN
 from workers.supervisor.commands import SOURCE_ROOT
-from workers.trainer import imports
+from workers.trainer.configuration import imports
 
 MAIN = """
 import gc, sys

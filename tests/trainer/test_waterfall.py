@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.trainer.test_timing import Clock
-from workers.contract.lines import problem_of
-from workers.contract.names import EventKind
-from workers.contract.waterfall import MOST_SPANS, Span, overlap, packed, read, union
-from workers.trainer.waterfall import Waterfall
+from workers.contract.reports.lines import problem_of
+from workers.contract.reports.waterfall import MOST_SPANS, Span, overlap, packed, read, union
+from workers.contract.wire.names import EventKind
+from workers.trainer.recording.waterfall import Waterfall
 
 
 @pytest.fixture

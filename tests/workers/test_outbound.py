@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.runs.alerts.servers import answering, dripping, flooding, hook, silent
+from tests.runs.engine.alerts.servers import answering, dripping, flooding, hook, silent
 from workers import outbound
 from workers.outbound import AddressRefused, Answer, Disconnected, OutboundError, TimedOut, TooLong
 

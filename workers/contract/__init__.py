@@ -4,14 +4,8 @@ Standard library only, imported by all three programs. Every name here is also t
 and the pages.
 """
 
-from workers.contract.documents import (
-    ContractError,
-    digest,
-    from_dict,
-    to_dict,
-    to_json,
-)
-from workers.contract.hardware import (
+from workers.contract.reports.lines import ClaimAnswer, GpuReceipt, Line, OutboxLine, Receipt, SyncAnswer
+from workers.contract.run.hardware import (
     ZERO,
     HardwareSpec,
     Offload,
@@ -24,16 +18,27 @@ from workers.contract.hardware import (
     WeightSync,
     precision_of,
 )
-from workers.contract.limits import BeyondSpec, LimitsSpec, NoBetterSpec, Spent
-from workers.contract.lines import (
-    ClaimAnswer,
-    GpuReceipt,
-    Line,
-    OutboxLine,
-    Receipt,
-    SyncAnswer,
+from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec, Spent
+from workers.contract.run.spec import (
+    REWARD_MODEL,
+    AttemptSpec,
+    DataSpec,
+    HangSpec,
+    LoraSpec,
+    ModelSpec,
+    Placement,
+    RecoverySpec,
+    RewardSpec,
+    RunSpec,
+    ServerPlace,
+    WarmPlace,
+    is_address,
+    models_of,
+    outcome_weights,
+    servers_of,
 )
-from workers.contract.names import (
+from workers.contract.wire.documents import ContractError, digest, from_dict, to_dict, to_json
+from workers.contract.wire.names import (
     LOG_LEFT_OUT,
     LOG_NAMES,
     MAX_SERVERS,
@@ -52,24 +57,6 @@ from workers.contract.names import (
     StopMode,
     Task,
     broker_url,
-)
-from workers.contract.spec import (
-    REWARD_MODEL,
-    AttemptSpec,
-    DataSpec,
-    HangSpec,
-    LoraSpec,
-    ModelSpec,
-    Placement,
-    RecoverySpec,
-    RewardSpec,
-    RunSpec,
-    ServerPlace,
-    WarmPlace,
-    is_address,
-    models_of,
-    outcome_weights,
-    servers_of,
 )
 
 __all__ = [

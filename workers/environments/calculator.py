@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
 from workers.rewards.parameters import Params, param
 from workers.rewards.tools import Tools

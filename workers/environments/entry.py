@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.rewards.parameters import Described
 from workers.rewards.reward import Cost
 

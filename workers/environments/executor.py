@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.contract.episodes import EpisodeLimits, PartSpec, ToolError
+from workers.contract.run.episodes import EpisodeLimits, PartSpec, ToolError
 from workers.environments import arguments
 from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
 from workers.environments.library import LIBRARY

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from workers.contract import corpora
+from workers.contract.run import corpora
 
 MOST_KEPT = 3
 """Settings of one corpus."""

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workers import outbound
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
 from workers.packages import PackageMissing
 from workers.packages.process import Trouble

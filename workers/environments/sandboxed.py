@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments import signature
 from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
 from workers.rewards import sandboxed

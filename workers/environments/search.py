@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers.contract import corpora
-from workers.contract.episodes import ToolError
+from workers.contract.run import corpora
+from workers.contract.run.episodes import ToolError
 from workers.environments import kept_index
 from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
 from workers.rewards.parameters import Params, param

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workers.environments.entry import ToolDescription
-from workers.sandbox.syntax import DEEPEST, deeper, is_generator, parsed
+from workers.sandbox.requirements.syntax import DEEPEST, deeper, is_generator, parsed
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 """Of a tool: what every chat format can carry."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments.entry import Entry, EntryKind, Observation, Session
 from workers.packages import arena
 from workers.rewards.parameters import Params, param

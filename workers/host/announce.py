@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workers.contract import gateway, packages, sinks
-from workers.contract.joining import VERSION
-from workers.contract.tied import end_with
+from workers.contract.run import gateway, sinks
+from workers.contract.stack import packages
+from workers.contract.wire.joining import VERSION
+from workers.contract.wire.tied import end_with
 from workers.host.inventory import Inventory
 from workers.host.runsizes import RunSizes
 from workers.host.settings import HostSettings
@@ -33,8 +34,8 @@ from workers.supervisor.commands import (
     sinks_python,
     trainer_tool_environment,
 )
-from workers.supervisor.control import Control, ControlError, Refused
-from workers.supervisor.loops import Loop
+from workers.supervisor.processes.loops import Loop
+from workers.supervisor.reports.control import Control, ControlError, Refused
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import socket
 from celery import Celery
 from celery.signals import worker_process_init, worker_ready, worker_shutdown
 
-from workers.contract import broker_url
-from workers.contract.joining import unacknowledged_keys
+from workers.contract.wire.joining import unacknowledged_keys
+from workers.contract.wire.names import broker_url
 from workers.host import announce
 from workers.host.settings import HostSettings
 

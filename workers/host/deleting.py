@@ -7,10 +7,10 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from workers.contract.artifacts import ATTEMPT_FOLDER, CHECKPOINT_FOLDER
+from workers.contract.wire.artifacts import ATTEMPT_FOLDER, CHECKPOINT_FOLDER
 from workers.host.settings import HostSettings
-from workers.supervisor.control import Control
-from workers.supervisor.folder import AttemptFolder, Lock
+from workers.supervisor.processes.folder import AttemptFolder, Lock
+from workers.supervisor.reports.control import Control
 
 
 class NotDeleted(Exception):

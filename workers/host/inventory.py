@@ -15,13 +15,14 @@ from typing import Any
 
 import psutil
 
-from workers.contract import gguf
+from workers.contract.run import gguf
 from workers.host.settings import HostSettings
 from workers.models.stored import stored
-from workers.supervisor import commands, gpulinks, gpus, listening, procfs
-from workers.supervisor.gpulinks import Link
-from workers.supervisor.gpus import GpuReading
-from workers.supervisor.loops import BackgroundCall
+from workers.supervisor import commands
+from workers.supervisor.processes import gpulinks, gpus, listening, procfs
+from workers.supervisor.processes.gpulinks import Link
+from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.loops import BackgroundCall
 
 log = logging.getLogger(__name__)
 

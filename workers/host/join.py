@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from controlplane.bootstrap import ensure, ensure_trainer
+from controlplane.setup.bootstrap import ensure, ensure_trainer
 
 SOURCE = Path(__file__).resolve().parents[2]
 

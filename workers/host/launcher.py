@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from workers.contract import AttemptSpec, ContractError, from_dict, to_json
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.documents import ContractError, from_dict, to_json
 from workers.host.settings import HostSettings
 from workers.supervisor.commands import supervisor_environment
-from workers.supervisor.control import Control, ControlError
-from workers.supervisor.folder import AttemptFolder, Lock, last_lines
+from workers.supervisor.processes.folder import AttemptFolder, Lock, last_lines
+from workers.supervisor.reports.control import Control, ControlError
 
 log = logging.getLogger(__name__)
 

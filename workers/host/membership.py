@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from workers.contract.joining import TOLERATED_SKEW_S, VERSION, is_loopback
-from workers.supervisor.control import Control, ControlError, Refused
+from workers.contract.wire.joining import TOLERATED_SKEW_S, VERSION, is_loopback
+from workers.supervisor.reports.control import Control, ControlError, Refused
 
 TIMEOUT_S = 20
 Report = Callable[[str], None]

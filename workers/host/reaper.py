@@ -20,35 +20,25 @@ from pathlib import Path
 from typing import Any
 
 from workers import diagnosis
-from workers.contract import (
-    TRAINER_KINDS,
-    AttemptSpec,
-    ContractError,
-    EventKind,
-    FileName,
-    Line,
-    Placement,
-    Receipt,
-    from_dict,
-    to_dict,
-    to_json,
-)
-from workers.contract.lines import event_line, numbered
+from workers.contract.reports.lines import Line, Receipt, event_line, numbered
+from workers.contract.run.spec import AttemptSpec, Placement
+from workers.contract.wire.documents import ContractError, from_dict, to_dict, to_json
+from workers.contract.wire.names import TRAINER_KINDS, EventKind, FileName
 from workers.host.settings import HostSettings
-from workers.supervisor import gpus, procfs
-from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
-from workers.supervisor.folder import AttemptFolder, Lock
-from workers.supervisor.gpus import GpuReading
-from workers.supervisor.logs import LogUploader
-from workers.supervisor.loops import BackgroundCall
-from workers.supervisor.outbox import Outbox, line_of
-from workers.supervisor.procfs import Process
-from workers.supervisor.samples import SampleUploader
-from workers.supervisor.sync import deliver
-from workers.supervisor.tail import Tail
-from workers.supervisor.teardown import Teardown
-from workers.supervisor.trainerlines import lines_left_out, trainer_line
+from workers.supervisor.processes import gpus, procfs
+from workers.supervisor.processes.folder import AttemptFolder, Lock
+from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.loops import BackgroundCall
+from workers.supervisor.processes.procfs import Process
+from workers.supervisor.processes.teardown import Teardown
+from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.logs import LogUploader
+from workers.supervisor.reports.outbox import Outbox, line_of
+from workers.supervisor.reports.samples import SampleUploader
+from workers.supervisor.reports.sync import deliver
+from workers.supervisor.reports.tail import Tail
+from workers.supervisor.reports.trainerlines import lines_left_out, trainer_line
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workers.contract.artifacts import RUN_FOLDER
+from workers.contract.wire.artifacts import RUN_FOLDER
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from workers.contract.joining import Leaving, host_worker
-from workers.contract.tied import end_with
+from workers.contract.wire.joining import Leaving, host_worker
+from workers.contract.wire.tied import end_with
 from workers.host import shutdown
 from workers.host.membership import Membership
 from workers.host.settings import AtStop, HostSettings
 from workers.supervisor.commands import SOURCE_ROOT
-from workers.supervisor.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, Refused
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from workers.contract import EndReason
+from workers.contract.wire.names import EndReason
 
 
 class SettingsError(ValueError):

@@ -15,12 +15,12 @@ import sys
 import time
 from collections.abc import Iterator
 
-from workers.contract import EndReason, FileName
+from workers.contract.wire.names import EndReason, FileName
 from workers.host.settings import AtStop, HostSettings, SettingsError
-from workers.supervisor import procfs
 from workers.supervisor.ending import SIGTERM_DRAIN_S
-from workers.supervisor.folder import AttemptFolder, HostStop
-from workers.supervisor.procfs import Identity
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.folder import AttemptFolder, HostStop
+from workers.supervisor.processes.procfs import Identity
 
 log = logging.getLogger(__name__)
 

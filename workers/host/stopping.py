@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workers.contract import FileName, StopMode
+from workers.contract.wire.names import FileName, StopMode
 from workers.host.settings import HostSettings
-from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.processes.folder import AttemptFolder
 
 
 def ask_to_stop(run_id: str, number: int, mode: StopMode, settings: HostSettings) -> bool:

@@ -6,11 +6,11 @@ import os
 import subprocess
 from threading import Thread
 
-from workers.contract.artifacts import CHECKPOINT_FOLDER, Storing
+from workers.contract.wire.artifacts import CHECKPOINT_FOLDER, Storing
 from workers.host.settings import HostSettings
 from workers.supervisor import commands
-from workers.supervisor.control import Control
-from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.reports.control import Control
 
 
 def store_and_tell(folder: str, token: str, settings: HostSettings) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from workers.contract import StopMode, Task
+from workers.contract.wire.names import StopMode, Task
 from workers.host import deleting, launcher, reaper, stopping, storing, watching
 from workers.host.celery import app
 from workers.host.settings import HostSettings
 from workers.models import inspection, tokenizer_files
 from workers.models.hub import Hub
-from workers.supervisor.control import Control
+from workers.supervisor.reports.control import Control
 
 log = logging.getLogger(__name__)
 

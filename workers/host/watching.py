@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workers.contract import FileName
+from workers.contract.wire.names import FileName
 from workers.host.settings import HostSettings
-from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.processes.folder import AttemptFolder
 
 
 def say_watched(run_id: str, number: int, settings: HostSettings) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workers.contract.hub_files import TOKENIZERS
+from workers.contract.wire.hub_files import TOKENIZERS
 from workers.models.files import InspectionError, ModelFiles, Weights
 
 _CONFIG_KEYS = (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from workers.contract.hub_files import INDEX, ONLY_PICKLES, PICKLES, SINGLE
+from workers.contract.wire.hub_files import INDEX, ONLY_PICKLES, PICKLES, SINGLE
 
 JSON_LIMIT = 64 << 20
 HEADER_LIMIT = 100 << 20

@@ -16,8 +16,8 @@ from urllib.parse import quote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from workers import outbound
-from workers.contract import hub_files
-from workers.contract.hub_files import INDEX, SINGLE
+from workers.contract.wire import hub_files
+from workers.contract.wire.hub_files import INDEX, SINGLE
 from workers.models.facts import facts
 from workers.models.files import (
     InspectionError,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workers.contract import hub_files
-from workers.contract.commands import is_local
+from workers.contract.stack.commands import is_local
+from workers.contract.wire import hub_files
 from workers.models.facts import facts
 from workers.models.files import InspectionError, LocalFiles
 from workers.models.hub import Gated, Hub, ask

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers.contract.tokenizers import TOKENIZER_FILES, TOKENIZER_LIMIT, head_of
+from workers.contract.wire.tokenizers import TOKENIZER_FILES, TOKENIZER_LIMIT, head_of
 from workers.models.files import InspectionError, LocalFiles
 from workers.models.hub import Away, Hub
 from workers.models.inspection import cache_folder, find

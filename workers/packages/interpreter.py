@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import workers
-from workers.contract.packages import ENVIRONMENT, GROUP, PYTHON
+from workers.contract.stack.packages import ENVIRONMENT, GROUP, PYTHON
 from workers.sandbox import Backend, Interpreter, Sandbox, SandboxUnavailable
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 INSIDE = Path(__file__).resolve().parent / "inside"
 MISSING = (
     "The environments of others (reasoning-gym, TextArena, OpenEnv) are not installed here. Run `python3 -m "
-    f"controlplane.bootstrap.on_demand {GROUP}` on this machine, or name an interpreter that has them in {PYTHON}."
+    f"controlplane.setup.bootstrap.on_demand {GROUP}` on this machine, or name an interpreter that has them in {PYTHON}."
 )
 LONGEST_WHY = 300
 
@@ -43,7 +43,7 @@ def build() -> str:
     if (named is None or Path(named) == ours) and not ours.exists():
         # Environments made by uv have no pip: the machine's own Python may have one.
         machines = getattr(sys, "_base_executable", sys.executable)
-        command = [machines, "-m", "controlplane.bootstrap.on_demand", GROUP]
+        command = [machines, "-m", "controlplane.setup.bootstrap.on_demand", GROUP]
         built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         if built.returncode:
             lines = [line.strip() for line in built.stderr.splitlines() if line.strip()]

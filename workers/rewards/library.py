@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.rewards import (
+from workers.rewards.entries import (
     answer,
     choice,
     code,

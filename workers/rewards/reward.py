@@ -26,7 +26,7 @@ class Completion:
     """The last text of it, without tool calls."""
     turns: tuple[Mapping[str, Any], ...] = ()
     """Its messages ({"role", "content", "tool_calls"}), where there was more than one text; those of an episode as
-    workers.contract.episodes describes them."""
+    workers.contract.run.episodes describes them."""
     tokens: int | None = None
     """How many tokens it has; None where nobody counted."""
 

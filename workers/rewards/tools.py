@@ -70,7 +70,7 @@ class Tools:
         self._open_package = open_package or _open_package
         self.endpoint = endpoint
         self.corpus = corpus
-        """The file of a corpus by its title (workers.contract.corpora). Raises Unavailable."""
+        """The file of a corpus by its title (workers.contract.run.corpora). Raises Unavailable."""
         self.trainer = dict(trainer or {})
         """What only the trainer's process has, by name; empty elsewhere."""
         self._sandboxes: dict[tuple[str, ...], Sandbox] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers.sandbox.lockdown import WORK
+from workers.sandbox.isolation.lockdown import WORK
 
 PACKAGE = Path(__file__).resolve().parent
 _SYSTEM = ("lib", "lib32", "lib64", "libx32", "bin", "sbin")

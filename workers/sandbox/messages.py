@@ -23,7 +23,7 @@ from typing import Any
 
 from workers.sandbox import plain_values
 from workers.sandbox.outcomes import Job, Limits, TestJob, TestResult
-from workers.sandbox.test_requirements import packed_of_short
+from workers.sandbox.requirements.test_requirements import packed_of_short
 
 LAST = {"done": True}
 LONGEST_REQUEST = 1 << 30

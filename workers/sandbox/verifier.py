@@ -15,10 +15,11 @@ import warnings
 from types import CodeType, ModuleType
 from typing import Any
 
-from workers.sandbox import defined_tests, exceptions, marshalling, messages, plain_values
+from workers.sandbox import exceptions, marshalling, messages, plain_values
 from workers.sandbox.guard import GUARD
 from workers.sandbox.messages import Channel, Closed, Malformed, pack
-from workers.sandbox.test_requirements import FILE, Requirements, read
+from workers.sandbox.requirements import defined_tests
+from workers.sandbox.requirements.test_requirements import FILE, Requirements, read
 
 MESSAGE = 500
 _SLACK = 65_536

@@ -18,8 +18,9 @@ from select import POLLIN, poll
 from time import monotonic
 from typing import Any
 
-from workers.sandbox import candidate, kernel, landlock, lockdown, rehearsal, verifier
-from workers.sandbox.lockdown import ResourceLimits
+from workers.sandbox import candidate, rehearsal, verifier
+from workers.sandbox.isolation import kernel, landlock, lockdown
+from workers.sandbox.isolation.lockdown import ResourceLimits
 from workers.sandbox.messages import Channel
 from workers.sandbox.zygote_protocol import (
     DEADLINE,

@@ -19,9 +19,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import IO, Protocol
 
-from workers.sandbox import layout, seccomp, zygote_protocol
+from workers.sandbox import layout, zygote_protocol
+from workers.sandbox.isolation import seccomp
+from workers.sandbox.isolation.lockdown import WORK
 from workers.sandbox.layout import Interpreter
-from workers.sandbox.lockdown import WORK
 from workers.sandbox.outcomes import Backend, SandboxUnavailable
 
 _START_S = 60.0

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import workers
-from workers.contract import sinks
+from workers.contract.run import sinks
 from workers.sinks.library import LIBRARY
 from workers.sinks.program import run
 
@@ -46,7 +46,7 @@ def _ours() -> str:
     if not python.exists():
         # Environments made by uv have no pip: the machine's own Python may have one.
         machines = getattr(sys, "_base_executable", sys.executable)
-        subprocess.run([machines, "-m", "controlplane.bootstrap.on_demand", sinks.GROUP], cwd=SOURCE_ROOT)
+        subprocess.run([machines, "-m", "controlplane.setup.bootstrap.on_demand", sinks.GROUP], cwd=SOURCE_ROOT)
     return str(python)
 
 

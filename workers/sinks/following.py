@@ -8,7 +8,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from workers.contract import METRIC_KINDS, Line
+from workers.contract.reports.lines import Line
+from workers.contract.wire.names import METRIC_KINDS
 from workers.sinks.outbox import Cursor, end_in, read_after
 from workers.sinks.sink import About, Row, Sink, row_of
 

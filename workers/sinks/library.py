@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from workers.contract import sinks
+from workers.contract.run import sinks
 from workers.sinks.mlflow_server import MlflowSink
 from workers.sinks.sink import Sink
 from workers.sinks.tensorboard_files import TensorboardSink

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workers.contract import EventKind, Line, Phase
-from workers.contract.lines import read_line
+from workers.contract.reports.lines import Line, read_line
+from workers.contract.wire.names import EventKind, Phase
 
 CHUNK = 1 << 20
 

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, FileName, from_dict, sinks
-from workers.contract.sinks import SinkSpec
+from workers.contract.run import sinks
+from workers.contract.run.sinks import SinkSpec
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
 from workers.sinks.following import Follower
 from workers.sinks.library import Library
 from workers.sinks.outbox import wrote_whole

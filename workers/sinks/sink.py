@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workers.contract import AttemptSpec, EndReason, EventKind, Line, RunSpec, to_dict
-from workers.contract.sinks import SinkSpec
+from workers.contract.reports.lines import Line
+from workers.contract.run.sinks import SinkSpec
+from workers.contract.run.spec import AttemptSpec, RunSpec
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import EndReason, EventKind
 
 CONFIG = ("kind", "model", "data", "hardware", "grpo", "lora")
 """Parts of a run's spec."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from workers.contract.sinks import parted
+from workers.contract.run.sinks import parted
 from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
 INIT_S = 60

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 from workers.host.settings import HostSettings
-from workers.supervisor import compilecache, procfs
-from workers.supervisor.folder import AttemptFolder, Lock
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.folder import AttemptFolder, Lock
+from workers.supervisor.servers import compilecache
 
 log = logging.getLogger("workers.supervisor")
 
@@ -64,9 +65,9 @@ def supervise(folder: AttemptFolder) -> int:
 
 
 def _run(folder: AttemptFolder, settings: HostSettings, token: str) -> None:
-    from workers.supervisor import gpus
-    from workers.supervisor.control import Control
     from workers.supervisor.lifecycle import Lifecycle
+    from workers.supervisor.processes import gpus
+    from workers.supervisor.reports.control import Control
 
     def make_control() -> Control:
         return Control.of(settings, token, follow=True)

@@ -8,38 +8,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from workers.contract import (
-    AttemptSpec,
-    ClaimAnswer,
-    EndReason,
-    EventKind,
-    FileName,
-    Phase,
-    StopMode,
-    SyncAnswer,
-    servers_of,
-    to_json,
-)
-from workers.contract.artifacts import STORES
-from workers.contract.jobs import WarmNews
+from workers.contract.reports.lines import ClaimAnswer, SyncAnswer
+from workers.contract.run.jobs import WarmNews
+from workers.contract.run.spec import AttemptSpec, servers_of
+from workers.contract.wire.artifacts import STORES
+from workers.contract.wire.documents import to_json
+from workers.contract.wire.names import EndReason, EventKind, FileName, Phase, StopMode
 from workers.host.settings import HostSettings
 from workers.supervisor import claim, ends
-from workers.supervisor.child import Children
-from workers.supervisor.control import Control
 from workers.supervisor.ending import Draining, Ending, goes_at, tell_exit
 from workers.supervisor.ends import End, Judge
 from workers.supervisor.fetching import Fetching
-from workers.supervisor.folder import AttemptFolder, HostStop
-from workers.supervisor.gpus import GpuReading
 from workers.supervisor.limits import LimitWatch
-from workers.supervisor.reporting import Inbox, Reporting
-from workers.supervisor.servers import Servers
+from workers.supervisor.processes.child import Children
+from workers.supervisor.processes.folder import AttemptFolder, HostStop
+from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.witnesses import figures_of_agents
+from workers.supervisor.reports.control import Control
+from workers.supervisor.reports.reporting import Inbox, Reporting
+from workers.supervisor.servers.fleet import Servers
 from workers.supervisor.starting import Preparing, ServersStarting
 from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step, Work
 from workers.supervisor.storage import Storage
 from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
-from workers.supervisor.witnesses import figures_of_agents
 
 _KEPT_WITHOUT_A_FOLDER = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}

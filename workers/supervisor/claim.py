@@ -11,34 +11,26 @@ from pathlib import Path
 from typing import TypeVar
 
 from workers.artifactstore import StoreError
-from workers.contract import (
-    SCHEMA,
-    AttemptSpec,
-    ClaimAnswer,
-    ContractError,
-    EndReason,
-    FileName,
-    WeightSync,
-    corpora,
-    digest,
-    is_address,
-    jobs,
-    models_of,
-    servers_of,
-    sinks,
-)
-from workers.contract.commands import environment_problem, is_local
-from workers.contract.episodes import CorpusSpec
+from workers.contract.reports.lines import ClaimAnswer
+from workers.contract.run import corpora, jobs, sinks
+from workers.contract.run.episodes import CorpusSpec
+from workers.contract.run.hardware import WeightSync
+from workers.contract.run.spec import AttemptSpec, is_address, models_of, servers_of
+from workers.contract.stack.commands import environment_problem, is_local
+from workers.contract.wire.documents import ContractError, digest
+from workers.contract.wire.names import SCHEMA, EndReason, FileName
 from workers.host.settings import HostSettings
 from workers.models import inspection
-from workers.supervisor import checkpoints, ends, procfs, restoring
-from workers.supervisor.checkpoints import CheckpointError
-from workers.supervisor.control import Control, Unreachable
-from workers.supervisor.datasetcache import DatasetCache
+from workers.supervisor import ends
 from workers.supervisor.ends import End
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.gpus import GpuReading, used_mib
-from workers.supervisor.loops import BackgroundCall, Backoff
+from workers.supervisor.inputs import checkpoints, restoring
+from workers.supervisor.inputs.checkpoints import CheckpointError
+from workers.supervisor.inputs.datasetcache import DatasetCache
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.gpus import GpuReading, used_mib
+from workers.supervisor.processes.loops import BackgroundCall, Backoff
+from workers.supervisor.reports.control import Control, Unreachable
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The children's environments on this host, for the commands that workers.contract.commands derives from a spec.
+"""The children's environments on this host, for the commands that workers.contract.stack.commands derives from a spec.
 
 A child gets an allow-list of the host's environment, so that neither the token nor Redis's address nor the web's secret
 can reach model or reward code.
@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, gateway, jobs, packages, sinks
-from workers.contract.commands import Programs
+from workers.contract.run import benchmarks, gateway, jobs, sinks
+from workers.contract.run.spec import AttemptSpec, ServerPlace
+from workers.contract.stack import commands, packages
+from workers.contract.stack.commands import Programs
+from workers.contract.wire.names import FileName
 from workers.host.settings import HostSettings, variable
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent

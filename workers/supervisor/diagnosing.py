@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workers import diagnosis
-from workers.contract import EndReason
+from workers.contract.wire.names import EndReason
 
 log = logging.getLogger(__name__)
 

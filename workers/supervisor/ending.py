@@ -6,15 +6,18 @@ import logging
 import math
 from typing import Any
 
-from workers.contract import EventKind, Phase, Receipt, sinks, to_dict
-from workers.supervisor.child import STORING, TRAINER, ChildExit
+from workers.contract.reports.lines import Receipt
+from workers.contract.run import sinks
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import EventKind, Phase
 from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
 from workers.supervisor.ends import End
-from workers.supervisor.folder import HostStop
-from workers.supervisor.loops import BackgroundCall
+from workers.supervisor.processes.child import STORING, TRAINER, ChildExit
+from workers.supervisor.processes.folder import HostStop
+from workers.supervisor.processes.loops import BackgroundCall
+from workers.supervisor.processes.teardown import Teardown
+from workers.supervisor.reports.trainerlines import lines_left_out
 from workers.supervisor.steps import Outcome, Shared, Step, Work
-from workers.supervisor.teardown import Teardown
-from workers.supervisor.trainerlines import lines_left_out
 
 log = logging.getLogger(__name__)
 

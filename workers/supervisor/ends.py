@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.contract import EndReason
-from workers.supervisor.child import DOWNLOAD, TRAINER, ChildExit
-from workers.supervisor.folder import AttemptFolder, last_lines
-from workers.supervisor.trainerlines import TrainerProgress
+from workers.contract.wire.names import EndReason
+from workers.supervisor.processes.child import DOWNLOAD, TRAINER, ChildExit
+from workers.supervisor.processes.folder import AttemptFolder, last_lines
+from workers.supervisor.reports.trainerlines import TrainerProgress
 
 
 @dataclass(frozen=True)

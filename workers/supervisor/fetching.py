@@ -6,15 +6,15 @@ import logging
 import os
 from typing import Any
 
-from workers.contract import EndReason, EventKind, FileName, Phase
-from workers.contract.commands import hub_models
-from workers.contract.lines import object_of
+from workers.contract.reports.lines import object_of
+from workers.contract.stack.commands import hub_models
+from workers.contract.wire.names import EndReason, EventKind, FileName, Phase
 from workers.supervisor import commands
-from workers.supervisor.child import DOWNLOAD
 from workers.supervisor.ends import End
+from workers.supervisor.processes.child import DOWNLOAD
+from workers.supervisor.reports.tail import Tail
 from workers.supervisor.starting import after_fetching
 from workers.supervisor.steps import Outcome, Shared, Work
-from workers.supervisor.tail import Tail
 
 log = logging.getLogger(__name__)
 

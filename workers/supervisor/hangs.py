@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workers.contract import STACKS, EndReason, EventKind, StepPart
-from workers.supervisor import witnesses
+from workers.contract.wire.names import STACKS, EndReason, EventKind, StepPart
 from workers.supervisor.ends import End
-from workers.supervisor.loops import BackgroundCall
-from workers.supervisor.servers import ServerState
+from workers.supervisor.processes import witnesses
+from workers.supervisor.processes.loops import BackgroundCall
+from workers.supervisor.processes.witnesses import Witness
+from workers.supervisor.servers.fleet import ServerState
 from workers.supervisor.steps import Shared
 from workers.supervisor.watching import Stall
-from workers.supervisor.witnesses import Witness
 
 log = logging.getLogger(__name__)
 

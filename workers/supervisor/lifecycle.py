@@ -8,17 +8,19 @@ import time
 from collections.abc import Callable
 from queue import Empty
 
-from workers.contract import AttemptSpec, ClaimAnswer
+from workers.contract.reports.lines import ClaimAnswer
+from workers.contract.run.spec import AttemptSpec
 from workers.host.settings import HostSettings
-from workers.supervisor import claim, ends, procfs
+from workers.supervisor import claim, ends
 from workers.supervisor.attempt import ClaimedAttempt
-from workers.supervisor.child import Children
-from workers.supervisor.control import Control
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.gpus import GpuReading
-from workers.supervisor.loops import BackgroundCall
-from workers.supervisor.procfs import Process
-from workers.supervisor.reporting import Inbox
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.child import Children
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.loops import BackgroundCall
+from workers.supervisor.processes.procfs import Process
+from workers.supervisor.reports.control import Control
+from workers.supervisor.reports.reporting import Inbox
 from workers.supervisor.steps import Step
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.contract import BeyondSpec, EndReason, LimitsSpec, NoBetterSpec, Placement, Spent
+from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec, Spent
+from workers.contract.run.spec import Placement
+from workers.contract.wire.names import EndReason
 
 NUM_TOKENS = "num_tokens"
 UNSEEN_STEPS = 100

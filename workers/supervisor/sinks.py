@@ -7,7 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from workers.contract import FileName, sinks
+from workers.contract.run import sinks
+from workers.contract.wire.names import FileName
 from workers.supervisor import commands
 
 if TYPE_CHECKING:

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import os
 
-from workers.contract import EndReason, FileName, Phase, jobs
-from workers.contract.commands import AWAIT_SERVERS
-from workers.supervisor import claim, commands, compilecache
-from workers.supervisor.child import TRAINER
-from workers.supervisor.control import Control
+from workers.contract.run import jobs
+from workers.contract.stack.commands import AWAIT_SERVERS
+from workers.contract.wire.names import EndReason, FileName, Phase
+from workers.supervisor import claim, commands
 from workers.supervisor.ends import End
+from workers.supervisor.processes.child import TRAINER
+from workers.supervisor.reports.control import Control
+from workers.supervisor.servers import compilecache
+from workers.supervisor.servers.vllmlog import memory_in_words
+from workers.supervisor.servers.warmth import OTHER_FILES, files_of
 from workers.supervisor.steps import Outcome, Shared, Step, Work
-from workers.supervisor.vllmlog import memory_in_words
-from workers.supervisor.warmth import OTHER_FILES, files_of
 
 DRIVER_PATIENCE = 4
 """Multiples of `gpu_free_deadline_s` until busy GPUs are reported."""

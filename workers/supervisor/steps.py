@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from workers.contract import AttemptSpec, EndReason, EventKind
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.names import EndReason, EventKind
 from workers.host.settings import HostSettings
-from workers.supervisor.child import ChildExit, Children
 from workers.supervisor.ends import End, Judge
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.gpus import GpuReading
 from workers.supervisor.limits import LimitWatch
-from workers.supervisor.reporting import Reporting
-from workers.supervisor.servers import Servers
+from workers.supervisor.processes.child import ChildExit, Children
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.reports.reporting import Reporting
+from workers.supervisor.servers.fleet import Servers
 from workers.supervisor.storage import Storage
 from workers.supervisor.watching import HostFigures, TrainerWatch
 

@@ -8,8 +8,8 @@ import os
 
 from workers.host.settings import HostSettings
 from workers.supervisor import commands
-from workers.supervisor.child import STORING, Children
-from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.processes.child import STORING, Children
+from workers.supervisor.processes.folder import AttemptFolder
 
 log = logging.getLogger(__name__)
 

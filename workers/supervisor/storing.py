@@ -14,15 +14,15 @@ import time
 from pathlib import Path
 
 from workers.artifactstore import ArtifactStore, FolderChanged, StoreError
-from workers.contract import EventKind, FileName
-from workers.contract.artifacts import StoreAnswer, Storing
+from workers.contract.wire.artifacts import StoreAnswer, Storing
+from workers.contract.wire.names import EventKind, FileName
 from workers.host.settings import HostSettings
-from workers.supervisor import procfs
-from workers.supervisor.control import Control, Refused, Unreachable
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.loops import Backoff
-from workers.supervisor.tail import Tail
-from workers.supervisor.trainerlines import trainer_line
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.loops import Backoff
+from workers.supervisor.reports.control import Control, Refused, Unreachable
+from workers.supervisor.reports.tail import Tail
+from workers.supervisor.reports.trainerlines import trainer_line
 
 log = logging.getLogger("workers.supervisor.storing")
 

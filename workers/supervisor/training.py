@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from workers.contract import SAVING, EndReason, EventKind, FileName, Phase, jobs
-from workers.supervisor.child import TRAINER, ChildExit
+from workers.contract.run import jobs
+from workers.contract.wire.names import SAVING, EndReason, EventKind, FileName, Phase
 from workers.supervisor.ends import End
 from workers.supervisor.hangs import HangWatch
+from workers.supervisor.processes.child import TRAINER, ChildExit
 from workers.supervisor.sinks import Sinks
 from workers.supervisor.starting import start_trainer
 from workers.supervisor.steps import Outcome, Shared, Step, Work

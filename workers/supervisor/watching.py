@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection
 from statistics import median
 from typing import NamedTuple
 
-from workers.contract import UNHURRIED, EventKind, FileName, Line
-from workers.supervisor.folder import AttemptFolder
+from workers.contract.reports.lines import Line
+from workers.contract.wire.names import UNHURRIED, EventKind, FileName
 from workers.supervisor.limits import LimitWatch
-from workers.supervisor.reporting import Reporting
-from workers.supervisor.tail import Tail
-from workers.supervisor.trainerlines import TrainerProgress, trainer_line
-from workers.supervisor.witnesses import Activity, activities
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.witnesses import Activity, activities
+from workers.supervisor.reports.reporting import Reporting
+from workers.supervisor.reports.tail import Tail
+from workers.supervisor.reports.trainerlines import TrainerProgress, trainer_line
 
 REMEMBERED = 50
 """The number of steps that determine the usual duration."""

@@ -15,10 +15,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from workers.contract import AttemptSpec, EventKind, FileName, commands, jobs
-from workers.trainer import data, environment, imports, ranks, rewards, spec
+from workers.contract.run import jobs
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.stack import commands
+from workers.contract.wire.names import EventKind, FileName
+from workers.trainer import data
+from workers.trainer.configuration import environment, imports, ranks, spec
 from workers.trainer.jobs import Job, run
-from workers.trainer.metrics import LineFile
+from workers.trainer.recording.metrics import LineFile
+from workers.trainer.scoring import rewards
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from workers.contract import UNHURRIED, FileName, StepPart
+from workers.contract.wire.names import UNHURRIED, FileName, StepPart
 
 WIDTH = 600
 """Bytes of the record: one write replaces it whole."""

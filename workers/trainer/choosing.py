@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from workers.contract import prompts as metric
-from workers.contract.prompts import REPLACED, PromptsSpec
+from workers.contract.run import prompts as metric
+from workers.contract.run.prompts import REPLACED, PromptsSpec
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.rollout import Rollouts
-from workers.trainer.groups import advantages_of
-from workers.trainer.prompts import PromptHistory
-from workers.trainer.samples import Sample
+from workers.trainer.recording.samples import Sample
+from workers.trainer.rollouts.prompts import PromptHistory
+from workers.trainer.scoring.groups import advantages_of
 from workers.trainer.trainer import WatchedTrainer
 
 LENGTHS = tuple(

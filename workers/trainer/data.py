@@ -12,9 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workers.contract import AttemptSpec, FileName
-from workers.contract.dataset import COLUMNS, TRAIN, VALIDATION, chat_in, row_for_rewards
-from workers.trainer.spec import SpecError
+from workers.contract.run.dataset import COLUMNS, TRAIN, VALIDATION, chat_in, row_for_rewards
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration.spec import SpecError
 
 if TYPE_CHECKING:
     import pyarrow as pa

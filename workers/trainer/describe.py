@@ -18,8 +18,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from workers.contract import DataSpec, HardwareSpec, ModelSpec, RunSpec
-from workers.contract.training_rules import CHOICES, OWNED
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import DataSpec, ModelSpec, RunSpec
+from workers.contract.stack.training_rules import CHOICES, OWNED
 
 GROUPS: dict[str, tuple[str, ...]] = {
     # A field belongs to the first group with a matching prefix.
@@ -74,8 +75,8 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
     """Whether the installed TRL accepts these settings with this number of ranks."""
     from trl import GRPOConfig
 
-    from workers.trainer import config, hardware
-    from workers.trainer.spec import SpecError
+    from workers.trainer.configuration import config, hardware
+    from workers.trainer.configuration.spec import SpecError
 
     processes = int(request.get("processes", 1))
 

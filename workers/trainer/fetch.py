@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers.contract import hub_files
+from workers.contract.wire import hub_files
 from workers.trainer import fetching, unavailable
 from workers.trainer.fetching import DownloadProgress, PartialFiles
 from workers.trainer.unavailable import ModelUnavailable

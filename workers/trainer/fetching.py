@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from workers.contract import hub_files
+from workers.contract.wire import hub_files
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo

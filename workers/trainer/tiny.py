@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workers.trainer import demo, environment
+from workers.trainer import demo
+from workers.trainer.configuration import environment
 
 if TYPE_CHECKING:
     from transformers import Qwen2Tokenizer

@@ -11,26 +11,37 @@ from typing import Any
 
 import torch
 
-from workers.contract import AttemptSpec, EventKind, FileName, outcome_weights
-from workers.contract.commands import CUDNN_ATTENTION
-from workers.contract.evaluation import EVALUATION
+from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.spec import AttemptSpec, outcome_weights
+from workers.contract.stack.commands import CUDNN_ATTENTION
+from workers.contract.wire.names import EventKind, FileName
 from workers.rewards import Tools
-from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
+from workers.trainer import data
 from workers.trainer.activity import Activity
-from workers.trainer.beside import Beside
-from workers.trainer.callbacks import MetricsWriter, StopCallback
 from workers.trainer.choosing import ChoosingTrainer
-from workers.trainer.environment import local_rank, rank
+from workers.trainer.configuration import config, hardware, ranks
+from workers.trainer.configuration.environment import local_rank, rank
+from workers.trainer.configuration.spec import (
+    NoStepsError,
+    RewardFailedError,
+    SpecError,
+    StoppedWaitingError,
+    path_of,
+)
 from workers.trainer.episodes import setup
 from workers.trainer.episodes.crediting import TurnCredit
-from workers.trainer.failures import Failures
 from workers.trainer.gateway import setup as gateway
-from workers.trainer.groups import GroupsOf, score_together
-from workers.trainer.metrics import LineFile
-from workers.trainer.samples import SampleFile
-from workers.trainer.spec import NoStepsError, RewardFailedError, SpecError, StoppedWaitingError, path_of
+from workers.trainer.recording import memory
+from workers.trainer.recording.callbacks import MetricsWriter, StopCallback
+from workers.trainer.recording.metrics import LineFile
+from workers.trainer.recording.samples import SampleFile
+from workers.trainer.recording.waterfall import Lanes, Waterfall
+from workers.trainer.rollouts import serverclient
+from workers.trainer.rollouts.beside import Beside
+from workers.trainer.scoring import rewardmodels, rewards
+from workers.trainer.scoring.failures import Failures
+from workers.trainer.scoring.groups import GroupsOf, score_together
 from workers.trainer.trainer import WatchedTrainer
-from workers.trainer.waterfall import Lanes, Waterfall
 
 
 def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, tools: Tools) -> None:

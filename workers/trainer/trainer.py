@@ -15,24 +15,27 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
-from workers.contract import StepPart, best
-from workers.contract.episodes import UNSCORED
+from workers.contract.run import best
+from workers.contract.run.episodes import UNSCORED
+from workers.contract.wire.names import StepPart
 from workers.rewards import Failure
-from workers.trainer import correction, rollout_state, rotary
+from workers.trainer import rollout_state
 from workers.trainer.activity import Activity
-from workers.trainer.ahead import NextBatches
+from workers.trainer.configuration import rotary
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
 from workers.trainer.episodes.crediting import TurnCredit, with_given
 from workers.trainer.episodes.episode import Episode, Source
 from workers.trainer.episodes.rollout import EVALUATED
-from workers.trainer.failures import Failures
-from workers.trainer.groups import GroupsOf, advantages_of
-from workers.trainer.rewards import RewardSet
-from workers.trainer.samples import Sample, SampleFile, end_of
-from workers.trainer.spec import SpecError
-from workers.trainer.timing import StepTimes
-from workers.trainer.waterfall import Lanes
+from workers.trainer.recording.samples import Sample, SampleFile, end_of
+from workers.trainer.recording.timing import StepTimes
+from workers.trainer.recording.waterfall import Lanes
+from workers.trainer.rollouts import correction
+from workers.trainer.rollouts.ahead import NextBatches
+from workers.trainer.scoring.failures import Failures
+from workers.trainer.scoring.groups import GroupsOf, advantages_of
+from workers.trainer.scoring.rewards import RewardSet
 
 T = TypeVar("T")
 

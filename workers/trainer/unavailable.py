@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TypeVar
 
-from workers.contract import hub_files
+from workers.contract.wire import hub_files
 from workers.trainer.fetching import cache, endpoint
 
 E = TypeVar("E", bound=BaseException)

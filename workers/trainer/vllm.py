@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import sys
 
-from workers.trainer import imports
+from workers.trainer.configuration import imports
 
 MODULES = ("vllm.entrypoints.cli.main", "vllm.entrypoints.openai.api_server")
 

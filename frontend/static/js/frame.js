@@ -1,7 +1,7 @@
 // The frame of every page: theme, keyboard, dialogs, menus, ages that go on, the connection bar's element.
 
 import { age, elapsed } from "./figures.js";
-import { watchNetwork } from "./live/connection.js";
+import { watchNetwork } from "./pages/live/connection.js";
 import { palette } from "./palette.js";
 import { localise } from "./times.js";
 import "./unsaved.js";

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane import safe_yaml
+from controlplane.platform import safe_yaml
 from tests.browser.tiny_folder import write_model
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 from tests.workers.supervisor.attempts import wait_until
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600), pytest.mark.in_turn(1, of=12)]
 
 PREPARE = """
-from controlplane.accounts import api_tokens
-from controlplane.accounts.models import User
-from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards import saving
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.models import User
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards import saving
 from tests.datasets import ready_version
 version = ready_version("sums", [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(64)])
 rewards = saving.make("tags", [{"name": "format", "function": "think_tags"}])
@@ -36,7 +36,7 @@ result = {"dataset_version": version.pk, "reward_version": rewards.pk, "operate"
     "read": token("read"), "profile": HardwareProfile.objects.get(name="CPU").pk}
 """
 READY = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 host = Host.objects.filter(name="testhost").first()
 result = bool(host and host.inventory.get("trainer") == "ready")
 """

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.test import Client
 
-from controlplane.accounts import api_tokens
-from controlplane.accounts.models import ApiScope, Role, User
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.models import ApiScope, Role, User
 from tests.controlplane.people import make_user
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.accounts.models import ApiScope, Role, Secret, User
-from runs.alerts.models import AlertTarget
+from controlplane.platform.accounts.models import ApiScope, Role, Secret, User
+from runs.engine.alerts.models import AlertTarget
 from tests.controlplane.people import make_user
 from tests.runs.api.clients import Program
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from controlplane.accounts.models import ApiScope, Role
-from controlplane.datasets import worker
-from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile
+from controlplane.catalogue.datasets import worker
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.platform.accounts.models import ApiScope, Role
 from tests.controlplane.people import make_user
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, rewards_named
-from tests.runs.new_run.launching_page import cpu_profile
+from tests.runs.launch.new_run.launching_page import cpu_profile
 
 pytestmark = pytest.mark.django_db
 REWARDS = "name: mine\ncomponents:\n  - {name: format, function: think_tags, weight: 1.0}\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from controlplane.datasets.models import Dataset, DatasetVersion
-from tests.controlplane.datasets.steps import worked
+from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
+from tests.controlplane.catalogue.datasets.steps import worked
 from tests.runs.api.clients import Program
 
 pytestmark = pytest.mark.django_db

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from controlplane.accounts.models import ApiScope
-from controlplane.hardware.models import Host
-from controlplane.joining import credentials
-from controlplane.joining.models import JoinCode
-from runs.models import Lease, Run
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.joining import credentials
+from controlplane.catalogue.joining.models import JoinCode
+from controlplane.platform.accounts.models import ApiScope
+from runs.engine.models import Lease, Run
 from tests.host_tokens import host_token
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.accounts.models import ApiScope
-from runs.models import ProfileTrial, Run
-from runs.served.models import Turn
-from tests.controlplane.accounts.secret_rows import a_hub_token
+from controlplane.platform.accounts.models import ApiScope
+from runs.engine.models import ProfileTrial, Run
+from runs.engine.served.models import Turn
+from tests.controlplane.platform.accounts.secret_rows import a_hub_token
 from tests.runs.api.clients import Program
-from tests.runs.evaluations.test_evaluations import run
-from tests.runs.jobs.test_merging import trained
-from tests.runs.new_run.launching_page import a_config, a_ready_host, a_version, cpu_profile
-from tests.runs.served.builders import a_checkpoint
-from workers.contract.evaluation import EVALUATION
-from workers.contract.jobs import BENCHMARK, PUSH
+from tests.runs.engine.jobs.test_merging import trained
+from tests.runs.insight.evaluations.test_evaluations import run
+from tests.runs.launch.new_run.launching_page import a_config, a_ready_host, a_version, cpu_profile
+from tests.runs.pages.served.builders import a_checkpoint
+from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.jobs import BENCHMARK, PUSH
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 __all__ = ["run"]

@@ -13,11 +13,11 @@ from django.core import signals
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import close_old_connections
 
-from controlplane.accounts.models import ApiScope
+from controlplane.platform.accounts.models import ApiScope
 from runs.api import application
 from tests.runs.api.clients import Program
 from tests.runs.builders import an_attempt
-from tests.runs.new_run.launching_page import a_ready_host
+from tests.runs.launch.new_run.launching_page import a_ready_host
 
 pytestmark = pytest.mark.django_db
 

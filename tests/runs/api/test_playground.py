@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.accounts.models import ApiScope
-from tests.controlplane.environments.environments import an_environment
+from controlplane.platform.accounts.models import ApiScope
+from tests.controlplane.catalogue.environments.environments import an_environment
 from tests.runs.api.clients import Program
 from tests.runs.builders import an_attempt, rewards_named
 

@@ -5,14 +5,14 @@ import json
 import pytest
 from django.utils import timezone
 
-from controlplane import safe_yaml
-from controlplane.accounts.models import ApiScope
-from controlplane.hardware.models import ModelInspection
-from runs.models import Run, RunEvent
+from controlplane.catalogue.hardware.models import ModelInspection
+from controlplane.platform import safe_yaml
+from controlplane.platform.accounts.models import ApiScope
+from runs.engine.models import Run, RunEvent
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_run, an_attempt
-from tests.runs.new_run.launching_page import a_config, a_ready_host, a_version, cpu_profile
-from workers.contract import Task
+from tests.runs.launch.new_run.launching_page import a_config, a_ready_host, a_version, cpu_profile
+from workers.contract.wire.names import Task
 
 pytestmark = pytest.mark.django_db
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from controlplane.datasets.models import CorpusVersion, DatasetVersion
-from controlplane.references.models import ReferenceCheck
-from runs.host_api import uploads
-from runs.models import HealthPreset, Run
+from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
+from controlplane.catalogue.references.models import ReferenceCheck
+from runs.engine.models import HealthPreset, Run
+from runs.intake.host_api import uploads
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_run, an_attempt, rewards_named
-from workers.contract import ModelSpec
+from workers.contract.run.spec import ModelSpec
 
 pytestmark = pytest.mark.django_db
 

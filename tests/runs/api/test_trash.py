@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.hardware.models import Host
-from runs import disk
-from runs.models import Run
-from runs.states import RunStatus
+from controlplane.catalogue.hardware.models import Host
+from runs.engine import disk
+from runs.engine.models import Run
+from runs.engine.states import RunStatus
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, rewards_named
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from workers.contract import HardwareSpec, Rollout, ServerSpec
-from workers.contract.ahead import CORRECTION, MODE, problems, with_correction
-from workers.contract.episodes import EpisodeSpec, PartSpec
-from workers.contract.prompts import PromptsSpec
+from workers.contract.run.ahead import CORRECTION, MODE, problems, with_correction
+from workers.contract.run.episodes import EpisodeSpec, PartSpec
+from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.prompts import PromptsSpec
 
 SERVERS = HardwareSpec("servers", rollout=Rollout.SERVER, trainer_gpus=1, server=ServerSpec())
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from workers.contract import best
+from workers.contract.run import best
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from workers.contract import ZERO, HardwareSpec, Offload, Precision, Strategy
-from workers.contract.deepspeed import config_of, deepspeed_problems, number_problems, usual_config
-from workers.contract.hardware_rules import hardware_problems
+from workers.contract.run.hardware import ZERO, HardwareSpec, Offload, Precision, Strategy
+from workers.contract.stack.deepspeed import config_of, deepspeed_problems, number_problems, usual_config
+from workers.contract.stack.hardware_rules import hardware_problems
 
 ZERO2 = HardwareSpec("p", trainer_gpus=2, processes=2, strategy=Strategy.ZERO2, offload=Offload.OPTIMIZER)
 TUNED: dict[str, Any] = {

@@ -19,22 +19,13 @@ import pytest
 from tests.fakes.running_vllm import PROGRAM, until
 from tests.stack import ROOT
 from tests.trainer import builders
-from workers.contract import (
-    AttemptSpec,
-    FileName,
-    LoraSpec,
-    ModelSpec,
-    RewardSpec,
-    Rollout,
-    ServerSpec,
-    Strategy,
-    WeightSync,
-    commands,
-    dry_run,
-    from_dict,
-)
-from workers.contract.commands import Programs
-from workers.supervisor.listening import port_is_free
+from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
+from workers.contract.run.spec import AttemptSpec, LoraSpec, ModelSpec, RewardSpec
+from workers.contract.stack import commands, dry_run
+from workers.contract.stack.commands import Programs
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
+from workers.supervisor.processes.listening import port_is_free
 
 FAKE = Programs(trainer=(sys.executable, "-m", "workers.trainer"), vllm=(sys.executable, str(PROGRAM)))
 A_LONG_TIME = "299.5"  # nobody else sleeps for so long

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from workers.contract import DataSpec, HardwareSpec, ModelSpec, Rollout, RunSpec, evaluation
-from workers.contract.batch import Batch, broken
+from workers.contract.run import evaluation
+from workers.contract.run.batch import Batch, broken
+from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.spec import DataSpec, ModelSpec, RunSpec
 
 
 def settings(rollout: Rollout, *, rows: int, processes: int = 1, **grpo: Any) -> dict[str, Any]:

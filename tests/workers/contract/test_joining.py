@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from tests.stack import ROOT
-from workers.contract.joining import HOST_NAME, VERSION, is_loopback, version_problem
+from workers.contract.wire.joining import HOST_NAME, VERSION, is_loopback, version_problem
 
 SERVED = [("1.4.0", "1.4.9"), ("1.3.2", "1.4.0"), ("1.5.0", "1.4.0"), ("1.4.0rc1", "1.4.0"), ("1.4", "1.5.0")]
 REFUSED = [

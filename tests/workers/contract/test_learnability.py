@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.contract import learnability
-from workers.contract.batch import Batch
+from workers.contract.run import learnability
+from workers.contract.run.batch import Batch
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 
 from tests.gpu import estimates, memory, results
-from workers.contract import HardwareSpec, LoraSpec, Offload, Optimizer, Quantization, Rollout, ServerSpec, Strategy
 from workers.contract.memory import Part, Settings, Shape, estimate, shape_of
 from workers.contract.memory.shapes import adapter
 from workers.contract.memory.trainer import GIB, peak
+from workers.contract.run.hardware import (
+    HardwareSpec,
+    Offload,
+    Optimizer,
+    Quantization,
+    Rollout,
+    ServerSpec,
+    Strategy,
+)
+from workers.contract.run.spec import LoraSpec
 
 MEASURED = json.loads(memory.COMMITTED.read_text(encoding="utf-8"))["cases"]
 WITHIN_PERCENT = 10.0

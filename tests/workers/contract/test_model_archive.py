@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.contract.model_archive import ArchiveError, ModelArchive
+from workers.contract.wire.model_archive import ArchiveError, ModelArchive
 
 FILES = {"model.safetensors": b"w" * 5000, "config.json": b"{}", "tokenizer.json": b"[]", "chat_template.jinja": b"x"}
 LEFT_OUT = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin", "trainer_state.json", "README.md")

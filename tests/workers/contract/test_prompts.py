@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from workers.contract import RewardSpec
-from workers.contract.episodes import EpisodeSpec, GatewaySpec, PartSpec
-from workers.contract.prompts import PromptsSpec, problems
+from workers.contract.run.episodes import EpisodeSpec, GatewaySpec, PartSpec
+from workers.contract.run.prompts import PromptsSpec, problems
+from workers.contract.run.spec import RewardSpec
 
 REWARDS = (RewardSpec("accuracy", "numeric_match"), RewardSpec("format", "answer_tag", per_turn=False))
 BOTH = PromptsSpec(extra_rounds=2, spread_in="accuracy", by_difficulty=True)

@@ -7,23 +7,22 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from controlplane.hardware.models import Host
-from controlplane.hardware.shipped import SHIPPED, by_slug
-from runs.scheduling.leasing import Shortage, need_of, place
-from workers.contract import (
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
+from runs.engine.scheduling.leasing import Shortage, need_of, place
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import (
     AttemptSpec,
     DataSpec,
-    HardwareSpec,
     ModelSpec,
     Placement,
     RewardSpec,
     RunSpec,
-    commands,
-    from_dict,
     servers_of,
-    to_dict,
 )
-from workers.contract.commands import Programs
+from workers.contract.stack import commands
+from workers.contract.stack.commands import Programs
+from workers.contract.wire.documents import from_dict, to_dict
 
 PROGRAMS = Programs(trainer=("/env/bin/python", "-m", "workers.trainer"), vllm=("/env/bin/vllm",))
 COMMON = (

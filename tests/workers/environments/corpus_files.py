@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workers.contract import corpora
+from workers.contract.run import corpora
 from workers.rewards.tools import Tools, no_corpora
 
 TITLE = "Towns v1"

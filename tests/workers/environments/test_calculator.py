@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments import LIBRARY, Result
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.workers.environments.sessions import Scripted, executor
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments import EntryKind, Observation, Result
 from workers.environments.executor import Answer, Call, Executor, Move, Unusable
 from workers.rewards.tools import Unavailable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments import LIBRARY, Result
 from workers.environments.entry import Session
 from workers.rewards.tools import Tools, Unavailable

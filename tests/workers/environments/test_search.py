@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.workers.environments.corpus_files import TITLE, corpus_file, tools_with
-from workers.contract import corpora
-from workers.contract.episodes import ToolError
+from workers.contract.run import corpora
+from workers.contract.run.episodes import ToolError
 from workers.environments import LIBRARY, Result, Session, encyclopaedia, kept_index
 from workers.environments.search import NOTHING, Index, snippet_of
 from workers.rewards.tools import Tools, Unavailable

@@ -17,8 +17,8 @@ from workers.host.announce import Announcer, TrainerProbe
 from workers.host.inventory import Inventory
 from workers.host.runsizes import RunSizes
 from workers.host.settings import HostSettings
-from workers.supervisor.control import Control
-from workers.supervisor.gpus import GpuReading
+from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.reports.control import Control
 
 GPU = GpuReading(0, "GPU-0", "H200", 143_771, 500, 3, 70.5, 31, "580.1")
 

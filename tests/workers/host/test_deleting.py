@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.supervisor.attempts import build_settings
 from workers.host import deleting
-from workers.supervisor.folder import AttemptFolder, Lock
+from workers.supervisor.processes.folder import AttemptFolder, Lock
 
 FOLDER = "r1/2/checkpoints/checkpoint-30"
 

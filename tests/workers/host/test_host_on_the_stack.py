@@ -15,21 +15,21 @@ import redis
 from tests.stack import Stack
 from tests.workers.supervisor.attempts import of_process, wait_until
 from workers.sandbox import selftest
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 
 pytestmark = [pytest.mark.processes, pytest.mark.in_turn(5, of=12)]
 
 SUBMIT = """
 from tests.datasets import ready_version
 from tests.runs import builders
-from controlplane.hardware.models import Host
-from runs.scheduling import launching
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.scheduling import launching
 
 import uuid
 word = uuid.uuid4().hex[:8]
 version = ready_version(word)
-from controlplane.rewards import saving
-from controlplane.hardware.models import HardwareProfile
+from controlplane.catalogue.rewards import saving
+from controlplane.catalogue.hardware.models import HardwareProfile
 rewards = saving.make(word, [{"name": "format", "function": "think_tags"}])
 profile = HardwareProfile.objects.create(name=word, spec=builders.CPU)
 run = launching.submit(launching.LaunchRequest(name=word, host=Host.objects.get(name="testhost"),
@@ -38,42 +38,42 @@ run = launching.submit(launching.LaunchRequest(name=word, host=Host.objects.get(
 result = run.pk
 """
 LOOK = """
-from runs.models import Attempt, MetricRow
+from runs.engine.models import Attempt, MetricRow
 a = Attempt.objects.get(run_id=run)
 result = {"status": a.status, "reason": a.reason, "receipt": a.receipt, "detail": a.detail, "phase": a.phase,
           "rows": MetricRow.objects.filter(run_id=run, kind="train").count(), "waits": a.waits_for}
 """
 STOP = """
-from runs.scheduling import stopping
-from runs.models import Attempt
+from runs.engine.scheduling import stopping
+from runs.engine.models import Attempt
 from tests.runs import builders
 from workers.contract import StopMode
 stopping.request_stop(Attempt.objects.get(run_id=run), StopMode(mode), builders.a_user())
 """
 HOST = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 host = Host.objects.filter(name="testhost").first()
 result = host and {"inventory": host.inventory, "schema": host.trainer_schema}
 """
 ASK = """
-from controlplane.hardware import inspections
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware import inspections
+from controlplane.catalogue.hardware.models import Host
 result = inspections.ask_inspection(Host.objects.get(name="testhost"), model).pk
 """
 ANSWER = """
-from controlplane.hardware.models import ModelInspection
+from controlplane.catalogue.hardware.models import ModelInspection
 result = ModelInspection.objects.get(pk=pk).answer
 """
 TOKENIZER = """
-from controlplane.datasets.models import Tokenizer
+from controlplane.catalogue.datasets.models import Tokenizer
 known = Tokenizer.objects.filter(pk=sha256).first()
 result = known and {"model": known.model, "files": {path.name: path.read_text() for path in known.folder.iterdir()}}
 """
 KEY = "sk-from-the-form-to-the-trainer-alone"
 SUBMIT_JUDGED = """
-from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards import saving
-from runs.scheduling import launching
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.rewards import saving
+from runs.engine.scheduling import launching
 from tests.datasets import ready_version
 from tests.runs import builders
 judge = {"name": "judged", "function": "judge", "params": {"endpoint": "STACK_JUDGE", "model": "m", "rubric": "Good?"}}
@@ -84,7 +84,7 @@ run = launching.submit(launching.LaunchRequest(name=name, host=Host.objects.get(
 result = run.pk
 """
 PIDS = """
-from runs.models import RunEvent
+from runs.engine.models import RunEvent
 result = {e.data["role"]: e.data["pid"] for e in RunEvent.objects.filter(run_id=run, kind="process_started")}
 """
 

@@ -16,9 +16,9 @@ import pytest
 from workers.host import inventory
 from workers.host.inventory import Gpus, Inventory
 from workers.host.settings import HostSettings
-from workers.supervisor import gpulinks, gpus
-from workers.supervisor.gpulinks import Link
-from workers.supervisor.gpus import GpuError, GpuReading
+from workers.supervisor.processes import gpulinks, gpus
+from workers.supervisor.processes.gpulinks import Link
+from workers.supervisor.processes.gpus import GpuError, GpuReading
 
 
 def reading(index: int, **changes: Any) -> GpuReading:

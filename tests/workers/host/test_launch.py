@@ -12,9 +12,9 @@ import pytest
 
 from tests.fakes.fake_control import TOKEN
 from tests.workers.supervisor.attempts import attempt, wait_until
-from workers.contract import ContractError, to_dict
+from workers.contract.wire.documents import ContractError, to_dict
 from workers.host.launcher import Launch, launch, launch_or_tell
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 
 pytestmark = pytest.mark.processes
 

@@ -15,48 +15,48 @@ import httpx
 import pytest
 import redis
 
-from controlplane.serving.processes import Fleet
-from tests.controlplane.joining import shared_redis
+from controlplane.setup.serving.processes import Fleet
+from tests.controlplane.catalogue.joining import shared_redis
 from tests.fakes.object_store import BUCKET, object_store
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 from tests.workers.host.test_host_on_the_stack import HOST, LOOK, STOP, SUBMIT, a_model
 from tests.workers.supervisor.attempts import wait_until
-from workers.supervisor.folder import AttemptFolder, Lock
+from workers.supervisor.processes.folder import AttemptFolder, Lock
 
 pytestmark = pytest.mark.processes
 
 TRAINER = command_of(FAKE_TRAINER, FAKE_TRAINER="pause:0.05,whole")
-CODE = "from controlplane.joining import codes\nresult = codes.make('', by=None)[1]"
+CODE = "from controlplane.catalogue.joining import codes\nresult = codes.make('', by=None)[1]"
 SEEN = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 result = list(Host.objects.exclude(announced_at=None).values_list("name", flat=True))
 """
 REVOKE = """
-from controlplane.hardware.models import Host
-from runs.hosts import actions
+from controlplane.catalogue.hardware.models import Host
+from runs.pages.hosts import actions
 from tests.runs import builders
 result = actions.revoke(Host.objects.get(name="second"), builders.a_user())
 """
 TOKENS = """
-from controlplane.http.tokens import attempt_token
-from runs.models import Attempt
+from controlplane.platform.http.tokens import attempt_token
+from runs.engine.models import Attempt
 attempt = Attempt.objects.get(run_id=run).pk
 result = attempt, attempt_token(attempt)
 """
 
 
 STORE = """
-from controlplane.hardware.models import Host
-from tests.controlplane.accounts.secret_rows import a_store
+from controlplane.catalogue.hardware.models import Host
+from tests.controlplane.platform.accounts.secret_rows import a_store
 a_store(address, "id:secret")
 Host.objects.filter(name="testhost").update(draining=True)
 """
 UNDRAIN = """
-from controlplane.hardware.models import Host
+from controlplane.catalogue.hardware.models import Host
 Host.objects.filter(name="testhost").update(draining=False)
 """
 ATTEMPTS = """
-from runs.models import Attempt
+from runs.engine.models import Attempt
 rows = Attempt.objects.filter(run_id=run).order_by("number")
 result = [{"status": row.status, "reason": row.reason, "host": row.host and row.host.name, "from": row.resume_from,
            "detail": row.detail} for row in rows]

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 from workers.host import shutdown
 from workers.host.settings import AtStop, StopReason
 from workers.supervisor.commands import SOURCE_ROOT

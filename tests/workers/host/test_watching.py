@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.supervisor.attempts import RUN, attempt, wait_until
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 from workers.host import watching
 
 pytestmark = pytest.mark.processes

@@ -16,7 +16,10 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.fake_hub import FakeHub, files_of
 from tests.trainer import builders
 from tests.workers.supervisor.attempts import Attempt, build_settings, build_spec, wait_until
-from workers.contract import HardwareSpec, LoraSpec, ModelSpec, RewardSpec, StopMode, to_dict
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import LoraSpec, ModelSpec, RewardSpec
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import StopMode
 from workers.host import launcher
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]

@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(40
 
 GRPO = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8}
 SUBMIT = """
-from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from tests.runs.builders import rewards_named
-from runs.scheduling import launching
+from runs.engine.scheduling import launching
 from tests.datasets import ready_version
 from tests.runs import builders
 
@@ -33,7 +33,7 @@ result = launching.submit(launching.LaunchRequest(name=model, host=Host.objects.
     user=builders.a_user()).pk
 """
 DOWNLOAD = """
-from runs.models import MetricRow, RunEvent
+from runs.engine.models import MetricRow, RunEvent
 rows = MetricRow.objects.filter(run_id=run, kind="system").order_by("seq")
 told = [row.values for row in rows if "download/done_mib" in row.values]
 phases = [event.data["phase"] for event in RunEvent.objects.filter(run_id=run, kind="phase").order_by("pk")]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.fake_hub import FakeHub, files_of
 from tests.workers.models.test_inspection import PLAIN, a_model
-from workers.contract.tokenizers import sizes_in
+from workers.contract.wire.tokenizers import sizes_in
 from workers.models import tokenizer_files
 from workers.models.hub import Hub
 from workers.models.tokenizer_files import TokenizerFiles, collect

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workers.packages.built import tools_with
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments import LIBRARY
 from workers.packages.arena import GAMES
 from workers.rewards import Tools

@@ -12,7 +12,7 @@ import pytest
 from tests.workers.packages.built import lacks
 from tests.workers.sandbox.test_pool import wait_for
 from workers import packages
-from workers.contract.episodes import ToolError
+from workers.contract.run.episodes import ToolError
 from workers.environments import LIBRARY
 from workers.rewards import Tools
 from workers.rewards.tools import Endpoint, Unavailable

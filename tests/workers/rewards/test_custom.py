@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
-from workers.rewards import LIBRARY, Completion, Scores, Tools, custom, score
+from workers.rewards import LIBRARY, Completion, Scores, Tools, score
+from workers.rewards.entries import custom
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

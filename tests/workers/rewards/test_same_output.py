@@ -12,7 +12,7 @@ from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
 from workers.rewards import LIBRARY, Scores, Tools, score
 from workers.rewards.tools import MOST_KEPT
 from workers.sandbox import Sandbox, selftest
-from workers.trainer.failures import Failures
+from workers.trainer.scoring.failures import Failures
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

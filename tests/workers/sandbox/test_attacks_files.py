@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from workers.sandbox import Backend, Kind, Outcome, Sandbox
 
 Attack = Callable[..., Outcome]

@@ -15,9 +15,10 @@ import pytest
 
 from tests.workers.sandbox.conftest import LIMITS, alive, descriptors, forks_of, zygote
 from tests.workers.sandbox.test_pool import ANSWER, wait_for
-from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox, lockdown, zygote_process
+from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox, zygote_process
 from workers.sandbox import TestJob as Trial
-from workers.sandbox.lockdown import ResourceLimits
+from workers.sandbox.isolation import lockdown
+from workers.sandbox.isolation.lockdown import ResourceLimits
 
 pytestmark = [pytest.mark.processes, pytest.mark.every_run]
 ENDLESS = Job("while True: pass")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from tests import disk
 from tests.workers.sandbox.conftest import BACKENDS, LIMITS, alive, descriptors, forks_of, left_of, open_or_skip, zygote
 from workers.sandbox import (

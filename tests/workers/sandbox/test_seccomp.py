@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from workers.sandbox import seccomp
-from workers.sandbox.syscall_numbers import READS, SPECIAL, WRITES
+from workers.sandbox.isolation import seccomp
+from workers.sandbox.isolation.syscall_numbers import READS, SPECIAL, WRITES
 
 ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, REFUSED, KILLED = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000

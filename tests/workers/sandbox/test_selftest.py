@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from workers.sandbox import Backend, SandboxUnavailable, selftest, zygote_process
 
 pytestmark = [pytest.mark.processes, pytest.mark.every_run]

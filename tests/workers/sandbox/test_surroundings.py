@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from tests.workers.sandbox.conftest import BACKENDS, LIMITS, open_or_skip
 from tests.workers.sandbox.test_pool import ANSWER
-from workers.sandbox import Backend, Job, Sandbox, lockdown, selftest
-from workers.sandbox.lockdown import ResourceLimits
+from workers.sandbox import Backend, Job, Sandbox, selftest
+from workers.sandbox.isolation import lockdown
+from workers.sandbox.isolation.lockdown import ResourceLimits
 
 pytestmark = [pytest.mark.processes, pytest.mark.every_run]
 

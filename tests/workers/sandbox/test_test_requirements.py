@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tests.workers.sandbox.test_verdict import RIGHTLY
-from workers.sandbox import assertions, forbidden_in_tests, free_names, test_requirements
-from workers.sandbox.test_requirements import Requirements, packed_of_short, read, read_bounded
+from workers.sandbox.requirements import assertions, forbidden_in_tests, free_names, test_requirements
+from workers.sandbox.requirements.test_requirements import Requirements, packed_of_short, read, read_bounded
 
 
 def problems(test: str) -> str:

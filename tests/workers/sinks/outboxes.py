@@ -10,20 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from workers.contract import (
-    AttemptSpec,
-    DataSpec,
-    EndReason,
-    EventKind,
-    HardwareSpec,
-    ModelSpec,
-    Placement,
-    RewardSpec,
-    RunSpec,
-    to_dict,
-)
-from workers.contract.lines import event_line, metrics_line, numbered
-from workers.contract.sinks import ENVIRONMENT, LINK, PYTHON, SECRET_PREFIX, SinkSpec
+from workers.contract.reports.lines import event_line, metrics_line, numbered
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.sinks import ENVIRONMENT, LINK, PYTHON, SECRET_PREFIX, SinkSpec
+from workers.contract.run.spec import AttemptSpec, DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import EndReason, EventKind
 
 ROOT = Path(__file__).resolve().parents[3]
 SINKS_PYTHON = Path(os.environ.get(PYTHON) or ROOT / ENVIRONMENT / "bin" / "python")
@@ -32,7 +24,7 @@ PAGE = "https://grpo.example.test/runs/r1/"
 
 needs_sinks_python = pytest.mark.skipif(
     not SINKS_PYTHON.exists(),
-    reason="no .venv-sinks: `python3 -m controlplane.bootstrap.on_demand sinks` builds it",
+    reason="no .venv-sinks: `python3 -m controlplane.setup.bootstrap.on_demand sinks` builds it",
 )
 
 

@@ -32,8 +32,8 @@ from tests.workers.sinks.outboxes import (
     write_steps,
 )
 from tests.workers.supervisor.attempts import wait_until
-from workers.contract import EndReason
-from workers.contract.sinks import STATE
+from workers.contract.run.sinks import STATE
+from workers.contract.wire.names import EndReason
 from workers.sinks.program import UNSENT
 
 pytestmark = [pytest.mark.processes, needs_sinks_python]

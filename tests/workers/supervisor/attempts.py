@@ -15,24 +15,23 @@ from typing import Any
 
 from tests.datasets import parquet
 from tests.fakes.fake_control import TOKEN, FakeControl
-from workers.contract import (
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.limits import LimitsSpec
+from workers.contract.run.spec import (
     AttemptSpec,
     DataSpec,
     HangSpec,
-    HardwareSpec,
-    LimitsSpec,
     ModelSpec,
     Placement,
     RewardSpec,
     RunSpec,
-    StopMode,
-    digest,
-    to_dict,
 )
+from workers.contract.wire.documents import digest, to_dict
+from workers.contract.wire.names import StopMode
 from workers.host import launcher, stopping
 from workers.host.settings import HostSettings
-from workers.supervisor import procfs
-from workers.supervisor.folder import AttemptFolder, Lock
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.folder import AttemptFolder, Lock
 
 FAKES = Path(__file__).resolve().parents[2] / "fakes"
 DATASET = parquet()

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.workers.supervisor.attempts import FAKES, Attempt, attempt
-from workers.contract import HardwareSpec, Placement, Rollout, ServerSpec, WeightSync
-from workers.supervisor.listening import port_is_free
+from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import Placement
+from workers.supervisor.processes.listening import port_is_free
 
 
 def free_port() -> int:

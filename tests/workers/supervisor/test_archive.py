@@ -15,9 +15,10 @@ import pytest
 
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
-from workers.contract import FileName, ModelSpec, StopMode
-from workers.contract.jobs import ARCHIVE
-from workers.supervisor.archive import PART
+from workers.contract.run.jobs import ARCHIVE
+from workers.contract.run.spec import ModelSpec
+from workers.contract.wire.names import FileName, StopMode
+from workers.supervisor.reports.archive import PART
 
 pytestmark = pytest.mark.processes
 

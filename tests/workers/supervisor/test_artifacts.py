@@ -17,16 +17,18 @@ from tests.fakes.object_store import BUCKET, ObjectStore, object_store
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.test_checkpoints import archive, tensors
 from workers.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
-from workers.contract import AttemptSpec, StopMode, to_dict
-from workers.contract.artifacts import STORES, Store
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.artifacts import STORES, Store
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import StopMode
 from workers.host import shutdown, storing
 from workers.host.settings import HostSettings, StopReason
-from workers.supervisor import checkpoints
-from workers.supervisor.checkpoints import CheckpointError
 from workers.supervisor.claim import NotPrepared, prepare
-from workers.supervisor.control import Control
 from workers.supervisor.ending import SIGTERM_DRAIN_S
-from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.inputs import checkpoints
+from workers.supervisor.inputs.checkpoints import CheckpointError
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.reports.control import Control
 
 pytestmark = pytest.mark.processes
 

@@ -11,22 +11,21 @@ from typing import Any
 
 import pytest
 
-from workers.contract import (
+from workers.contract.run.hardware import HardwareSpec, Strategy
+from workers.contract.run.spec import (
     AttemptSpec,
     DataSpec,
-    EndReason,
-    HardwareSpec,
     LoraSpec,
     ModelSpec,
     Placement,
     RewardSpec,
     RunSpec,
 )
-from workers.contract.hardware import Strategy
+from workers.contract.wire.names import EndReason
 from workers.host.settings import HostSettings
-from workers.supervisor import checkpoints
-from workers.supervisor.checkpoints import CheckpointError
 from workers.supervisor.claim import PathRefused, end_for, prepare
+from workers.supervisor.inputs import checkpoints
+from workers.supervisor.inputs.checkpoints import CheckpointError
 
 RUN = RunSpec(
     run_id="r1",

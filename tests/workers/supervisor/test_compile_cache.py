@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from workers.host.settings import HostSettings
-from workers.supervisor import compilecache
+from workers.supervisor.servers import compilecache
 
 DAY = 86_400
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.workers.supervisor.attempts import RUN, attempt
-from workers.contract import corpora
-from workers.contract.episodes import CorpusSpec, EpisodeSpec, PartSpec
+from workers.contract.run import corpora
+from workers.contract.run.episodes import CorpusSpec, EpisodeSpec, PartSpec
 
 pytestmark = pytest.mark.processes
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.datasets import parquet
 from tests.workers.supervisor.attempts import RUN, attempt
-from workers.contract import FileName
+from workers.contract.wire.names import FileName
 from workers.host.launcher import Launch
 from workers.host.settings import HostSettings
-from workers.supervisor.datasetcache import DatasetCache
+from workers.supervisor.inputs.datasetcache import DatasetCache
 
 FIRST, SECOND, THIRD = (letter * 1000 for letter in (b"a", b"b", b"c"))
 

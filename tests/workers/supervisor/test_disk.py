@@ -13,7 +13,9 @@ from tests.disk import fill, mounted
 from tests.fakes.fake_control import TOKEN
 from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, attempt, wait_until
 from tests.workers.supervisor.test_gpus import Gpus
-from workers.contract import HardwareSpec, Placement, to_dict
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import Placement
+from workers.contract.wire.documents import to_dict
 from workers.host import reaper
 from workers.host.launcher import Launch, launch_or_tell
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.supervisor.attempts import attempt
-from workers.contract import FileName
+from workers.contract.wire.names import FileName
 from workers.host.launcher import Launch
 
 pytestmark = pytest.mark.processes

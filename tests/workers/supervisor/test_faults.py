@@ -15,12 +15,12 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
-from workers.contract import FileName, StopMode
+from workers.contract.wire.names import FileName, StopMode
 from workers.host import reaper
 from workers.host.launcher import Launch
-from workers.supervisor import procfs
-from workers.supervisor.killing import Kill
-from workers.supervisor.procfs import Identity
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.killing import Kill
+from workers.supervisor.processes.procfs import Identity
 
 pytestmark = pytest.mark.processes
 
@@ -305,7 +305,7 @@ def test_after_a_reboot_no_recorded_pid_counts_and_what_lay_in_the_outbox_comes(
 
 
 def spec_document(made: Attempt) -> dict[str, object]:
-    from workers.contract import to_dict
+    from workers.contract.wire.documents import to_dict
 
     return to_dict(made.spec)
 

@@ -17,12 +17,14 @@ from tests.fakes.fake_control import TOKEN
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.supervisor.servers import server_attempt
 from tests.workers.supervisor.test_gpus import gpu_attempt
-from workers.contract import StopMode, corpora, to_dict
+from workers.contract.run import corpora
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import StopMode
 from workers.host import reaper
 from workers.host.launcher import Launch
-from workers.supervisor import procfs
-from workers.supervisor.folder import AttemptFolder, Lock, _socket_name
-from workers.supervisor.gpus import GpuReading
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.folder import AttemptFolder, Lock, _socket_name
+from workers.supervisor.processes.gpus import GpuReading
 
 pytestmark = pytest.mark.processes
 

@@ -15,11 +15,13 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, attempt, wait_until
-from workers.contract import HardwareSpec, Placement, StopMode
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import Placement
+from workers.contract.wire.names import StopMode
 from workers.host import reaper
 from workers.host.settings import HostSettings
 from workers.supervisor.claim import GpusBusy, gpu_baselines
-from workers.supervisor.gpus import GpuReading
+from workers.supervisor.processes.gpus import GpuReading
 
 pytestmark = pytest.mark.processes
 

@@ -14,15 +14,17 @@ import pytest
 from tests.fakes.fake_control import FakeControl
 from tests.workers.supervisor.attempts import Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.servers import free_port, server_attempt, server_hardware
-from workers.contract import HangSpec, LimitsSpec, Placement, StopMode, servers_of
-from workers.supervisor import procfs
-from workers.supervisor.folder import AttemptFolder
+from workers.contract.run.limits import LimitsSpec
+from workers.contract.run.spec import HangSpec, Placement, servers_of
+from workers.contract.wire.names import StopMode
 from workers.supervisor.limits import LimitWatch
-from workers.supervisor.servermetrics import Pulse
-from workers.supervisor.servers import Servers
-from workers.supervisor.vllm import PAUSE_S
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.witnesses import figures_of_agents
+from workers.supervisor.servers.fleet import Servers
+from workers.supervisor.servers.servermetrics import Pulse
+from workers.supervisor.servers.vllm import PAUSE_S
 from workers.supervisor.watching import Stall, StepPace, TrainerWatch
-from workers.supervisor.witnesses import figures_of_agents
 
 pytestmark = pytest.mark.processes
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
-from workers.contract import BeyondSpec, EndReason, LimitsSpec, NoBetterSpec, Placement, Spent, StopMode
+from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec, Spent
+from workers.contract.run.spec import Placement
+from workers.contract.wire.names import EndReason, StopMode
 from workers.supervisor.limits import LimitWatch, Reached
 
 HOUR = 3600.0

@@ -11,14 +11,15 @@ import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt
-from workers.contract import TRAINER_KINDS, EventKind, Line, to_dict
-from workers.contract.lines import numbered
+from workers.contract.reports.lines import Line, numbered
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import TRAINER_KINDS, EventKind
 from workers.host import reaper
-from workers.supervisor.control import Control, ControlError
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.outbox import Outbox, line_of
-from workers.supervisor.sync import deliver
-from workers.supervisor.trainerlines import EVENT_BYTES, TrainerProgress, trainer_line
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.reports.control import Control, ControlError
+from workers.supervisor.reports.outbox import Outbox, line_of
+from workers.supervisor.reports.sync import deliver
+from workers.supervisor.reports.trainerlines import EVENT_BYTES, TrainerProgress, trainer_line
 
 
 def line(kind: str, step: int | None, data: dict[str, Any], t: float = 1.0) -> bytes:

@@ -11,12 +11,12 @@ import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.supervisor.attempts import QUICK, RUN, attempt, wait_until
-from workers.contract import LOG_LEFT_OUT, FileName
+from workers.contract.wire.names import LOG_LEFT_OUT, FileName
 from workers.host import reaper
 from workers.host.settings import HostSettings
-from workers.supervisor.control import Control
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.logs import LEAST_WINDOW, OVER, LogUploader
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.reports.control import Control
+from workers.supervisor.reports.logs import LEAST_WINDOW, OVER, LogUploader
 
 CAP = 100
 BUDGET = 30_000

@@ -12,8 +12,8 @@ import pytest
 
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import wait_until
-from workers.supervisor import procfs
-from workers.supervisor.killing import Kill
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.killing import Kill
 
 pytestmark = pytest.mark.processes
 
@@ -57,7 +57,7 @@ def test_a_process_that_may_not_be_signalled_keeps_nobody_else_alive() -> None:
 AS_ANOTHER_USER = """
 import os, subprocess, sys
 from workers.supervisor import procfs
-from workers.supervisor.killing import Kill
+from workers.supervisor.processes.killing import Kill
 os.setuid(65534)
 mine = subprocess.Popen(["sleep", "60"])
 rows = [procfs.read(int(sys.argv[1])), procfs.read(mine.pid)]
@@ -78,9 +78,9 @@ FLEES = """
 import os, time
 from pathlib import Path
 from workers.supervisor import procfs
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.killing import Kill
-from workers.supervisor.child import Children
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.killing import Kill
+from workers.supervisor.processes.child import Children
 
 def flee():
     end = time.monotonic() + 20
@@ -120,8 +120,8 @@ GIVES_UP = """
 import os, resource, sys, threading
 from pathlib import Path
 from workers.supervisor import lifecycle, procfs
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.child import Children
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.processes.child import Children
 from workers.supervisor.steps import Step
 
 class Sick:

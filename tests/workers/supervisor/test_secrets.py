@@ -9,9 +9,9 @@ import pytest
 
 from tests.workers.supervisor.attempts import attempt, of_process, wait_until
 from tests.workers.supervisor.servers import server_attempt
-from workers.contract import StopMode
-from workers.contract.commands import AWAIT_SERVERS
-from workers.supervisor import procfs
+from workers.contract.stack.commands import AWAIT_SERVERS
+from workers.contract.wire.names import StopMode
+from workers.supervisor.processes import procfs
 
 pytestmark = pytest.mark.processes
 

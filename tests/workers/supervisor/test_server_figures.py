@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from workers.supervisor.servermetrics import ServerMetrics, combined
+from workers.supervisor.servers.servermetrics import ServerMetrics, combined
 
 
 class Told(ThreadingHTTPServer):

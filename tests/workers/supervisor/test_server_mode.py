@@ -17,22 +17,19 @@ from tests.fakes.fake_control import FakeControl
 from tests.trainer import builders
 from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, build_settings, wait_until
 from tests.workers.supervisor.servers import free_port
-from workers.contract import (
+from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import (
     AttemptSpec,
     DataSpec,
-    HardwareSpec,
     LoraSpec,
     ModelSpec,
     Placement,
     RewardSpec,
-    Rollout,
     RunSpec,
-    ServerSpec,
-    StopMode,
-    WeightSync,
 )
-from workers.supervisor import procfs
-from workers.supervisor.listening import port_is_free
+from workers.contract.wire.names import StopMode
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.listening import port_is_free
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 

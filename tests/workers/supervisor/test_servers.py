@@ -18,9 +18,12 @@ from tests.fakes.running_vllm import RunningVllm
 from tests.workers.supervisor.attempts import FAKES, Attempt, attempt, wait_until
 from tests.workers.supervisor.servers import free_port, server_attempt, server_hardware, vllm_command
 from tests.workers.supervisor.test_gpus import Gpus
-from workers.contract import HardwareSpec, Placement, StopMode, WeightSync, to_dict
+from workers.contract.run.hardware import HardwareSpec, WeightSync
+from workers.contract.run.spec import Placement
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import StopMode
 from workers.host import reaper
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 
 pytestmark = pytest.mark.processes
 

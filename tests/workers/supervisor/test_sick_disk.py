@@ -15,12 +15,13 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.supervisor.test_disk import written_steps
-from workers.contract import EventKind, to_dict
-from workers.contract.lines import object_of
+from workers.contract.reports.lines import object_of
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import EventKind
 from workers.host import reaper
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.outbox import Outbox
-from workers.supervisor.tail import Tail
+from workers.supervisor.processes.folder import AttemptFolder
+from workers.supervisor.reports.outbox import Outbox
+from workers.supervisor.reports.tail import Tail
 
 pytestmark = pytest.mark.processes
 

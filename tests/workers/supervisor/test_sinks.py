@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.workers.supervisor.attempts import FAKES, Attempt, attempt, of_process, wait_until
-from workers.contract import StopMode
-from workers.contract.sinks import LINK, SECRET_PREFIX, SinkSpec
-from workers.supervisor import procfs
+from workers.contract.run.sinks import LINK, SECRET_PREFIX, SinkSpec
+from workers.contract.wire.names import StopMode
+from workers.supervisor.processes import procfs
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ import pytest
 from tests.listening import tcp_addresses
 from tests.workers.supervisor.attempts import attempt
 from tests.workers.supervisor.servers import server_attempt
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 
 pytestmark = pytest.mark.processes
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.workers.supervisor.attempts import attempt, wait_until
-from workers.contract import StopMode
-from workers.supervisor import procfs
+from workers.contract.wire.names import StopMode
+from workers.supervisor.processes import procfs
 
 pytestmark = pytest.mark.processes
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from tests.workers.supervisor.attempts import QUICK
-from workers.contract import EventKind, SyncAnswer
-from workers.contract.chat import Ask, ChatNews, ChatTurn, Sampling
+from workers.contract.reports.chat import Ask, ChatNews, ChatTurn, Sampling
+from workers.contract.reports.lines import SyncAnswer
+from workers.contract.wire.names import EventKind
 from workers.host.settings import HostSettings
-from workers.supervisor.chatfile import ChatFile
-from workers.supervisor.control import Refused
-from workers.supervisor.outbox import Outbox
-from workers.supervisor.sync import Syncer
+from workers.supervisor.reports.chatfile import ChatFile
+from workers.supervisor.reports.control import Refused
+from workers.supervisor.reports.outbox import Outbox
+from workers.supervisor.reports.sync import Syncer
 
 SETTINGS = HostSettings(runs_dir=Path("/nowhere"), control_url="http://127.0.0.1:1", **QUICK)
 

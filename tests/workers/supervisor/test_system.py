@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from workers.contract import priority
-from workers.supervisor.gpus import GpuReading
-from workers.supervisor.loops import Loop
-from workers.supervisor.system import READ_S, SystemSampler
+from workers.contract.stack import priority
+from workers.supervisor.processes.gpus import GpuReading
+from workers.supervisor.processes.loops import Loop
+from workers.supervisor.processes.system import READ_S, SystemSampler
 
 GPU = GpuReading(0, "u", "H100", 81_559, 0, 50, 300.0, 60, "580")
 

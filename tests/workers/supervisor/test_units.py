@@ -13,17 +13,17 @@ import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.supervisor.attempts import QUICK
-from workers.contract import EndReason, EventKind
-from workers.contract.lines import object_of
+from workers.contract.reports.lines import object_of
+from workers.contract.wire.names import EndReason, EventKind
 from workers.host.settings import HostSettings, SettingsError
 from workers.supervisor import commands, ends
-from workers.supervisor.child import TRAINER, ChildExit
-from workers.supervisor.control import Control
-from workers.supervisor.outbox import Outbox
-from workers.supervisor.samples import SampleUploader
-from workers.supervisor.tail import LINE_LIMIT, Tail
-from workers.supervisor.trainerlines import TrainerProgress
-from workers.supervisor.verify import GpuProof
+from workers.supervisor.processes.child import TRAINER, ChildExit
+from workers.supervisor.processes.verify import GpuProof
+from workers.supervisor.reports.control import Control
+from workers.supervisor.reports.outbox import Outbox
+from workers.supervisor.reports.samples import SampleUploader
+from workers.supervisor.reports.tail import LINE_LIMIT, Tail
+from workers.supervisor.reports.trainerlines import TrainerProgress
 
 SETTINGS = HostSettings(runs_dir=Path("/nowhere"), control_url="http://127.0.0.1:1", **QUICK)
 

@@ -14,9 +14,13 @@ import pytest
 from tests.fakes.fake_control import FakeControl
 from tests.workers.supervisor.attempts import attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.servers import free_port, server_attempt, server_hardware
-from workers.contract import HardwareSpec, Placement, Rollout, ServerSpec, StopMode, WeightSync, servers_of
-from workers.supervisor import commands, procfs, servermetrics
-from workers.supervisor.listening import is_listening
+from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
+from workers.contract.run.spec import Placement, servers_of
+from workers.contract.wire.names import StopMode
+from workers.supervisor import commands
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.listening import is_listening
+from workers.supervisor.servers import servermetrics
 
 pytestmark = pytest.mark.processes
 

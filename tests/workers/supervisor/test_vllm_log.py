@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.supervisor.vllmlog import MOST_BYTES, memory_in_words
+from workers.supervisor.servers.vllmlog import MOST_BYTES, memory_in_words
 
 WEIGHTS = (
     "(EngineCore pid=1) INFO 11-21 10:00:00 [gpu_model_runner.py:4819] Model loading took 14.2717 GiB memory and 3 s"

@@ -15,10 +15,11 @@ import pytest
 
 from tests.workers.supervisor.attempts import Attempt, attempt, build_spec, of_process, wait_until
 from tests.workers.supervisor.servers import free_port, server_hardware, vllm_command
-from workers.contract import LoraSpec, Placement, StopMode, WarmPlace
-from workers.contract.warm import spec_of
+from workers.contract.run.spec import LoraSpec, Placement, WarmPlace
+from workers.contract.stack.warm import spec_of
+from workers.contract.wire.names import StopMode
 from workers.host.launcher import Launch
-from workers.supervisor.listening import port_is_free
+from workers.supervisor.processes.listening import port_is_free
 
 pytestmark = pytest.mark.processes
 

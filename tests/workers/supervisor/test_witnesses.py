@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from workers.supervisor import hangs, procfs, witnesses
+from workers.supervisor import hangs
 from workers.supervisor.hangs import Scene
-from workers.supervisor.servers import ServerState
-from workers.supervisor.witnesses import Activity, Frame, Thread, Witness
+from workers.supervisor.processes import procfs, witnesses
+from workers.supervisor.processes.witnesses import Activity, Frame, Thread, Witness
+from workers.supervisor.servers.fleet import ServerState
 
 NOW = 100.0
 

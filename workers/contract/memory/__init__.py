@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workers.contract.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy
 from workers.contract.memory.parts import Part, Parts, Peak, Settings
 from workers.contract.memory.shapes import Shape, adapter, shape_of
 from workers.contract.memory.trainer import (
@@ -24,6 +23,7 @@ from workers.contract.memory.trainer import (
     steady,
 )
 from workers.contract.memory.vllm import ASLEEP_GIB, Serving, serving
+from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy
 
 __all__ = [
     "Estimate",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from workers.contract.hardware import Optimizer, Precision
-from workers.contract.spec import LoraSpec
+from workers.contract.run.hardware import Optimizer, Precision
+from workers.contract.run.spec import LoraSpec
 
 
 class Part(StrEnum):

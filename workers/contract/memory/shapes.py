@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workers.contract.spec import LoraSpec
+from workers.contract.run.spec import LoraSpec
 
 _SMALL_HEADS = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "qwen3_moe": 128, "gpt_oss": 64}
 """The head size of families that don't derive it from the hidden size, where the config leaves it out."""

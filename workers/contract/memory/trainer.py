@@ -8,7 +8,9 @@ a checkpointed layer is computed again in the backward pass. They are held again
 
 from __future__ import annotations
 
-from workers.contract.hardware import (
+from workers.contract.memory.parts import Part, Parts, Peak, Settings
+from workers.contract.memory.shapes import Shape, adapter, targets_mlp
+from workers.contract.run.hardware import (
     HardwareSpec,
     Offload,
     Optimizer,
@@ -18,8 +20,6 @@ from workers.contract.hardware import (
     Strategy,
     WeightSync,
 )
-from workers.contract.memory.parts import Part, Parts, Peak, Settings
-from workers.contract.memory.shapes import Shape, adapter, targets_mlp
 
 GIB = 2**30
 ZERO = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
@@ -87,7 +87,7 @@ class _Model:
         self.sharded = hardware.strategy in SHARDS_WEIGHTS
 
     def _loads_low(self) -> bool:
-        """As workers.trainer.hardware.loading_dtype."""
+        """As workers.trainer.configuration.hardware.loading_dtype."""
         if self.hardware.strategy is Strategy.FSDP2:
             return False
         if self.quantized or self.zero:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from workers.contract import RunSpec
-from workers.contract.episodes import MOST_TURNS_CHARTED, EpisodeSpec, turn_reward
+from workers.contract.run.episodes import MOST_TURNS_CHARTED, EpisodeSpec, turn_reward
+from workers.contract.run.spec import RunSpec
 from workers.rewards.advantages import mean
 from workers.trainer.episodes import credit
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Message = dict[str, Any]
-"""As workers.contract.episodes describes it, with the keys that are known by now."""
+"""As workers.contract.run.episodes describes it, with the keys that are known by now."""
 
 
 @dataclass

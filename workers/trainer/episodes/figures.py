@@ -1,4 +1,4 @@
-"""Figures of episodes for the charts, over all ranks; the names are in workers.contract.episodes."""
+"""Figures of episodes for the charts, over all ranks; the names are in workers.contract.run.episodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from workers.contract.episodes import (
+from workers.contract.run.episodes import (
     CALLS,
     CUT,
     FAILED,

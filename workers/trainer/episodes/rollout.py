@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from workers.contract.episodes import EpisodeEnd, EpisodeSpec
+from workers.contract.run.episodes import EpisodeEnd, EpisodeSpec
 from workers.environments import without_thinking
 from workers.environments.executor import Answer, Call, Executor, Move, Played
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes.episode import Episode, Message, Turn
 from workers.trainer.episodes.generation import Wanted, Written, generate
 from workers.trainer.episodes.templates import Chat
-from workers.trainer.spec import SpecError
 
 EOS, LENGTH, STOP = "eos", "length", "stop"
 EVALUATED = -1

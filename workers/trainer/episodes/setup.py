@@ -8,14 +8,14 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 from transformers import AutoConfig, AutoTokenizer
 
-from workers.contract import AttemptSpec
+from workers.contract.run.spec import AttemptSpec
 from workers.environments.executor import Executor, Unusable
 from workers.rewards import Tools
+from workers.trainer.configuration.spec import SpecError, path_of
 from workers.trainer.data import Rows
 from workers.trainer.episodes import templates
 from workers.trainer.episodes.episode import Source
 from workers.trainer.episodes.rollout import Rollouts
-from workers.trainer.spec import SpecError, path_of
 
 _UNSTATED = 1 << 20
 """The context of a model whose config tells none."""

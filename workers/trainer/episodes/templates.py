@@ -19,8 +19,8 @@ from trl.chat_template_utils import (
 )
 
 from workers.environments import without_thinking
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes.episode import Message
-from workers.trainer.spec import SpecError
 
 CALLS_IN_TAGS: dict[str, Any] = {
     "defaults": {"role": "assistant"},

@@ -9,9 +9,10 @@ from typing import Any
 
 from accelerate.utils import broadcast_object_list, gather_object
 
-from workers.contract import gateway
-from workers.contract.episodes import EpisodeEnd
+from workers.contract.run import gateway
+from workers.contract.run.episodes import EpisodeEnd
 from workers.trainer.activity import Activity
+from workers.trainer.configuration.spec import StoppedWaitingError
 from workers.trainer.episodes import generation
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.figures import percentile
@@ -21,7 +22,6 @@ from workers.trainer.gateway.conversing import Conversing, branches_dropped
 from workers.trainer.gateway.endpoint import Endpoint
 from workers.trainer.gateway.engine import MainThread, Servers
 from workers.trainer.gateway.sessions import Desk, Session, Task
-from workers.trainer.spec import StoppedWaitingError
 
 LOOK_S = 0.5
 """How often the main thread looks whether a server has failed or a stop was asked for."""

@@ -9,9 +9,10 @@ from typing import Any
 
 from accelerate.utils import broadcast_object_list, gather_object
 
-from workers.contract import gateway
-from workers.contract.episodes import GatewaySpec
+from workers.contract.run import gateway
+from workers.contract.run.episodes import GatewaySpec
 from workers.trainer.activity import Activity
+from workers.trainer.configuration.spec import StoppedWaitingError
 from workers.trainer.episodes import generation
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.figures import percentile
@@ -23,7 +24,6 @@ from workers.trainer.gateway.engine import MainThread, Servers
 from workers.trainer.gateway.run_api import Group, RunApi
 from workers.trainer.gateway.scored import Scored
 from workers.trainer.gateway.shim import Shim
-from workers.trainer.spec import StoppedWaitingError
 
 LOOK_S = 0.1
 """Between two looks for a batch."""

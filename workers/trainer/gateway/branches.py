@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes.episode import Episode, Message, Turn
-from workers.trainer.spec import SpecError
 
 if TYPE_CHECKING:
     from workers.trainer.episodes.templates import Chat

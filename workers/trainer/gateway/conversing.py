@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes import templates
 from workers.trainer.episodes.episode import Message
 from workers.trainer.episodes.generation import Wanted
@@ -14,7 +15,6 @@ from workers.trainer.gateway import shapes
 from workers.trainer.gateway.branches import Branch, Branches
 from workers.trainer.gateway.engine import Answer, Engine
 from workers.trainer.gateway.sessions import Refused, Session
-from workers.trainer.spec import SpecError
 
 _MOST_TOOL_SETS = 256
 

@@ -22,11 +22,11 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from workers.trainer.configuration.spec import TrainerError
 from workers.trainer.gateway import shapes
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.engine import Engine
 from workers.trainer.gateway.sessions import Desk, Refused, Session, Task
-from workers.trainer.spec import TrainerError
 
 T = TypeVar("T")
 BODY_LIMIT = 8 << 20

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from workers import outbound
-from workers.contract.gateway import ENVIRONMENT, PYTHON
-from workers.trainer.spec import SpecError, TrainerError
+from workers.contract.run.gateway import ENVIRONMENT, PYTHON
+from workers.trainer.configuration.spec import SpecError, TrainerError
 
 EXIT_ATROPOS = 8
 """Atropos' run-api can't be reached; the last line on stderr says how."""
@@ -28,7 +28,7 @@ _PROGRAM = (
 )
 """As `run-api --host 127.0.0.1`, and ends with the trainer."""
 _NOT_INSTALLED = (
-    "Atropos could not be installed on this host ({why}). Run `python3 -m controlplane.bootstrap.on_demand atropos` "
+    "Atropos could not be installed on this host ({why}). Run `python3 -m controlplane.setup.bootstrap.on_demand atropos` "
     "there, or name an interpreter that has it in GRPO_ATROPOS_PYTHON."
 )
 Group = dict[str, Any]
@@ -104,7 +104,7 @@ def _python() -> str:
     if Path(python) == ours and not ours.exists():
         # Environments made by uv have no pip: the machine's own Python may have one.
         machines = getattr(sys, "_base_executable", sys.executable)
-        command = [machines, "-m", "controlplane.bootstrap.on_demand", "atropos"]
+        command = [machines, "-m", "controlplane.setup.bootstrap.on_demand", "atropos"]
         built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, text=True)
         print(built.stderr, flush=True)
         if built.returncode:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes.episode import Episode, Turn
-from workers.trainer.spec import SpecError
 
 NOT_TRAINED = -100
 _STAMPS = 200_000

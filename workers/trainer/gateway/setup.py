@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, FileName, commands, gateway, servers_of
-from workers.contract.episodes import GatewaySpec
-from workers.contract.jobs import LOOPBACK
+from workers.contract.run import gateway
+from workers.contract.run.episodes import GatewaySpec
+from workers.contract.run.jobs import LOOPBACK
+from workers.contract.run.spec import AttemptSpec, servers_of
+from workers.contract.stack import commands
+from workers.contract.wire.names import FileName
 from workers.trainer.activity import Activity
+from workers.trainer.configuration.spec import SpecError, path_of
 from workers.trainer.data import Rows
 from workers.trainer.episodes import setup
 from workers.trainer.gateway.agents import AgentRollouts
@@ -22,7 +26,6 @@ from workers.trainer.gateway.engine import MainThread, Servers
 from workers.trainer.gateway.run_api import RunApi
 from workers.trainer.gateway.sessions import Desk
 from workers.trainer.gateway.shim import Shim
-from workers.trainer.spec import SpecError, path_of
 
 ANYWHERE = "0.0.0.0"  # noqa: S104  # asked for by the run, and a key is asked for in any case
 GIVEN_REWARD = "environment_reward"

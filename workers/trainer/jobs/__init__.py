@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, EventKind, FileName
-from workers.contract.jobs import ARCHIVE, BENCHMARK, GGUF, MERGE, PUSH, SERVE, WARM
+from workers.contract.run.jobs import ARCHIVE, BENCHMARK, GGUF, MERGE, PUSH, SERVE, WARM
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.names import EventKind, FileName
 from workers.trainer import data
-from workers.trainer.metrics import LineFile
+from workers.trainer.recording.metrics import LineFile
 
 ADAPTER_CONFIG = "adapter_config.json"
 EVERY_S = 0.5
@@ -39,7 +40,7 @@ class Job:
     folder: Path
     metrics: LineFile
     rows: data.Rows | None
-    """None for a kind that needs none (workers.contract.jobs.KINDS)."""
+    """None for a kind that needs none (workers.contract.run.jobs.KINDS)."""
     total: int = 1
     _told: float = field(default=float("-inf"), repr=False)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from workers.contract import EventKind
-from workers.contract.chat import Finish
+from workers.contract.reports.chat import Finish
+from workers.contract.wire.names import EventKind
 from workers.trainer.jobs.asking import Answered
-from workers.trainer.metrics import LineFile
+from workers.trainer.recording.metrics import LineFile
 
 GATHER_S = 0.1
 LONGEST_PIECE = 2_000

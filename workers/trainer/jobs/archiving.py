@@ -6,11 +6,12 @@ import json
 import time
 from typing import Any
 
-from workers.contract import FileName, from_dict
-from workers.contract.jobs import ArchiveSettings
-from workers.contract.model_archive import ArchiveError, ModelArchive
+from workers.contract.run.jobs import ArchiveSettings
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.model_archive import ArchiveError, ModelArchive
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job
-from workers.trainer.spec import SpecError
 
 LOOK_S = 0.1
 

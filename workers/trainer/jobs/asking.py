@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from workers.contract.chat import Ask, Finish, Sampling
+from workers.contract.reports.chat import Ask, Finish, Sampling
 from workers.trainer.jobs import tool_calls
 
 WAITS_S = 0.1

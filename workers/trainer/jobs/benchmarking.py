@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import workers
-from workers.contract import benchmarks, from_dict
-from workers.contract.chat import TRAINED
-from workers.contract.jobs import LOOPBACK, BenchmarkSettings
+from workers.contract.reports.chat import TRAINED
+from workers.contract.run import benchmarks
+from workers.contract.run.jobs import LOOPBACK, BenchmarkSettings
+from workers.contract.wire.documents import from_dict
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job, programs
 from workers.trainer.jobs.asking import Engine, Use
 from workers.trainer.jobs.listener import Listener
 from workers.trainer.jobs.serving import open_engine
-from workers.trainer.spec import SpecError
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 PYTHON, TASKS = "GRPO_LM_EVAL_PYTHON", "GRPO_LM_EVAL_TASKS"
@@ -47,7 +48,7 @@ UNFETCHED = re.compile(
 )
 UNKNOWN = re.compile(r"Tasks not found|No tasks (specified|found)")
 NOT_INSTALLED = (
-    "lm-eval could not be installed on this host ({why}). Run `python3 -m controlplane.bootstrap.on_demand lm-eval` "
+    "lm-eval could not be installed on this host ({why}). Run `python3 -m controlplane.setup.bootstrap.on_demand lm-eval` "
     "there, or name an interpreter that has it in GRPO_LM_EVAL_PYTHON."
 )
 
@@ -91,7 +92,7 @@ def _python(job: Job) -> str:
         # Environments made by uv have no pip: the machine's own Python may have one.
         machines = getattr(sys, "_base_executable", sys.executable)
         built = subprocess.run(
-            [machines, "-m", "controlplane.bootstrap.on_demand", "lm-eval"],
+            [machines, "-m", "controlplane.setup.bootstrap.on_demand", "lm-eval"],
             cwd=SOURCE_ROOT,
             stderr=subprocess.PIPE,
             text=True,

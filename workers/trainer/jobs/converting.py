@@ -17,13 +17,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workers.contract import FileName, from_dict
-from workers.contract.gguf import ENDING, SCRIPT, TYPES, is_name
-from workers.contract.hub_files import ONLY_PICKLES, PICKLES, is_complete
-from workers.contract.jobs import FLOAT32, GgufSettings
+from workers.contract.run.gguf import ENDING, SCRIPT, TYPES, is_name
+from workers.contract.run.jobs import FLOAT32, GgufSettings
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.hub_files import ONLY_PICKLES, PICKLES, is_complete
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job, programs
 from workers.trainer.jobs.disk import check_room, to_disk
-from workers.trainer.spec import SpecError
 
 FOLDER = "GRPO_LLAMA_CPP_DIR"
 WEIGHTS = "model*.safetensors"

@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from workers.trainer.spec import SpecError
+from workers.trainer.configuration.spec import SpecError
 
 LEAST_FREE = 256 << 20
 """Bytes that stay free on the disk."""

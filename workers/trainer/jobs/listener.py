@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from workers.trainer.configuration.spec import TrainerError
 from workers.trainer.jobs.asking import Answered, AskError, Engine, Use
 from workers.trainer.jobs.openai_shapes import BadRequest, Request, Shape, read_request
-from workers.trainer.spec import TrainerError
 
 BODY_LIMIT = 1 << 20
 MOST_CONNECTIONS = 64

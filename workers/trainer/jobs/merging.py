@@ -27,13 +27,14 @@ from transformers import AutoTokenizer, GenerationConfig
 from transformers.utils import cached_file
 from trl.trainer.utils import create_model_from_path
 
-from workers.contract import EventKind, FileName, from_dict
-from workers.contract.hub_files import INDEX, ONLY_PICKLES, PICKLES
-from workers.contract.jobs import FLOAT32, MergeSettings
-from workers.contract.model_archive import WEIGHTS, model_files
+from workers.contract.run.jobs import FLOAT32, MergeSettings
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.hub_files import INDEX, ONLY_PICKLES, PICKLES
+from workers.contract.wire.model_archive import WEIGHTS, model_files
+from workers.contract.wire.names import EventKind, FileName
+from workers.trainer.configuration.spec import SpecError, versions
 from workers.trainer.jobs import ADAPTER_CONFIG, Job
 from workers.trainer.jobs.disk import check_room, to_disk
-from workers.trainer.spec import SpecError, versions
 
 PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
 ADAPTER = "adapter_model.safetensors"

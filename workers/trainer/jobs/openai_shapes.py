@@ -11,8 +11,8 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
-from workers.contract.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
-from workers.contract.lines import is_finite
+from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
+from workers.contract.reports.lines import is_finite
 from workers.trainer import openai_messages
 from workers.trainer.jobs import tool_calls
 from workers.trainer.jobs.asking import Answered, Asked, Scored

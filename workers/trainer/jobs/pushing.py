@@ -19,11 +19,11 @@ import httpx
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-from workers.contract import from_dict
-from workers.contract.jobs import PushSettings
-from workers.contract.model_archive import CARD, WEIGHTS, model_files
+from workers.contract.run.jobs import PushSettings
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.model_archive import CARD, WEIGHTS, model_files
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job, Stopped
-from workers.trainer.spec import SpecError
 from workers.trainer.unavailable import first_line, gigabytes
 
 MERGED_FROM = "merged_from.json"

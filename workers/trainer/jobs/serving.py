@@ -15,14 +15,16 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
-from workers.contract import ContractError, FileName, Rollout, from_dict
-from workers.contract.chat import KEY_DIGEST, REQUESTS, Ask, ChatNews, ChatTurn, Finish
-from workers.contract.jobs import ServeSettings
+from workers.contract.reports.chat import KEY_DIGEST, REQUESTS, Ask, ChatNews, ChatTurn, Finish
+from workers.contract.run.hardware import Rollout
+from workers.contract.run.jobs import ServeSettings
+from workers.contract.wire.documents import ContractError, from_dict
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration.spec import SpecError, TrainerError
 from workers.trainer.jobs import Job
 from workers.trainer.jobs.answers import AnswerLines
 from workers.trainer.jobs.asking import Asked, AskError, Engine, Use
 from workers.trainer.jobs.listener import Listener
-from workers.trainer.spec import SpecError, TrainerError
 
 LOOK_S = 0.03
 COUNTED_EVERY_S = 1.0

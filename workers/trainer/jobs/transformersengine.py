@@ -16,11 +16,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging
 
-from workers.contract.chat import BASE, TRAINED, Finish
+from workers.contract.reports.chat import BASE, TRAINED, Finish
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job
 from workers.trainer.jobs.asking import Answered, Asked, AskError, Room, Scored, cut_at, prompt_ids, room_for
 from workers.trainer.jobs.scoring import score
-from workers.trainer.spec import SpecError
 
 TOKENIZER = "tokenizer_config.json"
 

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 from transformers import AutoConfig, AutoTokenizer
 
-from workers.contract import servers_of
-from workers.contract.chat import BASE, TRAINED, Finish
-from workers.contract.commands import served_name
+from workers.contract.reports.chat import BASE, TRAINED, Finish
+from workers.contract.run.spec import servers_of
+from workers.contract.stack.commands import served_name
+from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job
 from workers.trainer.jobs.asking import Answered, Asked, AskError, Room, Scored, prompt_ids, room_for
-from workers.trainer.spec import SpecError
-from workers.trainer.vllmclient import AdapterClient
+from workers.trainer.rollouts.vllmclient import AdapterClient
 
 AT_ONCE = 16
 SILENCE_S = 120.0

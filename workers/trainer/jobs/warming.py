@@ -9,12 +9,14 @@ import json
 import time
 from pathlib import Path
 
-from workers.contract import FileName, from_dict, servers_of
-from workers.contract.commands import served_name
-from workers.contract.jobs import WarmNews
-from workers.contract.warm import model_files
+from workers.contract.run.jobs import WarmNews
+from workers.contract.run.spec import servers_of
+from workers.contract.stack.commands import served_name
+from workers.contract.stack.warm import model_files
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import FileName
 from workers.trainer.jobs import Job
-from workers.trainer.vllmclient import AdapterClient, ServerError, adapter_prefix
+from workers.trainer.rollouts.vllmclient import AdapterClient, ServerError, adapter_prefix
 
 LOOK_S = 0.2
 FILES_S = 2.0

@@ -1,0 +1,88 @@
+"""The form that makes a corpus of a dataset version's columns, and the box to try a query."""
+
+from __future__ import annotations
+
+import re
+
+from django import forms
+from django.http import QueryDict
+
+from controlplane.catalogue.datasets.corpora import plain_text
+from controlplane.catalogue.datasets.corpora.making import columns_of
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH
+from workers.environments.search import LONGEST_QUERY
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_TEXTS, _TITLES = (
+    ("text", "body", "content", "contents", "passage", "document", "article"),
+    ("title", "name", "heading"),
+)
+
+
+class NamedForm(forms.Form):
+    name = forms.CharField(
+        max_length=NAME_LENGTH,
+        help_text="The name of a corpus that exists adds a version to it.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    about = forms.CharField(
+        label="About",
+        max_length=200,
+        required=False,
+        help_text="What the documents are, such as “articles on European rivers”. The model reads it.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
+    def clean_name(self) -> str:
+        return _one_line(self.cleaned_data["name"])
+
+    def clean_about(self) -> str:
+        return _one_line(self.cleaned_data["about"])
+
+
+class TextForm(NamedForm):
+    file = forms.FileField(
+        label="Text file",
+        help_text="A .txt or .md file. Each paragraph becomes a document; a blank line ends one.",
+        widget=forms.ClearableFileInput(attrs={"accept": ",".join(plain_text.ENDINGS)}),
+        error_messages={"required": "Choose a file.", "empty": "The file is empty."},
+    )
+    field_order = ("file", "name", "about")
+
+
+class CorpusForm(NamedForm):
+    text = forms.MultipleChoiceField(
+        label="Text",
+        widget=forms.CheckboxSelectMultiple,
+        help_text="What is searched. Several columns are joined.",
+        error_messages={"required": "Choose at least one column."},
+    )
+    title = forms.ChoiceField(required=False, help_text="Stands above the text in an answer, and is searched too.")
+
+    def __init__(self, version: DatasetVersion, data: QueryDict | None = None) -> None:
+        names = columns_of(version)
+        initial = {"name": version.dataset.name, "text": [_first(_TEXTS, names)], "title": _first(_TITLES, names)}
+        super().__init__(data, initial=initial)
+        columns = [(name, name) for name in names]
+        self.fields["text"].choices = columns  # type: ignore[attr-defined]
+        self.fields["title"].choices = [("", "None"), *columns]  # type: ignore[attr-defined]
+
+
+class QueryForm(forms.Form):
+    q = forms.CharField(
+        label="Query",
+        max_length=LONGEST_QUERY,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "type": "search", "placeholder": "A few words"}),
+    )
+
+
+def _first(wanted: tuple[str, ...], names: list[str]) -> str:
+    lower = {name.lower(): name for name in reversed(names)}
+    return next((lower[name] for name in wanted if name in lower), "")
+
+
+def _one_line(text: str) -> str:
+    if _CONTROL.search(text):
+        raise forms.ValidationError("Control characters are not allowed.")
+    return text

@@ -1,0 +1,58 @@
+"""Documents of a text file: one for each paragraph; in Markdown, the heading above it is its title."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from controlplane.catalogue.datasets.errors import DatasetError
+
+MOST_BYTES = 32 * 2**20
+ENDINGS = (".txt", ".md", ".markdown")
+_HEADING = re.compile(r"#{1,6}[ \t]+(.*?)[ \t#]*")
+_FENCE = re.compile(r"[ ]{0,3}(?:```|~~~)")
+
+
+def lines(content: bytes, name: str) -> bytes:
+    """JSON Lines with "title" and "text". Raises DatasetError."""
+    ending = PurePath(name).suffix.lower()
+    if ending not in ENDINGS:
+        raise DatasetError(f"Choose a text file whose name ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}.")
+    if len(content) > MOST_BYTES:
+        most = f"{MOST_BYTES // 2**20} MiB"
+        raise DatasetError(
+            f"The file is larger than {most}. Upload more as a dataset, and make a corpus of its columns."
+        )
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"The file is not UTF-8 text: byte {error.start:,} is no character of it.") from None
+    if "\0" in text:
+        raise DatasetError("The file is not text: it holds zero bytes.")
+    made = [
+        json.dumps({"title": title, "text": paragraph}, ensure_ascii=False)
+        for title, paragraph in _paragraphs(text, markdown=ending != ENDINGS[0])
+    ]
+    if not made:
+        raise DatasetError("The file has no paragraph: it is empty, or has only headings.")
+    return "\n".join([*made, ""]).encode()
+
+
+def _paragraphs(text: str, *, markdown: bool) -> Iterator[tuple[str, str]]:
+    """(title, paragraph). A fenced block of code stays whole."""
+    title, fenced, paragraph = "", False, list[str]()
+    for line in re.split(r"\r\n|\r|\n", text):
+        fence = markdown and _FENCE.match(line) is not None
+        heading = _HEADING.fullmatch(line) if markdown and not fenced else None
+        if heading or (not line.strip() and not fenced):
+            if paragraph:
+                yield title, "\n".join(paragraph)
+            paragraph = []
+            title = heading[1] if heading else title
+        else:
+            paragraph.append(line)
+        fenced = fenced != fence
+    if paragraph:
+        yield title, "\n".join(paragraph)

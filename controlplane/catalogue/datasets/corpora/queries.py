@@ -1,0 +1,71 @@
+"""Access to corpora: for pages, for the forms of tools, for the playground, and for the spec of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest
+
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import CorpusVersion
+from workers.contract.run import corpora
+from workers.contract.run.episodes import CorpusSpec, PartSpec
+from workers.environments import LIBRARY
+from workers.rewards.tools import no_corpora
+
+
+def corpora_for(request: HttpRequest) -> QuerySet[CorpusVersion]:
+    """All versions, for every signed-in user."""
+    versions = CorpusVersion.objects.all() if request.user.is_authenticated else CorpusVersion.objects.none()
+    return versions.select_related("corpus", "corpus__owner", "dataset_version__dataset")
+
+
+def corpus_for(request: HttpRequest, corpus_id: int, number: int) -> CorpusVersion:
+    version = corpora_for(request).filter(corpus=corpus_id, number=number).first()
+    if version is None:
+        raise Http404
+    return version
+
+
+def offered(request: HttpRequest) -> list[CorpusVersion]:
+    """What a form offers where a parameter's widget is "corpus"; the value is str(version)."""
+    return list(corpora_for(request).filter(status=CorpusVersion.READY, archived_at=None))
+
+
+def named(title: str) -> CorpusVersion | None:
+    """The ready version of this title, also an archived one."""
+    if (parts := corpora.name_and_version(title)) is None:
+        return None
+    ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, corpus__name=parts[0], number=parts[1])
+    return ready.select_related("corpus").first()
+
+
+def file_of(title: str) -> Path:
+    """For workers.rewards.tools.Tools. Raises Unavailable."""
+    version = named(title)
+    return version.path if version else no_corpora(title)
+
+
+def titles_in(parts: Iterable[PartSpec]) -> list[str]:
+    """The corpora that the parts of an environment name, each once."""
+    titles = [
+        str(part.params.get(entry["name"], entry["default"]))
+        for part in parts
+        if part.function in LIBRARY
+        for entry in LIBRARY[part.function].schema()
+        if entry["widget"] == "corpus"
+    ]
+    return list(dict.fromkeys(titles))
+
+
+def specs_of(parts: Iterable[PartSpec]) -> tuple[CorpusSpec, ...]:
+    """For EpisodeSpec.corpora. Raises DatasetError, which names what is missing."""
+    found: list[CorpusSpec] = []
+    for title in titles_in(parts):
+        version = named(title)
+        if version is None:
+            raise DatasetError(f"There is no corpus {title}." if title else "A search tool has no corpus chosen.")
+        found.append(version.spec)
+    return tuple(found)

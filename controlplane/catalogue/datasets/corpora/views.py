@@ -1,0 +1,167 @@
+"""Corpora: the list, making one of a dataset's columns or a text file, and a version's own page with a query to try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.catalogue.datasets import reader_process, upload
+from controlplane.catalogue.datasets.corpora import archiving, making, plain_text
+from controlplane.catalogue.datasets.corpora import sample as samples
+from controlplane.catalogue.datasets.corpora.forms import CorpusForm, QueryForm, TextForm
+from controlplane.catalogue.datasets.corpora.queries import corpora_for, corpus_for
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import CorpusVersion
+from controlplane.catalogue.datasets.queries import version_for
+from controlplane.catalogue.datasets.receiving import shown_name
+from controlplane.catalogue.datasets.work_queue import read_progress
+from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.form_pages import form_page
+from workers.contract.run.corpora import LONGEST_TEXT
+from workers.environments import encyclopaedia
+
+TRY_SECONDS = 60.0
+"""To index the documents at the first query; 100,000 of 100 words take about 5 seconds."""
+
+
+@require_GET
+def corpora(request: HttpRequest) -> HttpResponse:
+    archived = request.GET.get("archived") == "1"
+    versions = list(corpora_for(request))
+    shown = [version for version in versions if archived or version.archived_at is None]
+    context = {"versions": shown, "archived": archived, "away": sum(v.archived_at is not None for v in versions)}
+    return render(request, "catalogue/datasets/corpora/list.html", context)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def new(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    form = CorpusForm(version, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        data = form.cleaned_data
+        try:
+            made = making.make(
+                person(request), data["name"], version, text=data["text"], title=data["title"], about=data["about"]
+            )
+        except DatasetError as error:
+            form.add_error(None, str(error))
+        else:
+            return redirect(made)
+    context = {"form": form, "version": version, "columns": making.columns_of(version)}
+    return form_page(request, "catalogue/datasets/corpora/new.html", context)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def text(request: HttpRequest) -> HttpResponse:
+    """A corpus of a text file's paragraphs."""
+    form = TextForm(*((request.POST, request.FILES) if request.method == "POST" else ()))
+    if problem := upload.problem(request):
+        form.add_error("file", problem)
+    elif request.method == "POST" and form.is_valid():
+        data, name = form.cleaned_data, shown_name(str(form.cleaned_data["file"].name))
+        try:
+            lines = plain_text.lines(data["file"].read(plain_text.MOST_BYTES + 1), name)
+            made = making.make_of_lines(person(request), data["name"], lines, source=name, about=data["about"])
+        except DatasetError as error:
+            form.add_error("file", str(error))
+        else:
+            return redirect(made)
+    return form_page(request, "catalogue/datasets/corpora/text.html", {"form": form})
+
+
+@operator_required
+@require_POST
+def sample(request: HttpRequest) -> HttpResponse:
+    """The made-up encyclopaedia as a corpus, and a dataset of questions that it answers."""
+    try:
+        version = samples.load(person(request))
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect("corpora")
+    messages.info(request, f"Questions that it answers are in the dataset {encyclopaedia.QUESTIONS}.")
+    return redirect(version)
+
+
+@require_GET
+def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    """With ?q= the answer of the search tool, by its own code."""
+    version = corpus_for(request, corpus_id, number)
+    context: dict[str, Any] = {"version": version, "versions": version.corpus.versions.all()}
+    if version.status == CorpusVersion.MAKING:
+        context["progress"] = read_progress(version.folder)
+    elif version.status == CorpusVersion.READY:
+        form = QueryForm(request.GET if "q" in request.GET else None)
+        context |= {
+            "form": form,
+            "longest": LONGEST_TEXT,
+            "preview": version.report.get("preview") or [],
+            "found": _found(version, form),
+        }
+    return render(request, "catalogue/datasets/corpora/corpus.html", context)
+
+
+@require_GET
+def state(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    """How far the worker is; the page asks each second until it is done."""
+    try:
+        version = corpus_for(request, corpus_id, number)
+    except Http404:
+        if "HX-Request" not in request.headers:
+            raise
+        return HttpResponse(headers={"HX-Refresh": "true"})  # deleted in another tab: the page shall say so
+    if version.status != CorpusVersion.MAKING:
+        return HttpResponse(headers={"HX-Refresh": "true"})
+    context = {"version": version, "progress": read_progress(version.folder)}
+    return render(request, "catalogue/datasets/corpora/_progress.html", context)
+
+
+@operator_required
+@require_POST
+def archive(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    version = corpus_for(request, corpus_id, number)
+    if archiving.archive(version):
+        messages.success(request, f"Archived {version}: it isn't offered any more. What uses it goes on.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def unarchive(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    version = corpus_for(request, corpus_id, number)
+    if archiving.unarchive(version):
+        messages.success(request, f"{version} is offered again.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def delete(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    version = corpus_for(request, corpus_id, number)
+    title = str(version)
+    try:
+        archiving.delete(version)
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect(version)
+    messages.success(request, f"Deleted {title}.")
+    return redirect("corpora")
+
+
+def _found(version: CorpusVersion, form: QueryForm) -> dict[str, Any] | None:
+    """{"text": what the model would read, "failed": bool}; None: nothing was asked."""
+    if not form.is_bound or not form.is_valid():
+        return None
+    if not version.path.is_file():
+        return {"text": "The documents of this version are gone from the server.", "failed": True}
+    arguments = {"query": form.cleaned_data["q"], "corpus": str(version), "results": 5}
+    try:
+        found: dict[str, Any] = reader_process.ask(version.folder, "search", arguments, seconds=TRY_SECONDS)
+    except DatasetError as error:
+        return {"text": str(error), "failed": True}
+    return found

@@ -1,0 +1,58 @@
+"""Deriving a version from some rows of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.folders import make_folder
+from controlplane.catalogue.datasets.importing import made
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader.versions.filtering import FilterError, RowFilter
+from controlplane.platform.accounts.models import User
+
+
+def derive(
+    user: User | None,
+    parent: DatasetVersion,
+    row_filter: RowFilter | Mapping[str, Any],
+    *,
+    name: str = "",
+    tokenizer: str = "",
+    why: str = "",
+) -> DatasetVersion:
+    """Queue a version with the rows that pass a filter, as the next version of the parent's dataset or the first of a
+    new one (`name`).
+
+    Rows keep their row_id and their part: validation rows stay validation rows. `tokenizer`: a Tokenizer's sha256 for
+    the filter's token limit; "" uses the parent's. `why`: where the filter comes from, as part of the lineage. Raises
+    DatasetError.
+    """
+    if parent.status != DatasetVersion.READY:
+        raise DatasetError("Only a ready version has rows to choose from.")
+    filter_ = as_filter(row_filter)
+    if not filter_:
+        raise DatasetError("The filter is empty: it would select every row.")
+    tokenizer = tokenizer or parent.tokenizer
+    if filter_.max_prompt_tokens is not None and not tokenizer:
+        raise DatasetError("Choose a tokenizer to count tokens with.")
+    with made(user, name or parent.dataset.name, new=bool(name)) as version:
+        version.parent, version.source_kind = parent, DatasetVersion.DERIVED
+        version.source = {"filter": filter_.as_dict(), **({"why": why} if why else {})}
+        version.file_name = parent.file_name
+        version.mapping, version.split = parent.mapping, parent.split
+        version.tokenizer, version.token_limit = tokenizer, filter_.max_prompt_tokens or parent.token_limit
+        version.save()
+        make_folder(version.folder)
+    return version
+
+
+def as_filter(value: RowFilter | Mapping[str, Any] | None) -> RowFilter:
+    """Raises DatasetError for an invalid filter."""
+    if isinstance(value, RowFilter):
+        return value
+    try:
+        return RowFilter.from_dict(value or {})
+    except FilterError as error:
+        raise DatasetError(str(error)) from error

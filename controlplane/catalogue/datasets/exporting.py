@@ -1,0 +1,79 @@
+"""Downloads of a version's rows: the reader process writes them, and they are streamed to the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+from typing import Any
+
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.utils.http import content_disposition_header
+
+from controlplane.catalogue.datasets import reader_process
+from controlplane.catalogue.datasets.deriving import as_filter
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
+from controlplane.platform.http.streams import file_answer
+
+JSONL, PARQUET = "jsonl", "parquet"
+IDLE_S = 60.0
+TYPES = {JSONL: "application/x-ndjson", PARQUET: "application/vnd.apache.parquet"}
+
+
+def export(
+    request: HttpRequest, version: DatasetVersion, kind: str, row_filter: RowFilter | Mapping[str, Any] | None = None
+) -> HttpResponseBase:
+    """Stream all rows, or those that pass a filter, as JSON Lines or Parquet.
+
+    Raises DatasetError as long as a response is possible; a later failure aborts the download.
+    """
+    if version.status != DatasetVersion.READY:
+        raise DatasetError("This version has no rows yet.")
+    if kind not in TYPES:
+        raise DatasetError("A version is exported as JSON Lines or as Parquet.")
+    filter_ = as_filter(row_filter)
+    save_as = file_name(version, kind, filtered=bool(filter_))
+    if kind == PARQUET and not filter_:
+        try:
+            return file_answer(request, (version.folder / files.ROWS).open("rb"), TYPES[kind], save_as=save_as)
+        except OSError as error:
+            raise DatasetError("The rows of this version can't be read on the server.") from error
+    pieces = reader_process.stream(version.folder, "export", {"format": kind, "filter": filter_.as_dict()})
+    first = next(pieces, b"")  # errors at the start are raised here
+    body = _whole(first, pieces)
+    answer = StreamingHttpResponse(
+        _threaded(body) if isinstance(request, ASGIRequest) else body, content_type=TYPES[kind]
+    )
+    answer.headers["Content-Disposition"] = content_disposition_header(True, save_as) or "attachment"
+    return answer
+
+
+def file_name(version: DatasetVersion, kind: str, *, filtered: bool) -> str:
+    """The download's file name: only letters, digits and dashes."""
+    name = re.sub(r"[^\w.-]+", "-", version.dataset.name).strip("-.") or "dataset"
+    return f"{name}-v{version.number}{'-filtered' if filtered else ''}.{kind}"
+
+
+def _whole(first: bytes, rest: Iterator[bytes]) -> Generator[bytes]:
+    yield first
+    yield from rest
+
+
+async def _threaded(pieces: Generator[bytes]) -> AsyncIterator[bytes]:
+    """Under ASGI Django would first collect a plain iterator in memory. A browser that takes nothing for IDLE_S loses
+    its reader process, and then its connection."""
+    loop = asyncio.get_running_loop()
+    try:
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            end = loop.call_later(IDLE_S, pieces.close)
+            yield piece
+            end.cancel()
+            if loop.time() >= end.when():
+                raise TimeoutError("The browser took nothing of its download for too long.")
+    finally:
+        # Also when the browser disconnects: the reader process must stop then.
+        await asyncio.to_thread(pieces.close)

@@ -1,0 +1,66 @@
+"""FOLDER hub|path|tasks: stores the source and prints {"bytes", "sha256", ...} or {"refused": {...}}."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import resource
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.fetching import hub, serverpath, tasks
+from controlplane.catalogue.datasets.fetching.choosing import NotFetched
+from controlplane.catalogue.datasets.fetching.joining import join
+from controlplane.catalogue.datasets.reader import files, limits
+from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
+
+USUAL = 2**26
+"""Bytes of a file in addition to its data, such as a Parquet footer."""
+
+
+def main(folder: Path, verb: str) -> int:
+    arguments = json.load(sys.stdin)
+    limits.apply()
+    limit = int(arguments["most"])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit + USUAL, limit + USUAL))
+    try:
+        answer = _fetched(folder, verb, arguments, limit)
+    except NotFetched as error:
+        answer = {"refused": {"message": str(error), "advice": error.advice, "passing": error.passing}}
+    except MemoryError:
+        return limits.TOO_MUCH
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return errno.ENOSPC
+    json.dump(answer, sys.stdout)
+    return 0
+
+
+def _fetched(folder: Path, verb: str, arguments: dict[str, Any], limit: int) -> dict[str, Any]:
+    description: dict[str, Any] = {}
+    if verb == "hub":
+        shards, choice, description = hub.fetch(arguments["source"], folder, limit)
+        kind = choice.kind
+    elif verb == "tasks":
+        shards, kind = tasks.make(arguments["source"], arguments["backend"], folder, limit)
+    else:
+        roots = [Path(root) for root in arguments["roots"]]
+        shards, kind = serverpath.copy(Path(arguments["source"]["path"]), roots, folder, limit)
+    source = folder / files.SOURCE
+    total = sum(path.stat().st_size for _, path in shards)
+    progress = ProgressFile(folder, "joining", total if len(shards) > 1 else 0)
+    join(shards, kind, source, limit, progress)
+    shutil.rmtree(folder / "hub", ignore_errors=True)
+    size = source.stat().st_size
+    if not size:
+        raise NotFetched("The file is empty.")
+    with source.open("rb") as file:
+        return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest(), "found": description}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,187 @@
+"""A split of a dataset on the Hugging Face hub, at the commit that its revision currently names."""
+
+from __future__ import annotations
+
+import errno
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.fetching.choosing import NotFetched, SplitFiles, choose
+from controlplane.catalogue.datasets.reader.progress_file import EVERY_S, ProgressFile
+
+STAGE = "fetching"
+README = "README.md"
+README_BYTES = 8 * 2**20
+TRIES = 3
+
+
+def fetch(
+    source: Mapping[str, str], folder: Path, limit: int
+) -> tuple[list[tuple[str, Path]], SplitFiles, dict[str, Any]]:
+    """([(name, file)] in `folder`, the selection, {"commit", "id", "config", "files"}). Raises NotFetched."""
+    with _in_words(source):
+        info, sizes = _listing(source)
+        choice = choose(list(sizes), _card(info.id, info.sha, sizes, folder), source["config"], source["split"])
+        total = sum(sizes[name] for name in choice.files)
+        if total > limit:
+            raise NotFetched(
+                f"The split has {total // 2**20:,} MiB; {limit // 2**20:,} MiB are the most this installation takes."
+            )
+        with _with_progress(folder, total):
+            shards, remaining = list[tuple[str, Path]](), limit
+            for name in choice.files:
+                path = _file(info.id, name, info.sha, folder)
+                remaining -= path.stat().st_size
+                if remaining < 0:
+                    raise NotFetched("The files are larger than the hub said, and than this installation takes.")
+                shards.append((name, path))
+    details = {"commit": info.sha, "id": info.id, "config": choice.config, "files": list(choice.files[:50])}
+    return shards, choice, details
+
+
+def _listing(source: Mapping[str, str]) -> tuple[Any, dict[str, int]]:
+    from huggingface_hub import HfApi, constants
+
+    ask = partial(HfApi().dataset_info, source["id"], revision=source["revision"])
+    info = _tried(partial(ask, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT))
+    return info, {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
+
+
+def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dict[str, Any]:
+    """The README's front matter at this commit; {} without one."""
+    import yaml
+
+    if not 0 < sizes.get(README, 0) <= README_BYTES:
+        return {}
+    text = _file(name, README, commit, folder).read_text("utf-8", "replace").replace("\r\n", "\n")
+    if not text.startswith("---\n"):
+        return {}
+    try:
+        card = yaml.safe_load(text[4:].partition("\n---")[0])
+    except (yaml.YAMLError, RecursionError) as error:
+        raise NotFetched("The head of the dataset's README can't be read, which says what its files are.") from error
+    return card if isinstance(card, dict) else {}
+
+
+def _file(name: str, file: str, commit: str, folder: Path) -> Path:
+    """Download a file, resuming after an interruption."""
+    from huggingface_hub import hf_hub_download
+
+    get = partial(hf_hub_download, name, file, repo_type="dataset", revision=commit, local_dir=folder / "hub")
+    return Path(_tried(get))
+
+
+def _tried(call: Callable[[], Any]) -> Any:
+    """Call, with retries after temporary errors of the hub or the network."""
+    for tries in range(1, TRIES):
+        try:
+            return call()
+        except Exception as error:
+            # huggingface_hub, httpx and xet share no class of errors, so the response status decides.
+            if not _may_pass(error):
+                raise
+            time.sleep(tries)
+    return call()
+
+
+@contextmanager
+def _with_progress(folder: Path, total: int) -> Iterator[None]:
+    """Report progress by the size of the folder."""
+    progress, finished = ProgressFile(folder, STAGE, total), threading.Event()
+
+    def watch() -> None:
+        while not finished.wait(EVERY_S):
+            progress.at(_size(folder / "hub"), 0)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            pass  # it was moved to its place in between
+    return total
+
+
+@contextmanager
+def _in_words(source: Mapping[str, str]) -> Iterator[None]:
+    try:
+        yield
+    except (NotFetched, MemoryError):
+        raise
+    except Exception as error:
+        # The hub clients' own exceptions: the process answers people only with a sentence.
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise _refusal(error, source["id"], source["revision"]) from error
+
+
+def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
+    import httpx
+    from huggingface_hub import constants, get_token
+    from huggingface_hub.errors import (
+        DisabledRepoError,
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    hub, status = constants.ENDPOINT, _status(error)
+    if isinstance(error, GatedRepoError):
+        request_access = f"Ask for access on {hub}/datasets/{name}"
+        token = "the token of this installation belongs to somebody who has none"  # noqa: S105
+        if not get_token():
+            token = "then give the control plane a token in HF_TOKEN"  # noqa: S105
+        return NotFetched(f"{name} is gated: its owner gives access.", f"{request_access}; {token}.", passing=True)
+    if isinstance(error, DisabledRepoError):
+        return NotFetched(f"{name} was disabled on {hub}.")
+    if isinstance(error, RevisionNotFoundError):
+        return NotFetched(f"{name} has no revision {revision} on {hub}.")
+    if status == 401 and not isinstance(error, RepositoryNotFoundError):
+        return NotFetched(f"{hub} does not accept the token in HF_TOKEN.", passing=True)
+    if isinstance(error, RepositoryNotFoundError):
+        advice = "Look at its name, capitals too. Private ones need a token in the control plane's HF_TOKEN."
+        return NotFetched(f"There is no dataset {name} on {hub}.", advice, passing=True)
+    if isinstance(error, HFValidationError):
+        return NotFetched(f"{name} is not a valid name for a dataset on the hub.")
+    if status is not None:
+        return NotFetched(f"{hub} answered with status {status}.", "Try again later.", passing=True)
+    first = next(iter(str(error).splitlines()), "") or type(error).__name__
+    if isinstance(error, httpx.ConnectError):
+        why = re.sub(r"^\[Errno -?\d+\] ", "", first).rstrip(".")
+        return NotFetched(f"{hub} could not be reached: {why[:1].lower()}{why[1:200]}.", passing=True)
+    return NotFetched(f"{hub} could not be reached, or stopped in the middle: {first[:200]}", passing=True)
+
+
+def _may_pass(error: Exception) -> bool:
+    import httpx
+
+    status = _status(error)
+    return isinstance(error, httpx.TransportError) if status is None else status in (408, 429) or status >= 500
+
+
+def _status(error: BaseException | None) -> int | None:
+    """The status of the response behind an error or one of its causes."""
+    depth = 0
+    while error is not None and depth < 10:
+        response = getattr(error, "response", None)
+        if response is not None:
+            return int(response.status_code)
+        error, depth = error.__cause__ or error.__context__, depth + 1
+    return None

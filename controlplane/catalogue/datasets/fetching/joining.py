@@ -1,0 +1,144 @@
+"""Joins shards of one kind into one file: lines are concatenated, Parquet row groups are rewritten.
+
+A single file stays unchanged, whatever its kind and compression.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from controlplane.catalogue.datasets.fetching.choosing import JSON, JSONL, PARQUET, NotFetched
+from controlplane.catalogue.datasets.reader.parsing.parquet import check_footer
+from controlplane.catalogue.datasets.reader.problems import FileProblem
+from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK = 2**20
+BOM = b"\xef\xbb\xbf"
+BATCH = 10_000
+
+
+def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, most: int, progress: ProgressFile) -> None:
+    """`shards`: (display name, file), which are consumed. `most`: limit of the total in bytes. Raises NotFetched."""
+    if len(shards) == 1:
+        shards[0][1].replace(target)
+        return
+    if kind not in (JSONL, JSON, PARQUET) or (kind == JSON and any(_is_list(name, path) for name, path in shards)):
+        raise NotFetched(
+            f"The split has {len(shards):,} files, and several are read only as JSON Lines or Parquet.",
+            "Join them into one file and upload that.",
+        )
+    draft = target.with_name(target.name + ".part")
+    with draft.open("xb") as file:
+        if kind == PARQUET:
+            _tables(shards, file, most, progress)
+        else:
+            out = _LimitedFile(file, most)
+            _lines(shards, out, progress)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(target)
+
+
+class _LimitedFile:
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self.file, self.most, self.size = file, most, 0
+        self.last = b"\n"
+
+    def write(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if self.size > self.most:
+            raise NotFetched(f"The files are larger than {self.most // 2**20:,} MiB, the most this installation takes.")
+        self.file.write(piece)
+        self.last = piece[-1:] or self.last
+
+
+def _lines(shards: Sequence[tuple[str, Path]], out: _LimitedFile, progress: ProgressFile) -> None:
+    processed = 0
+    for name, path in shards:
+        if out.last != b"\n":
+            out.write(b"\n")
+        for piece in _without_bom(_pieces(name, path)):
+            out.write(piece)
+            progress.at(processed, 0)
+        processed += path.stat().st_size
+        path.unlink()
+
+
+def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, progress: ProgressFile) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer: Any = None
+    processed = rows = 0
+    try:
+        for name, path in shards:
+            try:
+                with path.open("rb") as raw:
+                    check_footer(raw)  # before Arrow instantiates any of its types
+                table = pq.ParquetFile(path, arrow_extensions_enabled=False)
+                schema = table.schema_arrow.remove_metadata()
+                if len(set(schema.names)) < len(schema.names):
+                    raise NotFetched(f"Two columns of {name} have the same name.", "Upload the one you need.")
+                if writer is None:
+                    first = schema
+                    writer = pq.ParquetWriter(file, first, compression="zstd")
+                for batch in table.iter_batches(batch_size=BATCH):
+                    writer.write_batch(_like(batch, first, name))
+                    rows += batch.num_rows
+                    progress.at(processed, rows)
+                    if file.tell() > most:
+                        raise NotFetched(
+                            f"The files are larger than {most // 2**20:,} MiB, the most this installation takes."
+                        )
+            except FileProblem as problem:
+                raise NotFetched(f"{name} can't be read as Parquet: {problem.message}") from problem
+            except (pa.ArrowException, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise
+                raise NotFetched(f"{name} can't be read as Parquet: {str(error).splitlines()[0][:200]}") from error
+            processed += path.stat().st_size
+            path.unlink()
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _like(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    if sorted(batch.schema.names) != sorted(schema.names):
+        raise NotFetched(f"The columns of {name} are not those of the first file.", "Upload the one you need.")
+    return batch.select(schema.names).cast(schema)
+
+
+def _is_list(name: str, path: Path) -> bool:
+    return next((piece.lstrip()[:1] for piece in _without_bom(_pieces(name, path)) if piece.strip()), b"") == b"["
+
+
+def _pieces(name: str, path: Path) -> Iterator[bytes]:
+    """The file's uncompressed bytes."""
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        file: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
+        try:
+            while piece := file.read(BLOCK):
+                yield piece
+        except (gzip.BadGzipFile, zlib.error, EOFError, io.UnsupportedOperation) as error:
+            raise NotFetched(f"{name} can't be unpacked: it is damaged or cut off.") from error
+
+
+def _without_bom(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    first = next(pieces, b"")
+    while 0 < len(first) < len(BOM) and (more := next(pieces, b"")):
+        first += more
+    if first := first.removeprefix(BOM):
+        yield first
+    yield from pieces

@@ -1,0 +1,88 @@
+"""The worker's side of fetching: starts the process and stores its result."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+
+from controlplane.catalogue.datasets import reader_process, sources
+from controlplane.catalogue.datasets.errors import ChildFailed
+from controlplane.catalogue.datasets.models import DatasetVersion
+from workers import packages
+from workers.contract.stack.packages import PYTHON
+from workers.packages import PackageMissing
+from workers.sandbox import SandboxUnavailable, best_backend
+
+log = logging.getLogger(__name__)
+
+PROGRAM = ("-m", "controlplane.catalogue.datasets.fetching")
+PASSED_ON = (
+    "HF_ENDPOINT", "HF_TOKEN", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+)  # fmt: skip
+
+
+def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, Any]:
+    """Fetch a version's source into its folder; return the columns to store. Raises ChildFailed and
+    reader_process.Unwanted."""
+    arguments: dict[str, Any] = {
+        "source": version.source,
+        "most": settings.DATASET_MAX_BYTES,
+        "roots": [str(root) for root in sources.roots()],
+    }
+    environment: dict[str, str] = {}
+    if version.source_kind == DatasetVersion.HUB:
+        environment = _of_the_hub(str(version.folder))
+    elif version.source_kind == DatasetVersion.TASKS:
+        arguments["backend"], environment[PYTHON] = _for_tasks()
+    output = reader_process.work(
+        version.folder,
+        version.source_kind,
+        arguments,
+        is_wanted=is_wanted,
+        program=PROGRAM,
+        environment=environment,
+    )
+    try:
+        answer = json.loads(output)
+    except ValueError as error:
+        log.exception("fetching dataset version %s returned invalid JSON", version.pk)
+        raise ChildFailed("server", reader_process.BROKEN) from error
+    if refused := answer.get("refused"):
+        kind = "source" if refused["passing"] else "refused"
+        raise ChildFailed(kind, refused["message"], refused["advice"])
+    details = answer["found"]
+    source = version.source
+    if details and version.source_kind == DatasetVersion.HUB:
+        renamed = {"renamed_to": details["id"]} if details["id"] != source["id"] else {}
+        source = source | {name: details[name] for name in ("commit", "config", "files")} | renamed
+    return {"bytes": answer["bytes"], "source_sha256": answer["sha256"], "source": source}
+
+
+def _for_tasks() -> tuple[str, str]:
+    """The sandbox's backend, and the interpreter with reasoning-gym, which is built now if there is none. Raises
+    ChildFailed."""
+    try:
+        return best_backend(), packages.build()
+    except (PackageMissing, SandboxUnavailable) as error:
+        raise ChildFailed("server", str(error), "Then try again.") from None
+
+
+def _of_the_hub(folder: str) -> dict[str, str]:
+    """The hub's environment: a cache in the folder, no telemetry; plain HTTP, whose progress can be measured."""
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    silence = str(settings.DATASET_HUB_SILENCE_S)
+    return passed_on | {
+        "HOME": folder,
+        "HF_HOME": f"{folder}/hub",
+        "HF_HUB_ETAG_TIMEOUT": silence,
+        "HF_HUB_DOWNLOAD_TIMEOUT": silence,
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_XET": "1",
+    }

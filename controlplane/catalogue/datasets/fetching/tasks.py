@@ -1,0 +1,54 @@
+"""Tasks that reasoning-gym makes, in the sandbox of the interpreter that has it: nothing is fetched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.fetching.choosing import JSONL, NotFetched
+from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
+from controlplane.catalogue.datasets.sources import TasksSource
+from workers.packages import PackageMissing, open_sandbox, reasoning
+from workers.sandbox import Backend, Sandbox, SandboxUnavailable
+
+STAGE = "making"
+
+
+def make(source: Mapping[str, Any], backend: str, folder: Path, limit: int) -> tuple[list[tuple[str, Path]], str]:
+    """Written into `folder`: ([(name, file)], their kind). Raises NotFetched."""
+    asked = {name: source[name] for name in ("rows", "seed", "level")}
+    tasks = TasksSource(tuple(source["families"]), **asked)
+    target = folder / "shard0"
+    progress = ProgressFile(folder, STAGE, tasks.rows)
+    size = rows = 0
+    try:
+        with open_sandbox(reasoning.MODULE, Backend(backend)) as sandbox, target.open("xb") as out:
+            for row in _in_turn([_rows(recipe, sandbox) for recipe in tasks.recipes]):
+                line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+                size, rows = size + len(line), rows + 1
+                if size > limit:
+                    raise NotFetched("These rows are more than this installation takes.", "Make fewer.")
+                out.write(line)
+                progress.at(rows, rows)
+    except reasoning.NotMade as error:
+        raise NotFetched(str(error), "Choose another level, another seed, or leave the family out.") from error
+    except (PackageMissing, SandboxUnavailable) as error:
+        raise NotFetched(str(error), passing=True) from error
+    return [("tasks.jsonl", target)], JSONL
+
+
+def _rows(recipe: reasoning.Recipe, sandbox: Sandbox) -> Iterator[dict[str, Any]]:
+    for piece in reasoning.made(recipe, sandbox):
+        yield from ({"family": recipe.family, **row} for row in piece)
+
+
+def _in_turn(families: list[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """One row of each, until all are at their end."""
+    while families:
+        families, turn = [], families
+        for rows in turn:
+            if (row := next(rows, None)) is not None:
+                families.append(rows)
+                yield row

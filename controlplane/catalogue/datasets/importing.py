@@ -1,0 +1,217 @@
+"""User actions on a dataset version: add one from a source, map it, continue without its bad rows, try again, cancel.
+
+Each function changes the database and queues the rest for the worker (controlplane.catalogue.datasets.worker).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from controlplane.catalogue.datasets.errors import DatasetError, NameTaken
+from controlplane.catalogue.datasets.folders import make_folder, remove_folder, take_over
+from controlplane.catalogue.datasets.models import Dataset, DatasetVersion, column_names, rows_of
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.datasets.receiving import Readable, received, shown_name
+from controlplane.catalogue.datasets.sources import HubSource, TasksSource, server_path
+from controlplane.catalogue.datasets.work_queue import send_to_worker
+from controlplane.platform.accounts.models import User
+from controlplane.platform.activity.recording import record
+
+DELETED, BACK, TOO_LATE = "deleted", "back", ""
+SHARE, SEED = 0.1, 42
+
+
+def create_from_upload(
+    user: User | None,
+    name: str,
+    file: Readable,
+    file_name: str,
+    *,
+    new: bool = False,
+    mapping: ColumnMapping | None = None,
+) -> DatasetVersion:
+    """Store an upload as the next version of the dataset `name`, created if missing (`new`: required to be missing),
+    and queue its check; with a `mapping` also its import. The file is complete on disk before its row exists; if either
+    fails, both are removed."""
+    with received(file) as arrived, made(user, name, new=new) as version:
+        version.file_name = shown_name(file_name)
+        version.bytes, version.source_sha256 = arrived.bytes, arrived.sha256
+        _map(version, mapping)
+        version.save()
+        make_folder(version.folder)
+        arrived.path.rename(version.folder / files.SOURCE)
+    return version
+
+
+def create_from_hub(
+    user: User | None, name: str, source: HubSource, *, new: bool = False, mapping: ColumnMapping | None = None
+) -> DatasetVersion:
+    """A version whose source the worker fetches from the hub and then checks; with a `mapping` it also imports it."""
+    return _fetched(user, name, DatasetVersion.HUB, source.as_dict(), source.title, new=new, mapping=mapping)
+
+
+def create_from_path(user: User | None, name: str, path: str, *, new: bool = False) -> DatasetVersion:
+    """The same with a file, or a folder of shards, on this server. Raises SourceRefused."""
+    real = server_path(path)
+    return _fetched(user, name, DatasetVersion.PATH, {"path": str(real)}, real.name, new=new)
+
+
+def create_from_tasks(user: User | None, name: str, source: TasksSource, *, new: bool = False) -> DatasetVersion:
+    """The same with tasks that reasoning-gym makes."""
+    return _fetched(user, name, DatasetVersion.TASKS, source.as_dict(), source.title, new=new)
+
+
+def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | None = None) -> DatasetVersion:
+    """Create a new version of the same source with another mapping: a ready version never changes.
+
+    The check's results are reused, so it waits for its mapping at once (or, like the old one, for a decision about its
+    bad rows); `mapping` is proposed there.
+    """
+    if not (old.folder / files.SOURCE).is_file():
+        raise DatasetError("This version was made from another one's rows. Map that version again, then filter it.")
+    if old.status in DatasetVersion.AT_WORK or (old.status == DatasetVersion.INVALID and not old.report.get("rows")):
+        raise DatasetError("This version's file was not read to the end.")
+    report = {name: value for name, value in old.report.items() if name != "mapped"}
+    with made(user, old.dataset.name, new=False) as version:
+        for field in ("file_name", "bytes", "source_sha256", "source_kind", "source", "tokenizer", "token_limit"):
+            setattr(version, field, getattr(old, field))
+        version.parent, version.report, version.split = old, report, old.split
+        version.rows, version.columns = rows_of(report), column_names(report)
+        version.mapping = mapping.as_dict() if mapping else old.mapping
+        undecided = old.status == DatasetVersion.INVALID
+        version.status = DatasetVersion.INVALID if undecided else DatasetVersion.NEEDS_MAPPING
+        version.queued_at = None
+        version.save()
+        take_over(old.folder, version.folder)
+    return version
+
+
+def ask_for_import(
+    version: DatasetVersion,
+    mapping: ColumnMapping,
+    *,
+    share: float = SHARE,
+    seed: int = SEED,
+    tokenizer: str = "",
+    limit: int | None = None,
+) -> bool:
+    """Store the mapping and queue the import. False: the version's state doesn't allow it.
+
+    `share`: of the rows, for validation. `tokenizer`: sha256 of a Tokenizer for counting; `limit`: in its tokens.
+    """
+    waits = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.NEEDS_MAPPING)
+    changed = waits.update(
+        status=DatasetVersion.CHECKING,
+        mapping=mapping.as_dict(),
+        split={"share": share, "seed": seed},
+        tokenizer=tokenizer,
+        token_limit=limit,
+        queued_at=timezone.now(),
+        check_started_at=None,
+    )
+    if changed:
+        record(version.dataset, f"Mapped the columns of version {version.number}")
+        send_to_worker(version)
+    return bool(changed)
+
+
+def leave_bad_rows_out(version: DatasetVersion) -> bool:
+    """Continue without the rows that no mapping can use. False: no longer possible."""
+    if not version.usable_without_bad_rows:
+        return False
+    updated = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
+    return bool(updated.update(status=DatasetVersion.NEEDS_MAPPING))
+
+
+def try_again(version: DatasetVersion) -> bool:
+    """Retry a fetch, check or derivation that failed because of the server, its disk or the hub."""
+    if not version.may_be_tried_again:
+        return False
+    has_source = (version.folder / files.SOURCE).is_file() or version.source_kind == DatasetVersion.DERIVED
+    broken = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
+    changed = broken.update(
+        status=DatasetVersion.CHECKING if has_source else DatasetVersion.FETCHING,
+        report={},
+        queued_at=timezone.now(),
+        check_started_at=None,
+    )
+    if changed:
+        send_to_worker(version)
+    return bool(changed)
+
+
+def cancel(version: DatasetVersion) -> str:
+    """Cancel a worker's current or queued work. An import goes BACK to its mapping, anything else is DELETED with its
+    files; TOO_LATE: it was finishing. The worker checks twice a second."""
+    with transaction.atomic():
+        dataset = (
+            Dataset.objects.select_for_update().filter(pk=version.dataset_id).first()
+        )  # no concurrent new versions
+        at_work = DatasetVersion.objects.filter(pk=version.pk, status__in=DatasetVersion.AT_WORK)
+        current = at_work.select_for_update().first()  # re-read: someone may have mapped it meanwhile
+        if dataset is None or current is None:
+            return TOO_LATE
+        if current.mapping and current.source_kind != DatasetVersion.DERIVED:
+            at_work.update(status=DatasetVersion.NEEDS_MAPPING, queued_at=None, check_started_at=None)
+            return BACK
+        at_work.delete()
+        if not dataset.versions.exists():
+            dataset.delete()
+        transaction.on_commit(partial(remove_folder, version.folder))
+    return DELETED
+
+
+@contextmanager
+def made(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]:
+    """The next version of the dataset `name` (`new`: its first) for the block to fill and save; then queued if there is
+    work. If the block fails, nothing is left in the database or on disk. Raises NameTaken."""
+    version = DatasetVersion(created_by=user, queued_at=timezone.now())
+    try:
+        with transaction.atomic():
+            dataset, first = Dataset.objects.get_or_create(name=name, defaults={"owner": user})
+            if new and not first:
+                raise NameTaken(f"There is already a dataset “{name}”. Upload a new version on its page.")
+            version.dataset = Dataset.objects.select_for_update().get(pk=dataset.pk)  # one number at a time
+            version.number = (dataset.versions.aggregate(last=Max("number"))["last"] or 0) + 1
+            yield version
+            if version.status in DatasetVersion.AT_WORK:
+                send_to_worker(version)
+    except BaseException as error:
+        if version.pk is not None:
+            shutil.rmtree(version.folder, ignore_errors=True)
+        if isinstance(error, (IntegrityError, Dataset.DoesNotExist)):
+            raise NameTaken(f"Someone else is changing “{name}” right now. Try again.") from error
+        raise
+
+
+def _fetched(
+    user: User | None,
+    name: str,
+    kind: str,
+    source: dict[str, Any],
+    title: str,
+    *,
+    new: bool,
+    mapping: ColumnMapping | None = None,
+) -> DatasetVersion:
+    with made(user, name, new=new) as version:
+        _map(version, mapping)
+        version.status, version.source_kind, version.source = DatasetVersion.FETCHING, kind, source
+        version.file_name = shown_name(title.replace("/", "∕"))
+        version.save()
+        make_folder(version.folder)
+    return version
+
+
+def _map(version: DatasetVersion, mapping: ColumnMapping | None) -> None:
+    if mapping:
+        version.mapping, version.split = mapping.as_dict(), {"share": SHARE, "seed": SEED}

@@ -1,0 +1,228 @@
+"""The form of a row filter, for viewing, exporting and deriving: the same as reader.filtering.RowFilter."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.pages.mapping_forms import tokenizers
+from controlplane.catalogue.datasets.reader import limits
+from controlplane.catalogue.datasets.reader.versions.filtering import (
+    NO_DIFFICULTY,
+    SEED,
+    FilterError,
+    RowFilter,
+)
+
+MOST_ROWS = 200_000
+"""Row numbers accepted in a pasted list."""
+_NONE = "(none)"
+_NUMBER = re.compile(r"\d{1,18}")
+
+
+class FilterForm(forms.Form):
+    text = forms.CharField(
+        label="Text",
+        max_length=400,
+        required=False,
+        widget=forms.TextInput(
+            attrs={"type": "search", "placeholder": "Search", "autocomplete": "off", "data-search": ""}
+        ),
+    )
+    difficulty = forms.MultipleChoiceField(required=False)
+    tags = forms.MultipleChoiceField(required=False)
+    at_least = forms.IntegerField(
+        label="Prompt at least", required=False, min_value=0, widget=forms.NumberInput(attrs={"placeholder": "any"})
+    )
+    at_most = forms.IntegerField(
+        label="Prompt at most", required=False, min_value=0, widget=forms.NumberInput(attrs={"placeholder": "any"})
+    )
+    part = forms.ChoiceField(
+        required=False,
+        choices=[("", "both parts"), ("train", "training"), ("validation", "validation")],
+    )
+
+    def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        statistics = (version.report.get("mapped") or {}).get("statistics") or {}
+        self._choose("difficulty", statistics, more=[_NONE] if _unnamed(statistics) else [])
+        self._choose("tags", statistics)
+
+    def _choose(self, name: str, statistics: dict[str, Any], more: list[str] | None = None) -> None:
+        frequent = (statistics.get(name) or {}).get("counts") or []
+        requested = self.data.getlist(name) if hasattr(self.data, "getlist") else []
+        # A requested value stays a choice even if the statistics list only the most frequent ones.
+        names = list(dict.fromkeys([*(each["name"] for each in frequent), *(more or []), *requested]))
+        field = self.fields[name]
+        if isinstance(field, forms.MultipleChoiceField):
+            field.choices = [(each, each) for each in names if frequent or requested]
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if not self.errors:
+            try:
+                self.filter = RowFilter.from_dict(self._as_dict(fields))
+            except FilterError as error:
+                self.add_error("at_most" if "characters" in str(error) else None, str(error))
+        return fields
+
+    @staticmethod
+    def _as_dict(fields: dict[str, Any]) -> dict[str, Any]:
+        values = {
+            "text": fields["text"],
+            "difficulty": [NO_DIFFICULTY if name == _NONE else name for name in fields["difficulty"]],
+            "tags": fields["tags"],
+            "min_prompt_chars": fields["at_least"],
+            "max_prompt_chars": fields["at_most"],
+            "part": fields["part"],
+        }
+        return {name: value for name, value in values.items() if value not in ("", [], None)}
+
+    @property
+    def query(self) -> str:
+        """The filter as a query string; "" without a filter."""
+        fields = self.cleaned_data
+        return urlencode([(name, one) for name in fields for one in _several(fields[name]) if one not in ("", None)])
+
+
+class DeriveForm(forms.Form):
+    """The form of a derived version: rows by the filter, or by number."""
+
+    name = forms.CharField(
+        label="Name of a new dataset",
+        max_length=80,
+        required=False,
+        help_text="Left empty: it becomes the next version of this dataset.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    rows = forms.CharField(
+        label="Row numbers",
+        required=False,
+        help_text="Pasted, or from a run's difficulty map: numbers with anything between them, its JSON file, or "
+        "its JSON Lines. Empty: all rows that the filter shows.",
+        widget=forms.Textarea(attrs={"rows": 4, "class": "code", "spellcheck": "false"}),
+    )
+    rows_file = forms.FileField(
+        label="Or the file with them",
+        required=False,
+        allow_empty_file=True,
+        help_text="As the difficulty map of a run's page exports it.",
+    )
+    number = forms.IntegerField(
+        label="Number of rows",
+        required=False,
+        min_value=1,
+        max_value=limits.MOST_ROWS,
+        help_text="Takes only this many of the rows chosen above. Empty: all of them.",
+        widget=forms.NumberInput(attrs={"placeholder": "all"}),
+    )
+    which = forms.ChoiceField(
+        label="Which rows",
+        required=False,
+        choices=[("first", "the first ones"), ("random", "at random")],
+    )
+    seed = forms.IntegerField(
+        label="Seed",
+        required=False,
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=SEED,
+        help_text="For rows taken at random: the same seed draws the same rows.",
+    )
+    tokens = forms.IntegerField(
+        label="Prompts of at most",
+        required=False,
+        min_value=1,
+        max_value=10_000_000,
+        help_text="Tokens, chat template included; rows with longer prompts are left out. Empty: any length.",
+        widget=forms.NumberInput(attrs={"placeholder": "any"}),
+    )
+    tokenizer = forms.ChoiceField(
+        label="Tokens counted with", required=False, help_text="The tokenizer and chat template of the model to train."
+    )
+
+    def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        counting, available = self.fields["tokenizer"], tokenizers()
+        if isinstance(counting, forms.ChoiceField):
+            counting.choices = [("", "no tokenizer"), *available]
+        self.initial.setdefault("tokenizer", version.tokenizer)
+        self.can_count = bool(available)
+        self._rows = version.rows
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if self.errors:
+            return fields
+        if fields["tokens"] and not fields["tokenizer"]:
+            self.add_error("tokenizer", "Choose a tokenizer to count tokens with.")
+        if (fields["number"] or 0) > self._rows:
+            self.add_error("number", f"There are {self._rows:,} rows. Leave it empty to take all of them.")
+        file, where = fields.get("rows_file"), "rows"
+        text = fields["rows"]
+        if file and not text.strip():
+            text, where = file.read().decode("utf-8", "replace"), "rows_file"
+        try:
+            fields["row_ids"] = row_numbers(text) if text.strip() else None
+        except ValueError as error:
+            self.add_error(where, str(error))
+        return fields
+
+    def conditions(self) -> dict[str, Any]:
+        """The conditions of a RowFilter that only a derived version may have."""
+        fields = self.cleaned_data
+        conditions: dict[str, Any] = {"max_prompt_tokens": fields["tokens"]}
+        if fields["which"] != "random":
+            return conditions | {"first": fields["number"]}
+        seed = SEED if fields["seed"] is None else fields["seed"]
+        return conditions | ({"random": fields["number"], "seed": seed} if fields["number"] else {})
+
+
+def row_numbers(text: str) -> tuple[int, ...]:
+    """The rows named by a pasted text. Raises ValueError with a message for people.
+
+    {"rows": [numbers]} or a list of numbers as JSON, objects with a "row" per line, or numbers with any separators.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        numbers = _of_lines(text)
+    else:
+        rows = document.get("rows") if isinstance(document, dict) else document
+        if isinstance(document, dict) and rows is None and "row" in document:
+            rows = [document["row"]]
+        numbers = [_number(row) for row in rows] if isinstance(rows, list) else [_number(rows)]
+    if not numbers:
+        raise ValueError("It contains no row numbers.")
+    if len(numbers) > MOST_ROWS:
+        raise ValueError(f"At most {MOST_ROWS:,} rows can be named; use a filter for more.")
+    return tuple(sorted(set(numbers)))
+
+
+def _of_lines(text: str) -> list[int]:
+    if text.lstrip().startswith("{"):
+        try:
+            return [_number(json.loads(line).get("row")) for line in text.splitlines() if line.strip()]
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise ValueError("This is neither a list of numbers nor an export of a difficulty map.") from error
+    words = [word for word in re.split(r"[\s,;|]+", text.strip()) if word]
+    return [_number(word) for word in words]
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not _NUMBER.fullmatch(str(value)):
+        raise ValueError(f"“{str(value)[:40]}” is not a row number.")
+    return int(value)
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _unnamed(statistics: dict[str, Any]) -> bool:
+    return 0 < int(statistics.get("with_difficulty") or 0) < int(statistics.get("rows") or 0)

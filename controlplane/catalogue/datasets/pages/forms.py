@@ -1,0 +1,223 @@
+"""The forms for adding a dataset: an upload, typed rows, the hub, a path on the server, tasks of reasoning-gym."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Any
+
+from django import forms
+
+from controlplane.catalogue.datasets.errors import SourceRefused
+from controlplane.catalogue.datasets.models import Dataset
+from controlplane.catalogue.datasets.receiving import shown_name
+from controlplane.catalogue.datasets.sources import MOST_FAMILIES, HubSource, TasksSource, server_path
+from workers.packages.families import FAMILIES
+from workers.packages.reasoning import MOST_ROWS, MOST_SEED
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+NAME_LENGTH = 80
+
+
+def name_problem(name: str) -> str:
+    """Why a new dataset can't have this name, or ""."""
+    if _CONTROL.search(name):
+        return "A name has no control characters."
+    if Dataset.objects.filter(name=name).exists():
+        return f"There is already a dataset “{name}”. Choose another name, or open it and add a new version there."
+    return ""
+
+
+def named_after_file(file_name: str) -> str:
+    """The name that a dataset gets from its file, where nobody gives one."""
+    name = PurePath(shown_name(file_name))
+    return _usable(PurePath(name.stem).stem if name.suffix.lower() == ".gz" else name.stem)
+
+
+def _usable(name: str) -> str:
+    return name[:NAME_LENGTH].strip() or "dataset"
+
+
+class _Source(forms.Form):
+    """The common part: the name of a new dataset; further versions keep the existing name."""
+
+    name = forms.CharField(
+        max_length=NAME_LENGTH,
+        required=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
+    def __init__(self, *args: Any, dataset: Dataset | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["name"].help_text = self.named_after
+        if dataset is not None:
+            del self.fields["name"]
+
+    named_after = "Defaults to the file name. All versions share it; it can be changed later."
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        raise NotImplementedError
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if "name" not in self.fields or "name" in self.errors:
+            return fields
+        if not fields["name"] and not self.errors:
+            fields["name"] = _usable(self.proposed_name(fields))
+        if fields["name"] and (problem := name_problem(fields["name"])):
+            self.add_error("name", problem)
+        return fields
+
+
+class UploadForm(_Source):
+    file = forms.FileField(
+        label="File",
+        allow_empty_file=True,  # refused below with our own message
+        max_length=None,
+        help_text="JSON Lines, a JSON list, CSV, TSV or Parquet, optionally gzipped. "
+        "The format is detected from the content, not from the file name.",
+        widget=forms.FileInput(),
+        error_messages={"required": "Choose a file.", "missing": "Choose a file.", "invalid": "Choose a file."},
+    )
+    field_order = ("name", "file")
+
+    def clean_file(self) -> Any:
+        file = self.cleaned_data["file"]
+        if not file.size:
+            raise forms.ValidationError("The file is empty.")
+        return file
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return named_after_file(fields["file"].name)
+
+
+class RowsForm(_Source):
+    named_after = "Defaults to “rows”. All versions share it."
+
+    rows = forms.CharField(
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 12, "class": "code", "spellcheck": "false", "wrap": "off"}),
+        help_text="As in a file: JSON Lines, a JSON list, or CSV with a header line. "
+        "Cells copied from a spreadsheet work too.",
+        error_messages={"required": "Type or paste at least one row."},
+    )
+    field_order = ("rows", "name")
+
+    def clean_rows(self) -> str:
+        rows: str = self.cleaned_data["rows"]
+        if not rows.strip():
+            raise forms.ValidationError("Type or paste at least one row.")
+        return rows
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return "rows"
+
+
+class HubForm(_Source):
+    named_after = "Defaults to the dataset’s id. All versions share it."
+
+    id = forms.CharField(
+        label="Dataset id",
+        max_length=200,
+        help_text="As the hub writes it: owner/name, such as openai/gsm8k.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    config = forms.CharField(
+        label="Configuration",
+        max_length=100,
+        required=False,
+        help_text="Also called subset, such as main. Left empty: the dataset's default one.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    split = forms.CharField(
+        max_length=100,
+        initial="train",
+        help_text="Which of its parts; the part for validation is drawn from it here.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    revision = forms.CharField(
+        max_length=200,
+        initial="main",
+        help_text="A branch, a tag or a commit. The commit that it stood for is kept with the version.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    field_order = ("id", "config", "split", "revision", "name")
+
+    def clean(self) -> dict[str, Any]:
+        if not self.errors:
+            fields = {name: self.cleaned_data[name] for name in ("id", "config", "split", "revision")}
+            try:
+                self.source = HubSource(**fields)
+            except SourceRefused as error:
+                self.add_error("id", str(error))
+        return super().clean()
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return " ".join(word for word in (fields["id"].rpartition("/")[2], fields["config"]) if word)
+
+
+class PathForm(_Source):
+    path = forms.CharField(
+        label="Path on the server",
+        max_length=4000,
+        strip=False,
+        help_text="A file, or a folder of files of one kind. It is copied: what happens to it later changes nothing.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    field_order = ("path", "name")
+
+    def clean_path(self) -> str:
+        path: str = self.cleaned_data["path"]
+        try:
+            server_path(path)
+        except SourceRefused as error:
+            raise forms.ValidationError(str(error)) from error
+        return path
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return PurePath(shown_name(fields["path"].rstrip("/"))).stem
+
+
+def _families() -> list[tuple[str, list[tuple[str, str]]]]:
+    """By kind: (name, what it asks)."""
+    by_kind: dict[str, list[tuple[str, str]]] = {}
+    for name, family in FAMILIES.items():
+        levels = f" ({family.levels} levels)" if family.levels else ""
+        by_kind.setdefault(family.kind, []).append((name, f"{name}: {family.about}{levels}"))
+    return list(by_kind.items())
+
+
+class TasksForm(_Source):
+    named_after = "Defaults to the first family’s name. All versions share it."
+
+    families = forms.MultipleChoiceField(
+        choices=_families,
+        help_text=f"At most {MOST_FAMILIES}. The tasks of several come in turn.",
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": "Choose at least one family."},
+    )
+    rows = forms.IntegerField(
+        initial=1000, min_value=1, max_value=MOST_ROWS, help_text="Tasks, of all families together."
+    )
+    level = forms.IntegerField(
+        label="Difficulty",
+        initial=0,
+        min_value=0,
+        help_text="A level that each chosen family has, from 1, the easiest. 0: the families' own settings.",
+    )
+    seed = forms.IntegerField(
+        initial=0, min_value=0, max_value=MOST_SEED, help_text="Another seed makes other tasks of the same kind."
+    )
+    field_order = ("families", "rows", "level", "seed", "name")
+
+    def clean(self) -> dict[str, Any]:
+        if not self.errors:
+            fields = {name: self.cleaned_data[name] for name in ("rows", "seed", "level")}
+            try:
+                self.source = TasksSource(tuple(self.cleaned_data["families"]), **fields)
+            except SourceRefused as error:
+                self.add_error("level" if "level" in str(error) else "families", str(error))
+        return super().clean()
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return str(fields["families"][0])

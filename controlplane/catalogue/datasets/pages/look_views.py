@@ -1,0 +1,177 @@
+"""Viewing a version: problems, filtered rows, single rows, export, and derived versions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.catalogue.datasets import deriving, exporting, looking
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.pages import problem_pages
+from controlplane.catalogue.datasets.pages.filter_forms import DeriveForm, FilterForm
+from controlplane.catalogue.datasets.pages.forms import name_problem
+from controlplane.catalogue.datasets.pages.showing import (
+    CHECK,
+    IMPORT,
+    filter_words,
+    shown_row,
+    version_context,
+)
+from controlplane.catalogue.datasets.queries import version_for
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
+from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.streams import file_answer
+
+A_PAGE = 20
+
+
+@require_GET
+def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """All problems by kind; ?kind= pages through one kind, of the check or (&of=import) the import."""
+    version = version_for(request, dataset_id, number)
+    context = version_context(version)
+    problem_report = context["mapped"] if _of(request) == IMPORT else context["report"]
+    kind = request.GET.get("kind", "")
+    page = problem_pages.page(problem_report, kind, _whole(request.GET.get("page"), 1)) if kind else None
+    context |= {
+        "of": _of(request),
+        "kind_page": page,
+        "groups": problem_pages.groups(context["report"]),
+        "mapped_groups": problem_pages.groups(context["mapped"]),
+        "tab": "report",
+    }
+    return render(request, "catalogue/datasets/report.html", context)
+
+
+@require_GET
+def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
+    """All problems as JSON Lines; those kept in the report if the file is gone."""
+    version = version_for(request, dataset_id, number)
+    of_import = _of(request) == IMPORT
+    name = f"{exporting.file_name(version, 'problems', filtered=False)}{'-mapping' if of_import else ''}.jsonl"
+    try:
+        file = (version.folder / (files.MAPPED_PROBLEMS if of_import else files.PROBLEMS)).open("rb")
+    except OSError:
+        problem_report = (version.report.get("mapped") or {}) if of_import else version.report
+        body = "".join(f"{json.dumps(problem)}\n" for problem in problem_report.get("problems") or [])
+        answer = HttpResponse(body, content_type=exporting.TYPES[exporting.JSONL])
+        answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
+        return answer
+    return file_answer(request, file, exporting.TYPES[exporting.JSONL], save_as=name)
+
+
+@require_GET
+def rows(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    return render(request, "catalogue/datasets/rows.html", _rows(request, version, DeriveForm(version)))
+
+
+@require_GET
+def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpResponse:
+    """One row in full."""
+    version = version_for(request, dataset_id, number)
+    context = version_context(version) | {"row_id": row, "tab": "rows"}
+    form = FilterForm(version, request.GET)
+    # The filter that led here, for the way back and the neighbors; rebuilt, so that it can contain nothing else.
+    context["came_from"] = form.query if form.is_valid() else ""
+    try:
+        found = looking.row(version, row, form.filter if form.is_valid() else None)
+    except DatasetError as error:
+        context["problem"] = str(error)
+    else:
+        row_data = found["row"]
+        context |= {"before": found["before"], "after": found["after"]}
+        context["row"] = shown_row(version, row_data) if row_data is not None else None
+        context["whole"] = json.dumps(row_data, ensure_ascii=False, indent=2) if row_data is not None else ""
+    return render(request, "catalogue/datasets/row.html", context)
+
+
+@require_GET
+def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
+    """?as=jsonl or parquet, with the filter of the rows page."""
+    version = version_for(request, dataset_id, number)
+    form = FilterForm(version, request.GET)
+    try:
+        if not form.is_valid():
+            raise DatasetError("This filter can't be read: look at it on the rows' page.")
+        return exporting.export(request, version, request.GET.get("as", exporting.JSONL), form.filter)
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect("dataset_version", dataset_id, number)
+
+
+@operator_required
+@require_POST
+def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """Derive a version from the rows that pass the address's filter, or from numbered rows."""
+    version = version_for(request, dataset_id, number)
+    form, filter_form = DeriveForm(version, request.POST, request.FILES), FilterForm(version, request.GET)
+    if form.is_valid():
+        name = form.cleaned_data["name"].strip()
+        problem = name_problem(name) if name else ""
+        if problem:
+            form.add_error("name", problem)
+        elif not filter_form.is_valid():
+            form.add_error(None, "The filter above can't be read.")
+        else:
+            try:
+                derived = deriving.derive(
+                    person(request), version, filter_of(form, filter_form), name=name, tokenizer=tokenizer_of(form)
+                )
+            except DatasetError as error:
+                form.add_error(None, str(error))
+            else:
+                return redirect(derived)
+    return render(request, "catalogue/datasets/rows.html", _rows(request, version, form), status=422)
+
+
+def filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:
+    """Row numbers take precedence over the filter. The conditions of a derived version apply to both."""
+    ids = form.cleaned_data["row_ids"]
+    row_filter = filter_form.filter if ids is None else RowFilter(row_ids=ids)
+    return replace(row_filter, **form.conditions())
+
+
+def tokenizer_of(form: DeriveForm) -> str:
+    return str(form.cleaned_data["tokenizer"]) if form.cleaned_data["tokens"] else ""
+
+
+def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm) -> dict[str, Any]:
+    form = FilterForm(version, request.GET)
+    after = _whole(request.GET.get("after"), 0)
+    context = version_context(version) | {"tab": "rows", "form": form, "derive_form": derive_form, "after": after}
+    if not form.is_valid():
+        return context | {"problem": "This filter can't be read."}
+    query, row_filter = form.query, form.filter
+    context |= {"query": query, "filtered": bool(row_filter), "words": filter_words(row_filter.as_dict())}
+    try:
+        result = looking.look(version, row_filter, after, A_PAGE)
+        if row_filter and not after:
+            context["found"] = looking.count(version, row_filter)
+    except DatasetError as error:
+        return context | {"problem": str(error)}
+    views = [shown_row(version, each) for each in result["rows"]]
+    return context | {
+        "rows": views,
+        "next": result.get("next"),
+        "before": max(0, after - A_PAGE) if after and not row_filter else None,
+        "first_place": views[0]["position"] + 1 if views else 0,
+        "last_place": views[-1]["position"] + 1 if views else 0,
+    }
+
+
+def _of(request: HttpRequest) -> str:
+    return IMPORT if request.GET.get("of") == IMPORT else CHECK
+
+
+def _whole(text: str | None, otherwise: int) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 12 else otherwise

@@ -1,0 +1,256 @@
+"""The form of a mapping: the columns' roles, the prompt's format, the tokenizer, the split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from controlplane.catalogue.datasets.importing import SEED, SHARE
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader.columns import row_function
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, problems, resolved
+from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, CUSTOM, TRANSFORMS
+from controlplane.catalogue.datasets.tokenizers import choices
+from controlplane.platform.accounts.models import User
+from controlplane.platform.http.form_pages import wrong_fields
+
+NONE = "none"
+CHOOSE = ("", "Choose…")
+NO_ANSWER = "(none)"
+"""The rows have no answers, or have them in their messages. A column of this name can't be chosen."""
+
+
+def _column(label: str, help_text: str, *, required: bool = False) -> forms.ChoiceField:
+    return forms.ChoiceField(label=label, help_text=help_text, required=required)
+
+
+def _text(rows: int) -> forms.Textarea:
+    return forms.Textarea(attrs={"rows": rows, "class": "code", "spellcheck": "false"})
+
+
+class MappingForm(forms.Form):
+    transform = forms.ChoiceField(
+        label="Transform",
+        choices=[(name, transform.title) for name, transform in TRANSFORMS.items()],
+        help_text="How the answer is found in its column.",
+    )
+    code = forms.CharField(
+        label="Function",
+        required=False,
+        strip=False,
+        max_length=row_function.LONGEST,
+        initial=row_function.START,
+        widget=_text(10),
+        help_text="Gets each row of the file as a dict, and returns the row to train on: prompt, answer, test_cases, "
+        "and what else shall be kept. None leaves the row out. Only admins may change it.",
+    )
+    prompt = _column("Prompt column", "What the model is asked.")
+    holds = forms.ChoiceField(
+        label="Prompt given as",
+        choices=[("text", "A text"), ("messages", "Chat messages")],
+        help_text="Chat messages: a list of objects with role and content; their turns are kept.",
+    )
+    input = _column("Second column of the prompt", "Put after the prompt where it isn't empty, as in Alpaca's input.")
+    answer = _column("Answer column", "What rewards compare with. Without one, no reward may need an answer.")
+    answer_after = forms.CharField(
+        label="Answer after",
+        max_length=40,
+        required=False,
+        strip=False,
+        help_text="Only what follows the last such marker is the answer. Empty: the whole text.",
+        widget=forms.TextInput(attrs={"class": "code", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    test_cases = _column("Test cases column", "Assertions or tests that code is run against: a list of texts.")
+    difficulty = _column("Difficulty column", "Shown in statistics and filters; the split keeps its shares.")
+    tags = _column("Tags column", "Subjects of a row: a text, or a list of them.")
+    follow_up = _column("Follow-up column", "A second question, asked after the first answer.")
+    follow_up_response = _column("Answer to the follow-up", "What the answer to the follow-up is compared with.")
+    one_per_turn = forms.BooleanField(
+        label="One prompt per turn",
+        required=False,
+        help_text="A row with a follow-up becomes two: the first question alone, and the conversation with the "
+        "follow-up, which has the tests. Both go into the same part of the split. Off: only the conversation.",
+    )
+
+    chat = forms.ChoiceField(
+        label="Prompt becomes",
+        choices=[("chat", "Chat messages"), ("plain", "Plain text")],
+        help_text="Messages go through the model's chat template; a base model without one takes plain text.",
+    )
+    system_prompt = forms.CharField(
+        label="System prompt",
+        max_length=8000,
+        required=False,
+        strip=False,
+        widget=_text(4),
+        help_text="Goes before every prompt, for instance to ask for <think> and <answer> tags.",
+    )
+    template = forms.CharField(
+        label="Prompt template",
+        max_length=8000,
+        required=False,
+        strip=False,
+        widget=_text(3),
+        help_text="{prompt} stands for the prompt, and {name} for the column of that name. Empty: the prompt alone.",
+    )
+
+    tokenizer = forms.ChoiceField(
+        label="Count tokens with",
+        required=False,
+        help_text="The tokenizer and chat template of a model that a host has looked at.",
+    )
+    token_limit = forms.IntegerField(
+        label="Token limit",
+        required=False,
+        min_value=1,
+        max_value=10_000_000,
+        help_text="Prompts with more tokens are reported, and kept. Leave empty for no limit.",
+    )
+
+    share = forms.FloatField(
+        label="Validation share",
+        min_value=0,
+        max_value=0.9,
+        initial=SHARE,
+        widget=forms.NumberInput(attrs={"step": "0.01", "inputmode": "decimal"}),
+        help_text="Of the rows; they are never trained on. 0: none. No prompt comes in both parts.",
+    )
+    seed = forms.IntegerField(
+        label="Seed of the split",
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=SEED,
+        help_text="The same seed draws the same rows.",
+    )
+    drop_duplicates = forms.BooleanField(
+        label="Drop rows whose prompt came before",
+        required=False,
+        help_text="Of equal prompts the first row stays.",
+    )
+
+    transform_part = ("transform", "holds")
+    columns_part = ("prompt", "input", "answer", "answer_after", "test_cases")
+    marks_part = ("difficulty", "tags")
+    turns_part = ("follow_up", "follow_up_response")
+    prompt_part = ("chat", "system_prompt", "template")
+    tokens_part = ("tokenizer", "token_limit")
+    split_part = ("share", "seed")
+
+    @property
+    def wrong_fields(self) -> list[tuple[str, str, str]]:
+        return wrong_fields(self)
+
+    def __init__(
+        self, version: DatasetVersion, *args: Any, user: User | None = None, preview: bool = False, **kwargs: Any
+    ) -> None:
+        """`user`: who may or may not write code. `preview`: rows are shown before the answer's column is chosen."""
+        super().__init__(*args, **kwargs)
+        self._user, self._preview = user, preview
+        self._columns = version.report_columns
+        names = [(name, name) for name in self._columns]
+        none = [("", NONE)]
+        for field in ("input", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"):
+            self._choose(field, none + names)
+        self._choose("prompt", [CHOOSE, *names])
+        self._choose("answer", [CHOOSE, (NO_ANSWER, "no answers"), *names])
+        self._choose("tokenizer", [("", "no tokenizer: count nothing"), *tokenizers()])
+
+    def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
+        field = self.fields[name]
+        if isinstance(field, forms.ChoiceField):
+            field.choices = choices
+
+    def part(self, names: tuple[str, ...]) -> list[forms.BoundField]:
+        return [self[name] for name in names]
+
+    @property
+    def parts(self) -> dict[str, list[forms.BoundField]]:
+        return {
+            name: self.part(getattr(self, f"{name}_part"))
+            for name in ("transform", "columns", "marks", "turns", "prompt", "tokens", "split")
+        }
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether these fields are set; otherwise they are folded."""
+        return self._says(self.marks_part)
+
+    @property
+    def has_turns(self) -> bool:
+        return self._says(self.turns_part)
+
+    def _says(self, names: tuple[str, ...]) -> bool:
+        return any(self[name].value() or self[name].errors for name in names)
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if fields.get("token_limit") and not fields.get("tokenizer"):
+            self.add_error("token_limit", "A limit needs a tokenizer to count with.")
+        if fields.get("transform") == CUSTOM and (problem := self._code_problem(fields.get("code", ""))):
+            self.add_error("code", problem)
+        mapping, wrong = self.mapping(leave_out=False), set(self.errors)
+        for name, sentence in problems(mapping, self._columns):
+            field = "holds" if name == "messages" else name
+            if field not in wrong:  # its value is unknown, and empty here
+                self.add_error(field, sentence)
+        if not self._preview and "answer" not in self.errors and not (fields["answer"] or resolved(mapping).answer):
+            self.add_error("answer", "Choose the column with the answer, or say that there are no answers.")
+        return fields
+
+    def _code_problem(self, code: str) -> str:
+        may_write = self._user is not None and self._user.may_administer
+        if not may_write and not DatasetVersion.objects.filter(mapping__code=_lines(code)).exists():
+            return "Only admins may write or change a function. You can use a saved one unchanged."
+        return row_function.problem(code)
+
+    def mapping(self, *, leave_out: bool) -> ColumnMapping:
+        """With what is empty or a default in the place of fields with errors."""
+        empty = {**dict.fromkeys(self.fields, ""), "transform": COLUMNS, "holds": "text", "chat": "chat"}
+        fields = empty | self.cleaned_data
+        columns = ("transform", "prompt", "input", "test_cases", "difficulty", "tags")
+        return ColumnMapping.from_dict(
+            {name: fields[name] for name in (*columns, *self.turns_part, "one_per_turn")}
+            | {
+                "messages": fields["holds"] == "messages",
+                "answer": "" if fields["answer"] == NO_ANSWER else fields["answer"],
+                "answer_after": fields["answer_after"].strip(),
+                "system_prompt": _lines(fields["system_prompt"]).strip(),
+                "template": _lines(fields["template"]) if fields["template"].strip() else "",
+                "code": _lines(fields["code"]) if fields["transform"] == CUSTOM else "",
+                "chat": fields["chat"] == "chat",
+                "leave_out": leave_out,
+                "drop_duplicates": fields["drop_duplicates"],
+            }
+        )
+
+    @staticmethod
+    def initial_of(version: DatasetVersion) -> dict[str, Any]:
+        """The last requested mapping, otherwise the recognised one."""
+        recognised = version.report.get("recognised") or {}
+        mapping = {"prompt": "", "transform": COLUMNS} | (recognised.get("mapping") or {}) | (version.mapping or {})
+        split = version.split or {}
+        has_no_answers = bool(version.mapping) or mapping.get("messages")
+        return mapping | {
+            "answer": mapping.get("answer") or (NO_ANSWER if has_no_answers else ""),
+            "code": mapping.get("code") or row_function.START,
+            "holds": "messages" if mapping.get("messages") else "text",
+            "chat": "chat" if mapping.get("chat", True) else "plain",
+            "tokenizer": version.tokenizer,
+            "token_limit": version.token_limit,
+            "share": split.get("share", SHARE),
+            "seed": split.get("seed", SEED),
+        }
+
+
+def _lines(text: str) -> str:
+    """As it was typed: browsers send another line break."""
+    return text.replace("\r\n", "\n")
+
+
+def tokenizers() -> list[tuple[str, str]]:
+    """(sha256, model) of the available tokenizers; only the newest per model."""
+    by_model: dict[str, str] = {}
+    for tokenizer in choices():
+        by_model.setdefault(tokenizer.model, tokenizer.sha256)
+    return [(sha256, model) for model, sha256 in by_model.items()]

@@ -1,0 +1,129 @@
+"""The mapping of a version: previews on real rows, and the import."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.looking import render_example
+from controlplane.catalogue.datasets.models import DatasetVersion, Tokenizer
+from controlplane.catalogue.datasets.pages.mapping_forms import MappingForm
+from controlplane.catalogue.datasets.pages.showing import may_leave_out, overview, pretty
+from controlplane.catalogue.datasets.queries import version_for
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.platform.accounts.roles import operator_required, person
+
+
+@operator_required
+@require_POST
+def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """Preview a real row with the form's current mapping. Form errors are sent to their fields as an event, and the
+    preview stays."""
+    version = version_for(request, dataset_id, number)
+    form = MappingForm(version, request.POST, user=person(request), preview=True)
+    if not form.is_valid():
+        answer = HttpResponse(status=204)  # nothing to swap
+        answer["HX-Trigger"] = json.dumps({"mappingproblems": _problems(form)})
+        return answer
+    answer = render(
+        request, "catalogue/datasets/_example.html", _example(version, form, _whole(request.POST.get("row")))
+    )
+    answer["HX-Trigger"] = json.dumps({"mappingproblems": {}})
+    return answer
+
+
+@operator_required
+@require_POST
+def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """Import with this mapping; errors show the page again as submitted."""
+    version = version_for(request, dataset_id, number)
+    form = MappingForm(version, request.POST, user=person(request))
+    if version.status != DatasetVersion.NEEDS_MAPPING:
+        messages.warning(request, "Someone has already mapped this version.")
+        return redirect(version)
+    if not form.is_valid():
+        return render(request, "catalogue/datasets/version.html", overview(version, form), status=422)
+    fields = form.cleaned_data
+    # The button refers to rows of the previously tried mapping. A different mapping has other bad rows, so it asks
+    # again.
+    is_same_mapping = form.mapping(leave_out=False) == replace(
+        ColumnMapping.from_dict(version.mapping), leave_out=False
+    )
+    leave_out = is_same_mapping and may_leave_out(version) and request.POST.get("leave_out") == "1"
+    queued = importing.ask_for_import(
+        version,
+        form.mapping(leave_out=leave_out),
+        share=fields["share"],
+        seed=fields["seed"],
+        tokenizer=fields["tokenizer"],
+        limit=fields["token_limit"],
+    )
+    if not queued:
+        messages.warning(request, "Someone has already mapped this version.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def leave_out(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if not importing.leave_bad_rows_out(version):
+        messages.error(request, "This version can't be used without its bad rows.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def map_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """Map the same file again as a new version: a ready version never changes."""
+    old = version_for(request, dataset_id, number)
+    try:
+        return redirect(importing.map_again(person(request), old))
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect(old)
+
+
+def _example(version: DatasetVersion, form: MappingForm, place: int) -> dict[str, Any]:
+    """The row at `place` among the file's first rows, or the last of them."""
+    tokenizer, limit = form.cleaned_data["tokenizer"], form.cleaned_data["token_limit"]
+    context: dict[str, Any] = {"version": version, "dataset": version.dataset, "place": 0, "rows": 0, "limit": limit}
+    try:
+        preview = render_example(version, form.mapping(leave_out=False), tokenizer)
+    except DatasetError as error:
+        return context | {"problem": str(error)}
+    rows, problem_text = preview["rows"], preview.get("problem") or ""
+    if not rows:
+        return context | {"problem": problem_text or "The file has no row to show."}
+    place = min(place, len(rows) - 1)
+    return context | {
+        "examples": [_shown_example(row, limit) for row in rows[place]],
+        "place": place,
+        "rows": len(rows),
+        "last": len(rows) - 1,
+        "tokenizer_problem": problem_text,
+        "tokenizer": Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None,
+    }
+
+
+def _shown_example(row: dict[str, Any], limit: int | None) -> dict[str, Any]:
+    return row | {
+        "over": bool(limit and row["tokens"] and row["tokens"] > limit),
+        "pairs": [(name, pretty(value)) for name, value in row["metadata"].items()],
+    }
+
+
+def _problems(form: MappingForm) -> dict[str, list[str]]:
+    return {name: [str(error) for error in errors] for name, errors in form.errors.items()}
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 9 else 0

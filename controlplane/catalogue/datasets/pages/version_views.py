@@ -1,0 +1,76 @@
+"""What people do with a version as a whole: stop its check, try again, put it away, delete it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from controlplane.catalogue.datasets import archiving, importing
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import Dataset
+from controlplane.catalogue.datasets.queries import version_for
+from controlplane.platform.accounts.roles import operator_required
+
+
+@operator_required
+@require_POST
+def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    outcome = importing.cancel(version)
+    if outcome == importing.TOO_LATE:
+        messages.warning(request, "It had already finished.")
+        return redirect(version)
+    if outcome == importing.BACK:
+        messages.info(request, "Stopped. Nothing was imported, and your mapping is unchanged.")
+        return redirect(version)
+    messages.info(request, f"Stopped. {version.file_name} was not kept.")
+    left = Dataset.objects.filter(pk=dataset_id).exists()
+    return redirect("dataset", dataset_id) if left else redirect("datasets")
+
+
+@operator_required
+@require_POST
+def try_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if not importing.try_again(version):
+        messages.warning(request, "Nothing to retry: the file itself is the problem, or the step has finished.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def archive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if archiving.archive(version):
+        messages.success(request, f"Archived version {number}: it isn't offered for new runs. What used it stays.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def unarchive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if archiving.unarchive(version):
+        messages.success(request, f"Version {number} is offered for new runs again.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def delete_version(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if archiving.is_the_whole_dataset(version):
+        return redirect(f"{reverse('delete', args=['dataset'])}?id={dataset_id}")
+    try:
+        last = archiving.delete_version(version)
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect(version)
+    if last:
+        messages.success(request, f"Deleted {version.dataset.name} with all its versions.")
+        return redirect("datasets")
+    messages.success(request, f"Deleted version {number}.")
+    return redirect("dataset", dataset_id)

@@ -1,0 +1,50 @@
+"""Access to datasets and versions: the only way for views to get one."""
+
+from __future__ import annotations
+
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Lower
+from django.http import Http404, HttpRequest
+
+from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
+
+
+def datasets_for(request: HttpRequest) -> QuerySet[Dataset]:
+    """All datasets, for every signed-in user."""
+    return Dataset.objects.all() if request.user.is_authenticated else Dataset.objects.none()
+
+
+def dataset_for(request: HttpRequest, dataset_id: int) -> Dataset:
+    dataset = datasets_for(request).filter(pk=dataset_id).first()
+    if dataset is None:
+        raise Http404
+    return dataset
+
+
+def version_for(request: HttpRequest, dataset_id: int, number: int | None = None) -> DatasetVersion:
+    """A version by its number; by default the newest."""
+    versions = dataset_for(request, dataset_id).versions.select_related("dataset")
+    version = versions.filter(number=number).first() if number else versions.first()
+    if version is None:
+        raise Http404
+    return version
+
+
+def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
+    """Versions for training and for trying rewards; without archived ones, which their runs keep."""
+    versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), status=DatasetVersion.READY)
+    offered = versions.filter(archived_at=None)
+    return offered.select_related("dataset").defer("report").order_by("dataset__name", "-number")
+
+
+def listed(request: HttpRequest) -> list[DatasetVersion]:
+    """The newest version of each dataset (an archived one only if all are), with `run_count` over all versions."""
+    own_versions = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
+    newest = own_versions.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
+    versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), pk=Subquery(newest))
+    return list(
+        versions.select_related("dataset", "dataset__owner")
+        .defer("report")
+        .annotate(run_count=Count("dataset__versions__runs", distinct=True))
+        .order_by(Lower("dataset__name"))
+    )

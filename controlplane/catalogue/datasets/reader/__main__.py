@@ -1,0 +1,69 @@
+"""The child: one verb on one folder, its arguments as JSON on stdin, its answer on stdout.
+
+Limits come first, modules after that: those of a verb are imported once nothing in here can take more than is allowed.
+Exit codes: 0, limits.TOO_MUCH, limits.TOO_LONG, ENOSPC for a full disk; 1 with a traceback for what nobody foresaw.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.reader import limits
+
+VERBS = {
+    "check": ("check_file", "run"),
+    "import": ("import_rows", "run"),
+    "render": ("render_rows", "run"),
+    "tools": ("tool_template", "run"),
+    "look": ("find_rows", "look"),
+    "derive": ("derive_rows", "run"),
+    "export": ("export_rows", "export"),
+    "corpus": ("corpus_rows", "run"),
+    "search": ("corpus_rows", "search"),
+    "sample": ("sample_rows", "export"),
+}
+"""Verb -> the module in this package and its function of the folder and the arguments. Its return value is the answer;
+an `export` writes a file itself instead of JSON."""
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) != 3 or argv[2] not in VERBS:
+        print(f"usage: python -m {__package__} FOLDER {{{','.join(VERBS)}}} < ARGUMENTS", file=sys.stderr)
+        return 2
+    folder, verb = Path(argv[1]), argv[2]
+    limits.apply()
+    gc.set_threshold(200_000, 50, 100)  # rows come and go by the hundred thousand, and none is part of a cycle
+    try:
+        arguments: dict[str, Any] = json.loads(sys.stdin.buffer.read() or b"{}")
+        module, name = VERBS[verb]
+        function: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
+        if name == "export":
+            function(folder, arguments, sys.stdout.buffer)
+        else:
+            sys.stdout.write(json.dumps(function(folder, arguments)))
+        sys.stdout.flush()
+    except MemoryError:
+        print("MemoryError", file=sys.stderr)
+        return limits.TOO_MUCH
+    except limits.TimeIsUp:
+        return limits.TOO_LONG
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(error, file=sys.stderr)
+        return errno.ENOSPC
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv)
+    sys.stderr.flush()
+    os._exit(code)  # all is written; Arrow's threads now and then abort an interpreter that ends in order

@@ -1,0 +1,92 @@
+"""The verb `check`: which file it is, both passes over it, and a report that says all that was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controlplane.catalogue.datasets.reader import excerpts, files
+from controlplane.catalogue.datasets.reader.checking import first_pass, second_pass
+from controlplane.catalogue.datasets.reader.checking.report import Collector
+from controlplane.catalogue.datasets.reader.columns import row_function
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, checked_part
+from controlplane.catalogue.datasets.reader.parsing import formats, schema
+from controlplane.catalogue.datasets.reader.parsing.records import RowSource
+from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
+from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
+
+FIRST, SECOND = "first pass", "second pass"
+PREVIEW_ROWS = 8
+
+
+def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """{"mapping": {...} or None, "tokenizer": folder or None, "token_limit": n or None} -> REPORT of the folder's
+    SOURCE, which is written as well, after the file of all PROBLEMS. Without a mapping: of the recognised one. For a
+    mapping with a function also {"backend": of the sandbox}."""
+    report = _report(folder, arguments)
+    draft = folder / f"{files.REPORT}.part"
+    draft.write_bytes(msgspec.json.encode(report))
+    draft.replace(folder / files.REPORT)
+    return report
+
+
+def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    source = folder / files.SOURCE
+    size = source.stat().st_size
+    mapping_dict = arguments.get("mapping")
+    mapping = ColumnMapping.from_dict(mapping_dict) if mapping_dict else None
+    tokenizer = Path(arguments["tokenizer"]) if arguments.get("tokenizer") else None
+    result = first_pass.FirstPassResult()
+    report: dict[str, Any] = {"format": None, "file_error": None, "bytes": size}
+    passes: list[dict[str, Any]] = []
+    near = 0
+    with Collector(folder / files.PROBLEMS) as collector, row_function.of(mapping, arguments.get("backend")) as rewrite:
+        try:
+            detected = formats.detect(source)
+            report["format"] = {"kind": detected.kind, "gzip": detected.gzip, "note": detected.note}
+            if detected.bom:
+                collector.add(Problem(1, "byte_order_mark", detected.note, byte=0))
+            began = time.monotonic()
+            rows = RowSource(source, detected, rewrite)
+            first_pass.run(rows, mapping, collector, ProgressFile(folder, FIRST, size), result)
+            passes.append(_timed(FIRST, began, size, result.rows))
+            if result.mapping.prompt and not collector.gave_up:
+                began = time.monotonic()
+                near = second_pass.run(
+                    rows, result.mapping, collector, tokenizer, arguments.get("token_limit"),
+                    ProgressFile(folder, SECOND, size),
+                )  # fmt: skip
+                passes.append(_timed(SECOND, began, size, result.rows))
+        except FileProblem as problem:
+            report["file_error"] = problem.as_dict()
+        except MemoryError:
+            limit = FileProblem("limits", "Checking this file takes more memory than is allowed.")
+            report["file_error"] = limit.as_dict()
+    checked = mapping or (result.recognised.mapping if result.recognised else None)
+    return report | {
+        "checked": checked_part(checked).as_dict() if checked else None,
+        "lines": result.lines,
+        "rows": result.rows,
+        "records": result.records,
+        "blank": result.blank,
+        **collector.as_dict(),
+        "columns": schema.as_columns(result.columns),
+        "preview": [excerpts.short(row) for row in result.sample[:PREVIEW_ROWS]],
+        "recognised": result.recognised.as_dict() if result.recognised else None,
+        "passes": passes,
+        "duplicates": {"exact": result.duplicates, "near": near},
+    }
+
+
+def _timed(name: str, began: float, size: int, rows: int) -> dict[str, Any]:
+    seconds = max(time.monotonic() - began, 1e-6)
+    return {
+        "name": name,
+        "seconds": round(seconds, 3),
+        "mb_per_s": round(size / 1e6 / seconds, 1),
+        "rows_per_s": round(rows / seconds),
+    }

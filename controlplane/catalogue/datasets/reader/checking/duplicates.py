@@ -1,0 +1,111 @@
+"""Finding rows with the same key in bounded memory: hashes in unnamed temporary files, sorted in parts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from controlplane.catalogue.datasets.reader.checking.spilling import (
+    BLOCK,
+    Indexes,
+    Numbers,
+    SpilledPairs,
+    bits_for,
+    runs,
+)
+
+AT_ONCE = 2**20
+"""Pairs in memory while comparing; about 50 MiB including the sorting."""
+
+
+class Duplicates:
+    """`folder`: for unnamed temporary files, of which nothing remains even after a crash.
+
+    Keys are distinguished by 64 bits of a keyed hash with a random key per process: among ten million rows two
+    different ones collide with a probability of 3 in a million, and no one can prepare such a pair.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._hashes, self._lines = array("q"), array("q")
+        self._firsts, self._repeated = SpilledPairs(folder), SpilledPairs(folder)
+        self._last_line = 0
+
+    def __enter__(self) -> Duplicates:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def add(self, key: Hashable, line: int) -> None:
+        """Add a row. Keys must have one type, text or tuples of texts; lines are at least 0."""
+        self.add_all([hash(key)], [line])
+
+    def add_all(self, hashes: Iterable[int], lines: Iterable[int]) -> None:
+        """Add rows by the hashes of their keys, computed in this process or in a fork of it."""
+        self._hashes.extend(hashes)
+        self._lines.extend(lines)
+        if len(self._lines) >= BLOCK:
+            self._spill()
+
+    def found(self) -> Iterator[tuple[int, int]]:
+        """(line, first line with the same key) of every repetition, in line order. Call once, after all `add`."""
+        self._spill()
+        by_line = SpilledPairs(self._folder, bits=bits_for(self._last_line))
+        try:
+            for parts in self._firsts.parts(AT_ONCE):
+                self._compare(parts, by_line)
+            yield from in_order(by_line)
+        finally:
+            by_line.close()
+            self.close()
+
+    def close(self) -> None:
+        self._firsts.close()
+        self._repeated.close()
+
+    def _spill(self) -> None:
+        """For keys frequent in this block keep only the first line for the comparison, so that no part outgrows memory,
+        however often a key is repeated."""
+        if not self._lines:
+            return
+        keys, lines = np.array(self._hashes, np.int64).view(np.uint64), np.array(self._lines, np.int64).view(np.uint64)
+        del self._hashes[:], self._lines[:]
+        self._last_line = max(self._last_line, int(lines.max()))
+        order = np.argsort(keys)
+        keys, lines = keys[order], lines[order]
+        starts, firsts = _firsts(keys, lines)
+        self._firsts.add(keys[starts], firsts)
+        later = lines != np.repeat(firsts, np.diff(np.append(starts, len(keys))))
+        if later.any():
+            self._repeated.add(keys[later], lines[later])
+
+    def _compare(self, parts: range, by_line: SpilledPairs) -> None:
+        keys, lines = self._firsts.read_all(parts)
+        order = np.argsort(keys)
+        keys, lines = keys[order], lines[order]
+        starts, firsts = _firsts(keys, lines)
+        first_lines = np.repeat(firsts, np.diff(np.append(starts, len(keys))))
+        later = lines != first_lines
+        by_line.add(lines[later], first_lines[later])
+        distinct = keys[starts]
+        for repeated, at in self._repeated.read(parts):
+            by_line.add(at.copy(), firsts[np.searchsorted(distinct, repeated)])
+
+
+def in_order(pairs: SpilledPairs) -> Iterator[tuple[int, int]]:
+    """All pairs in key order, one part in memory at a time."""
+    for parts in pairs.parts(AT_ONCE):
+        keys, values = pairs.read_all(parts)
+        order = np.argsort(keys, kind="stable")
+        yield from zip(keys[order].tolist(), values[order].tolist(), strict=True)
+
+
+def _firsts(keys: Numbers, lines: Numbers) -> tuple[Indexes, Numbers]:
+    """The start of each run of equal keys, and the smallest line in it; for sorted keys."""
+    starts = runs(keys)
+    return starts, np.minimum.reduceat(lines, starts)

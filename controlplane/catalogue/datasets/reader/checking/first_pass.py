@@ -1,0 +1,211 @@
+"""The quick half of the check: the types, required fields, roles and lengths of every row, and equal prompts."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+from controlplane.catalogue.datasets.reader.checking import processes
+from controlplane.catalogue.datasets.reader.checking.checks import Checker, excerpt
+from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicates
+from controlplane.catalogue.datasets.reader.checking.report import Collector
+from controlplane.catalogue.datasets.reader.columns.mapping import COLUMN_FIELDS, ColumnMapping, resolved
+from controlplane.catalogue.datasets.reader.columns.recognising_columns import Recognised, recognise
+from controlplane.catalogue.datasets.reader.limits import MOST_ROWS
+from controlplane.catalogue.datasets.reader.parsing import formats, records, schema
+from controlplane.catalogue.datasets.reader.parsing.records import Record, RowSource
+from controlplane.catalogue.datasets.reader.parsing.schema import Counts, Schema
+from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem
+from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
+
+SAMPLE_ROWS = 500
+SAMPLE_BYTES = 8 * 2**20
+SAMPLE_RECORDS = 20_000
+"""Good and bad ones, to find so many rows in."""
+GROUP, GROUPS = 8, 5
+"""Rows that a schema is recognised by, and how often."""
+DUPLICATES_TOLD = 1_000_000
+"""Repeated prompts that are listed; all are counted."""
+
+
+@dataclass
+class FirstPassResult:
+    """The result of the first pass, which may have stopped early."""
+
+    lines: int = 0
+    rows: int = 0
+    """Readable rows, usable or not."""
+    records: int = 0
+    """All rows, readable or not."""
+    blank: int = 0
+    duplicates: int = 0
+    columns: Counts = field(default_factory=dict)
+    sample: list[dict[str, Any]] = field(default_factory=list)
+    recognised: Recognised | None = None
+    mapping: ColumnMapping = field(default_factory=ColumnMapping)
+    """The recognised or the given one, with the columns that its transform takes."""
+
+
+def run(
+    source: RowSource,
+    mapping: ColumnMapping | None,
+    collector: Collector,
+    progress: ProgressFile,
+    found: FirstPassResult,
+) -> None:
+    """Fill `found` and tell `collector`. Raises FileProblem."""
+    found.sample = _sample(source, collector.add)
+    seen = Schema(found.sample)
+    found.columns = {name: Counter() for name in seen.counts}
+    found.recognised = _recognised(found.sample, seen)
+    found.mapping = resolved(mapping) if mapping else _possible(resolved(found.recognised.mapping), seen)
+    with Duplicates(source.path.parent) as duplicates:
+        one = _FirstPass(seen, collector, progress, found, duplicates)
+        one.run(source)
+        if not collector.gave_up and found.mapping.prompt:
+            one.tell_duplicates()
+
+
+def _sample(source: RowSource, remark: records.Remark) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for record in islice(source.read(remark=remark), SAMPLE_RECORDS):
+        if record.row is not None:
+            rows.append(record.row)
+            size += len(record.raw) if record.raw else 1000
+        if len(rows) >= SAMPLE_ROWS or size >= SAMPLE_BYTES:
+            break
+    return rows
+
+
+def _recognised(sample: list[dict[str, Any]], seen: Schema) -> Recognised:
+    """The schema of most groups of the first rows, so that one bad row doesn't change the result."""
+    columns = [{"name": name, "share": _share(sample, name)} for name in seen.main or seen.counts]
+    typical = [row for row in sample[:200] if not seen.oddity(row)[0]] or sample
+    groups = [typical[at : at + GROUP] for at in range(0, min(len(typical), GROUPS * GROUP), GROUP)] or [[]]
+    candidates = [recognise(group, columns) for group in groups]
+    most = Counter(one.mapping for one in candidates).most_common(1)[0][0]
+    return next(one for one in candidates if one.mapping == most)
+
+
+def _share(sample: list[dict[str, Any]], name: str) -> float:
+    """The share of rows with a value in the column."""
+    filled = sum(1 for row in sample if (value := row.get(name)) is not None and not _blank(value))
+    return filled / max(1, len(sample))
+
+
+def _blank(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
+
+
+def _possible(mapping: ColumnMapping, seen: Schema) -> ColumnMapping:
+    """Without the columns that no sampled row has: a guess must not make an error of every row."""
+    if mapping.prompt not in seen.counts:
+        return ColumnMapping()
+    gone: dict[str, Any] = {name: "" for name in COLUMN_FIELDS if getattr(mapping, name) not in seen.counts}
+    return replace(mapping, **gone)
+
+
+class _FirstPass:
+    def __init__(
+        self, seen: Schema, collector: Collector, progress: ProgressFile, found: FirstPassResult, duplicates: Duplicates
+    ) -> None:
+        self._collector = collector
+        self._progress = progress
+        self._found = found
+        self._duplicates = duplicates
+        self._checks = _RowChecks(seen, found.mapping)
+
+    def run(self, source: RowSource) -> None:
+        found, at = self._found, 0
+        results = processes.looked_at(source.batches, self._checks.of, processes.useful(source.path))
+        with closing(results):
+            for batch in results:
+                if not batch.end.line:
+                    continue  # blank lines only
+                if batch.end.number >= MOST_ROWS:
+                    raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
+                end, at = self._add(batch), batch.at
+                found.lines, found.rows, found.records = end.line, found.rows + end.rows, end.number + 1
+                found.blank = end.line - found.records if source.format.kind == formats.JSONL else 0
+                self._progress.at(at, found.rows)
+                if self._collector.gave_up:
+                    break
+        self._progress.at(at, found.rows, now=True)
+        if not found.lines or not (found.rows or self._collector.errors):
+            message = "The file has only blank lines." if found.lines else "The file has no row."
+            raise FileProblem("empty_file", message)
+
+    def _add(self, batch: _Found) -> _Place:
+        """Where it ends, or where the collector gives up."""
+        for place, problems in batch.problems:
+            for problem in problems:
+                self._collector.add(problem)
+            if self._collector.gave_up:
+                return place
+        schema.add(self._found.columns, batch.columns)
+        self._duplicates.add_all(batch.keys, batch.lines)
+        return batch.end
+
+    def tell_duplicates(self) -> None:
+        for line, first in self._duplicates.found():
+            self._found.duplicates += 1
+            if self._found.duplicates <= DUPLICATES_TOLD:
+                message = f"The prompt is the same as in line {first:,}."
+                self._collector.add(Problem(line, "exact_duplicate", message, field=self._found.mapping.prompt))
+
+
+class _Place(NamedTuple):
+    """A record. `line`, `number`: its own; `rows`: those of its batch up to it that can be read."""
+
+    line: int
+    number: int
+    rows: int
+
+
+@dataclass
+class _Found:
+    """The results for a batch of records. `at`: as in records.Batch; `end`: its last record; `problems`: of the records
+    that have any; `keys`: hashes of the prompts of good rows, which are in `lines`."""
+
+    at: int
+    end: _Place
+    columns: Counts = field(default_factory=dict)
+    problems: list[tuple[_Place, list[Problem]]] = field(default_factory=list)
+    keys: array[int] = field(default_factory=partial(array, "q"))
+    lines: array[int] = field(default_factory=partial(array, "q"))
+
+
+class _RowChecks:
+    def __init__(self, seen: Schema, mapping: ColumnMapping) -> None:
+        self._schema = seen
+        self._checker = Checker(mapping)
+        self._has_prompt = bool(mapping.prompt)
+
+    def of(self, batch: records.Batch) -> _Found:
+        found, rows = _Found(batch.at, _Place(0, -1, 0)), 0
+        for record in batch.records():
+            problems = list(record.problems)
+            if record.row is not None:
+                rows += 1
+                schema.count(found.columns, record.row)
+                problems += self._problems(record, record.row)
+                if self._has_prompt and all(KINDS[problem.kind].level != ERROR for problem in problems):
+                    found.keys.append(hash(self._checker.key(record.row)))
+                    found.lines.append(record.line)
+            found.end = _Place(record.line, record.number, rows)
+            if problems:
+                found.problems.append((found.end, problems))
+        return found
+
+    def _problems(self, record: Record, row: dict[str, Any]) -> list[Problem]:
+        problems = self._checker.problems(row, record.line, record.byte)
+        oddity, name = self._schema.oddity(row)
+        if oddity and not any(problem.field == name for problem in problems):
+            problems.append(Problem(record.line, "mixed_schemas", oddity, excerpt(row), byte=record.byte, field=name))
+        return problems

@@ -1,0 +1,143 @@
+"""Problems as they are found: counted by kind, the first of them kept, all of them in a file a line each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import msgspec
+
+from controlplane.catalogue.datasets.reader.problems import ERROR, KEPT, KINDS, Problem
+
+GIVE_UP_AFTER = 100_000
+"""Errors of unreadable rows; a file with more is of another kind, which the first ones show."""
+LISTED = 1_000_000
+"""Problems in the file beside the report: ten million duplicates are counted, not listed. Duplicates that an import
+leaves out are always listed."""
+KEPT_OF_A_KIND = 200
+"""Problems kept of one kind, so that it doesn't hide all others."""
+OF_THE_CODE = frozenset(("code_syntax", "test_syntax"))
+UNFIT = OF_THE_CODE | {
+    *("missing_field", "empty_field", "wrong_type", "test_cases_type", "message_shape", "chat_roles"),
+    *("marker_missing", "empty_answer", "transform"),
+}
+"""Errors of a row under one mapping, which another mapping may have no part of. With any other error a row is bad
+whatever its columns mean."""
+
+
+class Collector:
+    """Closing it (or leaving the `with`) puts the file of all problems in place."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._draft = path.with_suffix(".part")
+        self._file: BinaryIO = self._draft.open("wb")
+        self._encode = msgspec.json.Encoder().encode
+        self._first: list[Problem] = []
+        self._later: list[Problem] = []
+        self._listed = 0
+        self._broken_errors = 0
+        self._broken, self._unfit = _LineSet(), _LineSet()
+        self.counts: Counter[str] = Counter()
+        self.errors = 0
+
+    def add(self, problem: Problem) -> None:
+        self.counts[problem.kind] += 1
+        if KINDS[problem.kind].level == ERROR:
+            self._add_error(problem)
+        if self.counts[problem.kind] <= KEPT_OF_A_KIND:
+            self._first.append(problem)
+        elif len(self._later) < KEPT:
+            self._later.append(problem)
+        self._list(problem)
+
+    @property
+    def broken_rows(self) -> int:
+        """Rows that no mapping can use."""
+        return len(self._broken)
+
+    @property
+    def unfit_rows(self) -> int:
+        """Other rows, which the mapping can't use."""
+        return len(self._unfit) - self._unfit.in_common(self._broken)
+
+    @property
+    def gave_up(self) -> bool:
+        return self._broken_errors >= GIVE_UP_AFTER
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report's "kinds", "problems", "listed", "gave_up" and its rows with errors: "bad_rows", and of them the
+        "broken_rows" and the "unfit_rows"."""
+        kept = sorted((self._first + self._later)[:KEPT], key=lambda problem: problem.line)
+        return {
+            "kinds": [
+                {"kind": name, "title": kind.title, "advice": kind.advice, "level": kind.level, "count": count}
+                for name, kind in KINDS.items()
+                if (count := self.counts[name])
+            ],
+            "problems": [problem.as_dict() for problem in kept],
+            "listed": self._listed,
+            "bad_rows": self.broken_rows + self.unfit_rows,
+            "broken_rows": self.broken_rows,
+            "unfit_rows": self.unfit_rows,
+            "gave_up": self.gave_up,
+        }
+
+    def _add_error(self, problem: Problem) -> None:
+        self.errors += 1
+        if problem.kind in UNFIT:
+            self._unfit.add(problem.line)
+        else:
+            self._broken_errors += 1
+            self._broken.add(problem.line)
+
+    def _list(self, problem: Problem) -> None:
+        if self._listed >= LISTED:
+            if KINDS[problem.kind].level != ERROR or problem.kind in UNFIT - OF_THE_CODE:
+                return  # an import finds by itself which rows its mapping doesn't fit
+            problem = replace(problem, excerpt="")
+        self._listed += 1
+        self._file.write(self._encode(problem) + b"\n")
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+            self._draft.replace(self._path)
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class _LineSet:
+    """Different lines but 0, which is the file as a whole: a bit for each, so that ten million take two megabytes."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[int, bytearray] = {}
+        self._many = 0
+
+    def __len__(self) -> int:
+        return self._many
+
+    def add(self, line: int) -> None:
+        if not line:
+            return
+        piece = self._pieces.get(line >> 16)
+        if piece is None:
+            piece = self._pieces[line >> 16] = bytearray(2**13)
+        place, bit = (line & 0xFFFF) >> 3, 1 << (line & 7)
+        if not piece[place] & bit:
+            piece[place] |= bit
+            self._many += 1
+
+    def in_common(self, others: _LineSet) -> int:
+        both = self._pieces.keys() & others._pieces.keys()
+        return sum(
+            (int.from_bytes(self._pieces[at], "big") & int.from_bytes(others._pieces[at], "big")).bit_count()
+            for at in both
+        )

@@ -1,0 +1,91 @@
+"""Problems of the Python in a row: answers and tests that don't parse, tests that no reward can judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controlplane.catalogue.datasets.reader.checking import code
+from controlplane.catalogue.datasets.reader.checking.code import CodeProblem
+from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, tests
+from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
+from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, visible
+from controlplane.catalogue.datasets.reader.problems import Problem
+from workers.sandbox.requirements.test_requirements import read_bounded
+
+
+def problems(
+    row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping, line: int
+) -> Iterator[Problem]:
+    """`row_fields`: the row as mapping.canonical makes it, None where it can't; `mapping`: a resolved one."""
+    cases = _tests(row, mapping)
+    for field, text in _answers(row, row_fields, mapping):
+        for found in code.problems(text, expected=bool(cases)):
+            message = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
+            yield _problem("code_syntax", line, field, message, text, found)
+    for number, test in enumerate(cases, 1):
+        if problem := _of_test(test, number, line, mapping.test_cases):
+            yield problem
+
+
+def _answers(
+    row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping
+) -> Iterator[tuple[str, str]]:
+    """(column, text) of values that may be or contain code; as in the file if they are used whole."""
+    whole = mapping.transform in (COLUMNS, INSTRUCTION, WITH_TESTS) and not mapping.answer_after
+    if mapping.messages and not mapping.answer:
+        messages = row.get(mapping.prompt)
+        for message in messages if isinstance(messages, list) else ():
+            if isinstance(message, dict) and message.get("role") == "assistant":
+                yield from _text(mapping.prompt, message.get("content"))
+    elif whole or mapping.follow_up:
+        for column in dict.fromkeys((mapping.answer, mapping.follow_up_response)):
+            yield from _text(column, row.get(column))
+    elif row_fields is not None:
+        yield from _text(mapping.answer, row_fields["answer"])
+
+
+def _text(column: str, value: Any) -> Iterator[tuple[str, str]]:
+    if column and isinstance(value, str):
+        yield column, value
+
+
+def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
+    try:
+        return tests(row, mapping)
+    except RowProblem:
+        return []  # reported by the first pass
+
+
+def _of_test(test: str, number: int, line: int, column: str) -> Problem | None:
+    """A syntax error, or a requirement that no reward can meet: the code under test runs in its own process. None: no
+    problem, or the test is too long or too deep to be read."""
+    requirements = read_bounded(test)
+    if requirements is None:
+        if broken := code.problem(test):
+            message = f"Test {number} in “{column}” doesn't parse: {broken.message}."
+            return _problem("test_syntax", line, column, message, test, broken)
+        return None
+    if requirements.problem:
+        kind, message = "test_needs", f"Test {number} in “{column}” never counts as passed. {requirements.problem}"
+    elif requirements.doubts:
+        kind, message = "test_doubts", f"Test {number} in “{column}”: {requirements.doubts}"
+    else:
+        return None
+    return Problem(line, kind, visible(message), visible(test[:EXCERPT]), field=visible(column))
+
+
+def _problem(kind: str, line: int, field: str, message: str, text: str, found: CodeProblem) -> Problem:
+    lines = text.split("\n")
+    code_line = lines[min(found.line, len(lines)) - 1]
+    start = max(0, found.column - 1 - EXCERPT // 2)
+    return Problem(
+        line,
+        kind,
+        visible(message),
+        visible(code_line[start : start + EXCERPT]),
+        found.column,
+        field=visible(field),
+        code_line=found.line,
+    )

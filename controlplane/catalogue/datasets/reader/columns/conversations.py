@@ -1,0 +1,77 @@
+"""Chat messages in common formats: role and content, or from and value, as lists or as JSON text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.catalogue.datasets.reader.columns.fields import RowProblem, kind, listed, present
+
+Message = dict[str, str]
+
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+}
+
+
+def messages(row: Mapping[str, Any], name: str) -> list[Message]:
+    """The column's messages in one format. Raises RowProblem for other values, and for roles out of turn."""
+    value = present(row, name)
+    if isinstance(value, str):
+        value = listed(value)
+    if not isinstance(value, list):
+        message_text = f"“{name}” is {kind(row[name])}; messages are a list of objects with “role” and “content”."
+        raise RowProblem("wrong_type", message_text, name)
+    if not value:
+        raise RowProblem("empty_field", f"“{name}” has no message.", name)
+    result = [_message(entry, place, name) for place, entry in enumerate(value, 1)]
+    _check_turns(result, name)
+    return result
+
+
+def are_messages(value: Any) -> bool:
+    """Whether the value looks like a chat, for recognising one."""
+    if isinstance(value, str):
+        value = listed(value)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(entry, dict) and ({"role", "content"} <= entry.keys() or {"from", "value"} <= entry.keys())
+            for entry in value
+        )
+    )
+
+
+def _message(message: Any, place: int, name: str) -> Message:
+    if not isinstance(message, dict):
+        raise RowProblem("message_shape", f"Message {place} in “{name}” is {kind(message)}, not an object.", name)
+    role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise RowProblem("message_shape", f"Message {place} in “{name}” lacks a text “role” or “content”.", name)
+    if role not in _ROLES:
+        message_text = f"Message {place} in “{name}” is by “{role[:40]}”; roles are system, user and assistant."
+        raise RowProblem("chat_roles", message_text, name)
+    return {"role": _ROLES[role], "content": content}
+
+
+def _check_turns(conversation: list[Message], name: str) -> None:
+    turns = conversation[1:] if conversation[0]["role"] == "system" else conversation
+    if not turns:
+        raise RowProblem("chat_roles", f"“{name}” has only a system message.", name)
+    first = len(conversation) - len(turns) + 1
+    for place, message in enumerate(turns):
+        expected = "assistant" if place % 2 else "user"
+        if message["role"] != expected:
+            message_text = (
+                f"Message {first + place} in “{name}” is by the {message['role']}, where the {expected}'s turn is."
+            )
+            raise RowProblem("chat_roles", message_text, name)
+        if expected == "user" and not message["content"].strip():
+            raise RowProblem("empty_field", f"Message {first + place} in “{name}” is empty.", name)

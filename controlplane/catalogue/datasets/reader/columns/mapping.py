@@ -1,0 +1,326 @@
+"""From an uploaded row to a canonical one: the columns of prompt and answer, and their formatting.
+
+Plain Python and pure: the child maps the whole file with it, and forms validate with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from controlplane.catalogue.datasets.reader.columns import fields, templating
+from controlplane.catalogue.datasets.reader.columns.conversations import Message, messages
+from controlplane.catalogue.datasets.reader.columns.fields import Row, RowProblem
+from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, ENTRY_POINT, TRANSFORMS
+from workers.rewards.entries.answer import normalised
+
+__all__ = [
+    "ColumnMapping",
+    "RowProblem",
+    "canonical",
+    "canonical_rows",
+    "normalised_prompt",
+    "problems",
+    "prompt_text",
+    "resolved",
+]
+
+RESERVED = frozenset(
+    (
+        *("row", "prompt", "answer", "test_cases", "prompts", "completion", "completions", "completion_ids"),
+        *("image", "images", "tools", "trainer_state", "log_extra", "log_metric", "environments"),
+        "chat_template_kwargs",
+    )
+)
+"""Names with a meaning for rewards or TRL; a file's columns of these names get the prefix `source_`."""
+COLUMN_FIELDS = (*("prompt", "input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"),)
+"""The fields of a mapping that name a column."""
+NO_PLAIN_MESSAGES = "Messages need a chat; a prompt of plain text can't be made of them."
+REASONING = "reasoning"
+FILE_ROW, TURN = "file_row", "turn"
+"""Metadata of a row made from one question of a file's row: that row's number, from 0, and the question's, from 1."""
+
+
+@dataclass(frozen=True)
+class ColumnMapping:
+    prompt: str = ""
+    transform: str = COLUMNS
+    """One of TRANSFORMS: how the answer is extracted from its column."""
+    input: str = ""
+    """A second column, appended to the prompt where a row has it."""
+    messages: bool = False
+    """The prompt column holds chat messages. Without an answer column, the last assistant turn is the answer."""
+    answer: str = ""
+    """Empty: no answers (or they are the last messages)."""
+    answer_after: str = ""
+    """The answer follows the last such marker; empty: the whole text. For transforms with a marker."""
+    test_cases: str = ""
+    difficulty: str = ""
+    tags: str = ""
+    follow_up: str = ""
+    """A second question: rows with one continue the prompt with the first answer and this."""
+    follow_up_response: str = ""
+    """The answer to the second question."""
+    one_per_turn: bool = False
+    """A file's row with a second question becomes two rows: its first question alone, and the whole conversation."""
+    system_prompt: str = ""
+    template: str = ""
+    """The user's message with {prompt} and {column} placeholders; empty: just the prompt."""
+    chat: bool = True
+    """The prompt uses the model's chat template; otherwise it is plain text for a base model."""
+    leave_out: bool = False
+    """Leave out rows that don't fit the mapping. Must be requested: rows never vanish silently."""
+    code: str = ""
+    """The source of the function of a CUSTOM transform."""
+    drop_duplicates: bool = False
+    """Keep only the first row of each prompt, ignoring white space and case."""
+
+    @property
+    def splits_turns(self) -> bool:
+        return self.one_per_turn and bool(self.follow_up)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ColumnMapping:
+        """Unknown fields are ignored."""
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+
+
+def resolved(mapping: ColumnMapping) -> ColumnMapping:
+    """The mapping with its transform's default columns filled in; of rows that a function makes, no others count."""
+    transform = TRANSFORMS.get(mapping.transform)
+    if transform and transform.makes_rows:
+        columns: dict[str, Any] = dict.fromkeys((*COLUMN_FIELDS, "answer_after"), "") | dict(transform.columns)
+        return replace(mapping, **columns)
+    defaults = transform.columns if transform else {}
+    # Messages include their answers.
+    open_ones = [
+        name for name in defaults if not getattr(mapping, name) and not (name == "answer" and mapping.messages)
+    ]
+    changed: dict[str, Any] = {name: defaults[name] for name in open_ones}
+    return replace(mapping, **changed) if changed else mapping
+
+
+def checked_part(mapping: ColumnMapping) -> ColumnMapping:
+    """The part of a mapping that the check of a file depends on. Text around each prompt would make all prompts alike,
+    and an import reads difficulties and tags itself."""
+    return replace(
+        resolved(mapping),
+        system_prompt="",
+        template="",
+        difficulty="",
+        tags="",
+        chat=True,
+        leave_out=False,
+        drop_duplicates=False,
+    )
+
+
+def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(mapping field, sentence) for everything that can't work with these columns."""
+    if mapping.transform not in TRANSFORMS:
+        yield "transform", f"There is no transform “{mapping.transform}”."
+        return
+    chosen = resolved(mapping)
+    if TRANSFORMS[chosen.transform].makes_rows:
+        if chosen.messages and not chosen.chat:
+            yield "chat", NO_PLAIN_MESSAGES
+        return
+    if not chosen.prompt:
+        yield "prompt", "Choose the column with the prompt."
+    for name in COLUMN_FIELDS:
+        column = getattr(chosen, name)
+        if column and column not in columns:
+            yield name, f"The file has no column “{column}”."
+    for name in TRANSFORMS[chosen.transform].needs:
+        if not getattr(chosen, name) and not (name == "answer" and chosen.messages):
+            words = name.replace("_", " ")
+            yield name, f"{TRANSFORMS[chosen.transform].title}: choose the column with the {words}."
+    if TRANSFORMS[chosen.transform].continues_prompt:
+        if ENTRY_POINT not in columns:
+            yield "transform", f"{TRANSFORMS[chosen.transform].title}: the file has no column “{ENTRY_POINT}”."
+        if chosen.messages:
+            yield "messages", f"{TRANSFORMS[chosen.transform].title}: the prompt is a text, not messages."
+    if chosen.answer and chosen.answer in (chosen.prompt, chosen.input) and not chosen.messages:
+        yield "answer", "The answer's column is the prompt's as well."
+    if chosen.messages and not chosen.chat:
+        yield "chat", NO_PLAIN_MESSAGES
+    yield from _follow_up_problems(chosen)
+    yield from _template_problems(chosen, columns)
+
+
+def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[str, Any]]:
+    """The rows to train on that a row of the file becomes: one, or one per question. Raises RowProblem.
+
+    Where turns are split, row ids are twice the number in the file, plus 1 for the second question. Test cases go with
+    the last question.
+    """
+    mapping = resolved(mapping)
+    last = canonical(row, mapping, number)
+    if not mapping.splits_turns:
+        return [last]
+    rows = [last]
+    if fields.optional_text(row, mapping.follow_up):
+        rows.insert(0, canonical({**row, mapping.follow_up: None}, mapping, number) | {"test_cases": []})
+    return [
+        {**made, "row_id": 2 * number + place, "metadata": {**made["metadata"], FILE_ROW: number, TURN: place + 1}}
+        for place, made in enumerate(rows)
+    ]
+
+
+def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
+    """The row numbered `number` of its file as canonical.SCHEMA has it, with its metadata as an object and no split.
+
+    {"row_id", "prompt": messages, "answer": text or None, "test_cases": texts, "metadata": every other column,
+    difficulty, tags, follow-ups}. Raises RowProblem.
+    """
+    if mapping.transform not in TRANSFORMS:
+        raise RowProblem("transform", f"There is no transform “{mapping.transform}”.")
+    transform = TRANSFORMS[mapping.transform]
+    if transform.columns:
+        mapping = resolved(mapping)
+    if transform.makes_rows and row.get(mapping.answer) is None:
+        mapping = replace(mapping, answer="")
+    prompt, response, column = _conversation(row, mapping)
+    answer, reasoning = None, ""
+    if response is not None:
+        extracted = transform.extract(response, column, mapping.answer_after)
+        answer, reasoning = extracted.answer, extracted.reasoning
+        if transform.continues_prompt:
+            answer = f"{row[mapping.prompt]}{response.rstrip()}"
+        if not normalised(answer, ignore_case=True, ignore_punctuation=True):
+            raise RowProblem("empty_answer", f"“{column}” has no answer left once spaces and punctuation go.", column)
+    cases = tests(row, mapping)
+    metadata = _metadata(row, mapping, reasoning)
+    return {"row_id": number, "prompt": prompt, "answer": answer, "test_cases": cases, "metadata": metadata}
+
+
+def tests(row: Row, mapping: ColumnMapping) -> list[str]:
+    """The test cases of a row. Raises RowProblem."""
+    transform = TRANSFORMS[mapping.transform]
+    if not mapping.test_cases or (transform.makes_rows and row.get(mapping.test_cases) is None):
+        return []
+    if transform.continues_prompt:
+        return fields.check_call(row, mapping.test_cases, ENTRY_POINT)
+    return fields.tests(row, mapping.test_cases, needed="test_cases" in transform.needs)
+
+
+def prompt_text(prompt: Sequence[Mapping[str, str]]) -> str:
+    """The prompt's text without the system prompt, which identifies rows."""
+    return "\n".join(message["content"] for message in prompt if message["role"] != "system")
+
+
+def normalised_prompt(prompt: Sequence[Mapping[str, str]]) -> str:
+    """The same ignoring white space and case: rows with equal values have the same prompt."""
+    return " ".join(prompt_text(prompt).split()).casefold()
+
+
+def _follow_up_problems(mapping: ColumnMapping) -> Iterator[tuple[str, str]]:
+    if mapping.follow_up_response and not mapping.follow_up:
+        yield "follow_up", "Choose the column with the second question, to which this is the answer."
+    elif mapping.one_per_turn and not mapping.follow_up:
+        yield "follow_up", "Choose the column with the second question, which becomes a row of its own."
+    if mapping.follow_up and mapping.messages:
+        yield "follow_up", "Messages have their turns in themselves; a follow-up goes with a prompt in a column."
+    elif mapping.follow_up and not mapping.answer:
+        yield "answer", "A follow-up comes after a first answer: choose its column."
+    elif mapping.follow_up and not mapping.chat:
+        yield "follow_up", "A follow-up needs a chat; plain text has no turns."
+
+
+def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if not mapping.template.strip():
+        return
+    placeholders = templating.places(mapping.template)
+    available = {templating.PROMPT, *columns}
+    for name in placeholders:
+        if name not in available:
+            yield "template", f"The template has a place {{{name}}}, and the file has no such column."
+    if not placeholders:
+        yield "template", "The template has no {prompt} in it: all rows would ask the same."
+    secrets = {mapping.answer, mapping.follow_up_response} - {"", templating.PROMPT}
+    for name in placeholders:
+        if name in secrets:
+            yield "template", f"The template shows the model {{{name}}}, which is the answer."
+
+
+def _conversation(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
+    """(prompt, the response that contains the answer, its column)."""
+    if mapping.messages:
+        return _from_messages(row, mapping)
+    prompt = fields.text(row, mapping.prompt, "a prompt")
+    second = fields.optional_text(row, mapping.input) if mapping.input else ""
+    if second:
+        prompt = f"{prompt}\n\n{second}"
+    if mapping.template:
+        prompt = templating.fill(mapping.template, prompt, row)
+    if not mapping.chat:
+        prompt = f"{mapping.system_prompt}\n\n{prompt}" if mapping.system_prompt else prompt
+        return [{"role": "user", "content": prompt}], *_response(row, mapping.answer)
+    prompt_turns = [*_system(mapping), {"role": "user", "content": prompt}]
+    further = fields.optional_text(row, mapping.follow_up) if mapping.follow_up else ""
+    if not further:
+        return prompt_turns, *_response(row, mapping.answer)
+    first = {"role": "assistant", "content": fields.text_or_number(row, mapping.answer)}
+    return [*prompt_turns, first, {"role": "user", "content": further}], *_response(row, mapping.follow_up_response)
+
+
+def _from_messages(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
+    if not mapping.chat:
+        message_text = f"“{mapping.prompt}” holds messages: a prompt of plain text can't be made of them."
+        raise RowProblem("wrong_type", message_text, mapping.prompt)
+    conversation = messages(row, mapping.prompt)
+    last = conversation.pop()["content"] if conversation[-1]["role"] == "assistant" else None
+    if conversation[0]["role"] != "system":
+        conversation = [*_system(mapping), *conversation]
+    if mapping.template:
+        filled = templating.fill(mapping.template, conversation[-1]["content"], row)
+        conversation[-1] = {"role": "user", "content": filled}
+    if mapping.answer and mapping.answer != mapping.prompt:
+        return conversation, *_response(row, mapping.answer)
+    if last is not None and not last.strip():
+        raise RowProblem("empty_field", f"The last message in “{mapping.prompt}” is empty.", mapping.prompt)
+    return conversation, last, mapping.prompt
+
+
+def _system(mapping: ColumnMapping) -> list[Message]:
+    return [{"role": "system", "content": mapping.system_prompt}] if mapping.system_prompt.strip() else []
+
+
+def _response(row: Row, column: str) -> tuple[str | None, str]:
+    return (fields.text_or_number(row, column) if column else None), column
+
+
+def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any]:
+    used = {mapping.prompt, mapping.input, mapping.answer, mapping.test_cases, mapping.difficulty, mapping.tags}
+    own_columns: dict[str, str | bool] = {
+        "difficulty": mapping.difficulty,
+        "tags": mapping.tags,
+        REASONING: reasoning,
+        FILE_ROW: mapping.splits_turns,
+        TURN: mapping.splits_turns,
+    }
+    used_names = {name for name, value in own_columns.items() if value}
+    metadata: dict[str, Any] = {}
+    for name, value in row.items():
+        if name not in used or not name:  # a column may have no name
+            metadata[_free(name, RESERVED | used_names, row) if name in RESERVED or name in used_names else name] = (
+                value
+            )
+    if mapping.difficulty and (difficulty := fields.difficulty(row, mapping.difficulty)) is not None:
+        metadata["difficulty"] = difficulty
+    if mapping.tags and (tags := fields.tags(row, mapping.tags)):
+        metadata["tags"] = tags
+    if reasoning:
+        metadata[REASONING] = reasoning
+    return metadata
+
+
+def _free(name: str, taken: frozenset[str] | set[str], row: Row) -> str:
+    """`name` with as many `source_` prefixes as needed to be unique."""
+    while name in taken or name in row:
+        name = f"source_{name}"
+    return name

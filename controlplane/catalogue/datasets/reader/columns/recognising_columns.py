@@ -1,0 +1,306 @@
+"""Recognition of a file's schema, from its column names and first values, and the mapping that follows.
+
+Plain Python: the child proposes with it, and so does whoever shows the proposal. Schemas are data: the first that fits
+is the one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from controlplane.catalogue.datasets.reader.columns.conversations import are_messages
+from controlplane.catalogue.datasets.reader.columns.fields import listed
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, resolved
+from controlplane.catalogue.datasets.reader.columns.templating import PROMPT
+from controlplane.catalogue.datasets.reader.columns.transforms import (
+    ENTRY_POINT,
+    GSM8K,
+    GSM8K_MARKER,
+    HUMANEVAL,
+    INSTRUCTION,
+    THINK,
+    THINK_PROMPT,
+    TRANSFORMS,
+    WITH_TESTS,
+)
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recognised:
+    schema: str
+    """A slug: one of SCHEMAS, `messages`, `by_words`, `text` or `unknown`."""
+    title: str
+    why: str
+    """A sentence or two for people."""
+    mapping: ColumnMapping
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "mapping": self.mapping.as_dict()}
+
+
+@dataclass(frozen=True)
+class KnownSchema:
+    title: str
+    prompt: tuple[str, ...]
+    answer: tuple[str, ...]
+    """The first of the names that the file has."""
+    input: tuple[str, ...] = ()
+    """Taken where it is there."""
+
+
+MESSAGES = ("messages", "conversations", "conversation", "chat", "dialogue", "turns", "prompt")
+SCHEMAS: Mapping[str, KnownSchema] = {
+    "prompt_answer": KnownSchema(
+        "Prompt and answer", ("prompt",), ("answer", "final_answer", "solution", "ground_truth"), ("input",)
+    ),
+    "problem_solution": KnownSchema("Problem and solution", ("problem",), ("answer", "final_answer", "solution")),
+    "question_answer": KnownSchema(
+        "Question and answer", ("question", "query"), ("final_answer", "answer", "solution", "response")
+    ),
+    "instruction_response": KnownSchema("Instruction and response", ("instruction",), ("response",), ("input",)),
+    # A prompt beside these is often the whole text of an Alpaca row, its answer at the end.
+    "instruction_output": KnownSchema("Instruction, input and output", ("instruction",), ("output",), ("input",)),
+    "instruction_answer": KnownSchema("Instruction and answer", ("instruction",), ("answer", "solution"), ("input",)),
+    "prompt_response": KnownSchema(
+        "Prompt and response", ("prompt",), ("response", "completion", "output", "target", "expected"), ("input",)
+    ),
+    "input_output": KnownSchema(
+        "Input and output", ("input",), ("output", "answer", "response", "target", "label", "expected")
+    ),
+}
+"""Columns with a question come before an instruction, which many rows may share and which is put above the question."""
+INSTRUCTION_COLUMN = "instruction"
+FILLED = (0.9, 0.5, 0.0)
+"""Shares of the rows that fill a column: those that nearly all rows fill are looked at first, whatever others are
+called."""
+TESTS = ("test_cases", "tests", "test_list", "unit_tests")
+DIFFICULTY = ("difficulty", "level", "difficulty_level", "hardness")
+TAGS = ("tags", "topics", "categories", "labels", "concepts")
+PROMPT_WORDS = (
+    *("prompt", "question", "problem", "instruction", "input", "query", "text", "task", "exercise", "puzzle"),
+    "content",
+)
+ANSWER_WORDS = (
+    *("answer", "solution", "response", "completion", "output", "target", "expected", "truth", "gold", "label"),
+    *("result", "reply"),
+)
+"""Words in a column's name that say what it holds, the surest first."""
+ABOUT = frozenset(
+    (
+        *("id", "ids", "uuid", "guid", "index", "idx", "key", "hash", "no", "nr", "num", "number", "count", "length"),
+        *("len", "tokens", "type", "kind", "format", "category", "level", "difficulty", "score", "rating", "source"),
+        *("url", "link", "date", "time", "timestamp", "language", "lang", "model", "split", "version", "author"),
+    )
+)
+"""Words that say a column is about a text, and is not the text."""
+CHOOSE_ANSWER = "Choose the answer column, or say that there is none."
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_IDENTIFIER = re.compile(r"\d+|[a-zA-Z_][\w.:/#-]{0,40}\d[\w.:/#-]{0,40}|[0-9a-fA-F-]{16,40}")
+WHOLE_FUNCTION = "Complete the function. Answer with the whole function, in one block of Python."
+FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_response"))
+
+
+def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recognised:
+    """`columns`: {"name", …}, in the file's order, and perhaps "share", of the rows that have something in it;
+    `preview_rows`: the first rows, perhaps shortened."""
+    names: dict[str, str] = {}
+    for column in columns:
+        names.setdefault("_".join(_words(str(column["name"]))), str(column["name"]))
+    share = {str(column["name"]): column.get("share", 1) for column in columns}
+    filled = [{low: name for low, name in names.items() if share[name] >= least} for least in FILLED]
+    exact = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
+    similar = (_by_words(preview_rows, some) for some in filled)
+    found = next((one for matches in (exact, similar) for one in matches if one), None)
+    found = found or _longest_text(preview_rows, names)
+    for refine in _REFINEMENTS:
+        found = refine(found, preview_rows, names)
+    return found
+
+
+def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
+    column = next((names[n] for n in MESSAGES if n in names and _all(rows, names[n], are_messages)), None)
+    if column is None:
+        return None
+    answer = next((names[n] for n in ("answer", "final_answer", "ground_truth", "solution") if n in names), "")
+    last = f"“{answer}” has the answer" if answer else "the last turn of the assistant becomes the answer"
+    why = f"“{column}” holds chat messages in each of the first rows; {last}."
+    return Recognised("messages", "Chat messages", why, ColumnMapping(prompt=column, messages=True, answer=answer))
+
+
+def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | None:
+    for slug, schema in SCHEMAS.items():
+        prompt, answer = _first(schema.prompt, filled), _first(schema.answer, filled)
+        if not (prompt and answer):
+            continue
+        second = _first(schema.input, names)
+        why = f"The file has the columns “{prompt}” and “{answer}”."
+        if second:
+            why += f" “{second}” is put below the prompt where a row has it."
+        mapping = ColumnMapping(prompt=prompt, answer=answer, input=second)
+        if slug == "instruction_response":
+            mapping = replace(mapping, transform=INSTRUCTION)
+        return Recognised(slug, schema.title, why, mapping)
+    return None
+
+
+def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
+    """Columns whose names have a word for a prompt or an answer in them, as in “Question Text”."""
+    texts = {key: name for key, name in filled.items() if _may_be_prompt(rows, name)}
+    prompt = _with_word(PROMPT_WORDS, texts, other_than=ANSWER_WORDS)
+    if not prompt:
+        return None
+    answer = _with_word(ANSWER_WORDS, {key: name for key, name in filled.items() if name != prompt})
+    if answer:
+        why = f"“{prompt}” is named like a prompt, and “{answer}” like its answer."
+        return Recognised("by_words", "Prompt and answer", why, ColumnMapping(prompt=prompt, answer=answer))
+    why = f"“{prompt}” is named like a prompt; no column is named like its answer. {CHOOSE_ANSWER}"
+    return Recognised("text", "Prompts alone", why, ColumnMapping(prompt=prompt))
+
+
+def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
+    texts = [name for name in names.values() if _may_be_prompt(rows, name)]
+    prompt = max(texts, key=lambda name: sum(len(row.get(name) or "") for row in rows), default="")
+    why = "No column has a name that is known here"
+    why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and none has texts to ask."
+    return Recognised("unknown", "Not recognized", why, ColumnMapping(prompt=prompt))
+
+
+def _may_be_prompt(rows: Rows, name: str) -> bool:
+    """Whether it holds texts, and not what rows are numbered or named by."""
+    return not ABOUT.intersection(_words(name)) and _all(
+        rows, name, lambda value: isinstance(value, str) and not _IDENTIFIER.fullmatch(value.strip())
+    )
+
+
+def _with_word(words: Sequence[str], names: Mapping[str, str], other_than: Sequence[str] = ()) -> str:
+    """The first column with the first of these words, in the singular or the plural."""
+    for word in words:
+        for name in names.values():
+            inside = {*_words(name)} | {each.removesuffix("s") for each in _words(name)}
+            if word in inside and not inside & (ABOUT | {*other_than}):
+                return name
+    return ""
+
+
+def _words(name: str) -> list[str]:
+    """“Question Text”, question-text and questionText have the same words."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def _instruction_above(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    """An instruction beside the question says how to answer it."""
+    column, mapping = names.get(INSTRUCTION_COLUMN, ""), found.mapping
+    if mapping.messages or not mapping.answer or column in (mapping.prompt, mapping.answer):
+        return found
+    if not column or column != column.strip():  # a place in a template has no spaces at its ends
+        return found
+    if not all(_stands_beside(row.get(column), row.get(mapping.prompt)) for row in rows):
+        return found
+    why = f"{found.why} “{column}” is put above the prompt, by the template."
+    return replace(found, why=why, mapping=replace(mapping, template=f"{{{column}}}\n\n{{{PROMPT}}}"))
+
+
+def _stands_beside(instruction: Any, prompt: Any) -> bool:
+    """Whether it is a text that the prompt doesn't have in it already."""
+    text = instruction.strip() if isinstance(instruction, str) else ""
+    return bool(text) and not (isinstance(prompt, str) and text in prompt)
+
+
+def _final_answer_after_a_marker(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    answer = found.mapping.answer
+    if not answer or not _all(rows, answer, lambda value: isinstance(value, str) and GSM8K_MARKER in value):
+        return found
+    why = f"{found.why} Each answer of the first rows ends with {GSM8K_MARKER} and the final one, as in GSM8K."
+    mapping = replace(found.mapping, transform=GSM8K, answer_after=GSM8K_MARKER)
+    return Recognised("gsm8k", "GSM8K: question and answer", why, mapping)
+
+
+def _reasoning(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    def thinks(value: Any) -> bool:
+        if isinstance(value, list) and value and isinstance(value[-1], dict):
+            value = value[-1].get("content", value[-1].get("value"))
+        return isinstance(value, str) and "<think>" in value and "</think>" in value
+
+    column = found.mapping.answer or (found.mapping.prompt if found.mapping.messages else "")
+    if not column or not _all(rows, column, thinks):
+        return found
+    why = f"{found.why} The first responses think inside <think>…</think>; what they answer is taken out of them."
+    system = found.mapping.system_prompt or THINK_PROMPT
+    mapping = replace(found.mapping, transform=THINK, system_prompt=system)
+    return Recognised("think", "Reasoning in think tags", why, mapping)
+
+
+def _further_turn(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    pair = next(((names[a], names.get(b, "")) for a, b in FOLLOW_UPS if a in names), None)
+    if pair is None or found.mapping.messages or not found.mapping.answer:
+        return found
+    why = f"{found.why} Where a row has “{pair[0]}”, the prompt goes on with the first answer and that."
+    mapping = replace(found.mapping, follow_up=pair[0], follow_up_response=pair[1])
+    return replace(found, schema="multi_turn", title=f"{found.title}, with a follow-up", why=why, mapping=mapping)
+
+
+def _code_with_tests(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    column = next((names[n] for n in TESTS if n in names and _some(rows, names[n], _is_tests)), "")
+    if not column:
+        return found
+    why = f"{found.why} “{column}” holds tests for each row's code."
+    in_each = found.mapping.transform == INSTRUCTION and _all(rows, column, _is_tests)
+    mapping = replace(found.mapping, test_cases=column, transform=WITH_TESTS if in_each else found.mapping.transform)
+    return replace(found, schema="code_with_tests", title=f"{found.title}, with tests", why=why, mapping=mapping)
+
+
+def _human_eval(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    if not {ENTRY_POINT, *TRANSFORMS[HUMANEVAL].columns.values()} <= set(names.values()):
+        return found
+    why = (
+        "The file has HumanEval's columns “prompt”, “canonical_solution”, “test” and “entry_point”. Each row's answer "
+        "is the whole function, and its test calls check with it."
+    )
+    mapping = resolved(ColumnMapping(transform=HUMANEVAL, system_prompt=WHOLE_FUNCTION))
+    return Recognised("humaneval", "HumanEval: functions with tests", why, mapping)
+
+
+def _difficulty_and_tags(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    used = set(found.mapping.as_dict().values())
+    difficulty = next((names[n] for n in DIFFICULTY if n in names and names[n] not in used), "")
+    tags = next((names[n] for n in TAGS if n in names and names[n] not in used), "")
+    extras = [f"“{column}” as {what}" for column, what in ((difficulty, "difficulty"), (tags, "tags")) if column]
+    if not extras:
+        return found
+    why = f"{found.why} It takes {' and '.join(extras)}."
+    return replace(found, why=why, mapping=replace(found.mapping, difficulty=difficulty, tags=tags))
+
+
+_REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised], ...] = (
+    _instruction_above,
+    _final_answer_after_a_marker,
+    _reasoning,
+    _further_turn,
+    _code_with_tests,
+    _human_eval,
+    _difficulty_and_tags,
+)
+
+
+def _is_tests(value: Any) -> bool:
+    value = listed(value) if isinstance(value, str) else value
+    return isinstance(value, list) and bool(value) and all(isinstance(case, str) for case in value)
+
+
+def _first(candidates: Sequence[str], names: Mapping[str, str]) -> str:
+    return next((names[name] for name in candidates if name in names), "")
+
+
+def _all(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
+    """Of the rows that have the column filled; of none, no."""
+    values = [value for row in rows if (value := row.get(column)) not in (None, "")]
+    return bool(values) and all(map(fits, values))
+
+
+def _some(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
+    return any(fits(row.get(column)) for row in rows)

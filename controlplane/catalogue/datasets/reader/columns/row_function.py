@@ -1,0 +1,137 @@
+"""A transform that an admin wrote: one Python function, which gets a row of the file and runs in the sandbox only.
+
+    def transform(row):
+        return {"prompt": row["question"], "answer": row["answer"].split("####")[-1].strip()}
+
+It returns the row that the mapping then takes: `prompt` (a text, or messages), and where there are such `answer` and
+`test_cases`; all else becomes metadata. None leaves the row out. An error in it is a problem of the row.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM
+from controlplane.catalogue.datasets.reader.excerpts import visible
+from controlplane.catalogue.datasets.reader.parsing import contents
+from controlplane.catalogue.datasets.reader.parsing.records import Record
+from controlplane.catalogue.datasets.reader.problems import Problem
+from workers.sandbox import Backend, Job, Kind, Limits, Sandbox
+from workers.sandbox.requirements.syntax import deeper, parsed
+
+NAME = "transform"
+KINDS = FAILED, LEFT_OUT = "transform", "left_out"
+"""Of problems with rows that it did not return."""
+LONGEST = 50_000
+"""Characters of the source."""
+SECONDS = 30.0
+"""For the rows of one batch, about 256 KiB of the file."""
+START = '''def transform(row):
+    """The row to train on, or None to leave it out."""
+    return {"prompt": row["question"], "answer": row["answer"]}
+'''
+_LIMITS = Limits(seconds=SECONDS, memory_mb=512, value_bytes=64 * 2**20)
+_CALL = """
+
+def __grpo_transform__(rows):
+    answers = []
+    for row in rows:
+        try:
+            answers.append((True, transform(row)))
+        except Exception as error:
+            at = error.__traceback__.tb_next
+            line = f", at its line {at.tb_lineno}" if at else ""
+            answers.append((False, f"{type(error).__name__}: {str(error)[:300]}{line}"))
+    return answers
+"""
+
+
+def problem(source: str) -> str:
+    """Why the source can't be a transform, judged by its text alone; "" if it can. Nothing of it is executed."""
+    if not source.strip():
+        return f"Write a function {NAME}(row)."
+    if len(source) > LONGEST or deeper(source):
+        return "It is too long, or its brackets are nested too deeply."
+    tree = parsed(source)
+    if isinstance(tree, str):
+        return f"{tree[0].upper()}{tree[1:]}."
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == NAME]
+    if not functions or len(functions[-1].args.args) != 1:
+        return f"It has to define a function {NAME}(row)."
+    return ""
+
+
+@contextmanager
+def of(mapping: ColumnMapping | None, backend: str | None) -> Iterator[RowFunction | None]:
+    """The function of a mapping that has one. `backend`: the sandbox's, which whoever starts the reader has tested."""
+    if mapping is None or mapping.transform != CUSTOM:
+        yield None
+        return
+    function = RowFunction(mapping.code, Backend(backend or ""))
+    try:
+        yield function
+    finally:
+        function.close()
+
+
+class RowFunction:
+    """Applies the function to records. Each process that uses it has a sandbox of its own, opened for the first rows.
+
+    Raises SandboxUnavailable where rows are transformed and `backend` doesn't work.
+    """
+
+    def __init__(self, source: str, backend: Backend) -> None:
+        self._source = source + _CALL
+        self._backend = backend
+        self._sandbox: Sandbox | None = None
+
+    def __call__(self, records: Iterable[Record]) -> Iterator[Record]:
+        records = list(records)
+        readable = [record for record in records if record.row is not None]
+        answers = iter(self._answers([record.row for record in readable]))
+        for record in records:
+            yield record if record.row is None else _transformed(record, *next(answers))
+
+    def close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
+
+    def _answers(self, rows: Sequence[Any]) -> list[tuple[bool, Any]]:
+        """For each row: whether the function returned, and what; otherwise why not."""
+        if not rows:
+            return []
+        if self._sandbox is None:
+            self._sandbox = Sandbox(self._backend, parallel=1)
+        [outcome] = self._sandbox.run([Job(self._source, "__grpo_transform__", (rows,))], _LIMITS)
+        if outcome.kind is Kind.OK:
+            return list(outcome.value)
+        return [(False, f"{outcome.message} (in one of {len(rows):,} rows)")] * len(rows)
+
+
+def _transformed(record: Record, returned: bool, value: Any) -> Record:
+    if returned and value is None:
+        message = "The transform left this row out."
+        return _without_row(record, Problem(record.line, LEFT_OUT, message))
+    if not returned:
+        return _without_row(record, Problem(record.line, FAILED, visible(str(value))))
+    try:
+        row = msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        message = f"The transform returned {type(value).__name__}, not a dict of plain values by their names."
+        return _without_row(record, Problem(record.line, FAILED, message))
+    if issue := contents.problem(row):
+        return _without_row(record, Problem(record.line, FAILED, f"In what the transform returned: {issue[1]}"))
+    return replace(record, row=row, raw=None)
+
+
+def _without_row(record: Record, problem: Problem) -> Record:
+    return replace(record, row=None, problems=[*record.problems, problem])

@@ -1,0 +1,157 @@
+"""The built-in ways from a response to the answer that rewards compare with, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
+
+COLUMNS, INSTRUCTION, WITH_TESTS = "columns", "instruction_response", "instruction_response_tests"
+GSM8K, THINK, HUMANEVAL = "gsm8k", "think", "humaneval"
+CUSTOM = "custom"
+"""An admin's own Python function (row_function)."""
+GSM8K_MARKER = "####"
+ENTRY_POINT = "entry_point"
+"""HumanEval's column with the name of the function that a row asks for."""
+THINK_PROMPT = "Think first, inside <think>…</think>. Then give the answer alone, inside <answer>…</answer>."
+
+_THOUSANDS = re.compile(r"-?[$€£]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Extracted:
+    answer: str
+    reasoning: str = ""
+    """What stood before it, kept in the row's metadata."""
+
+
+Extract = Callable[[str, str, str], Extracted]
+"""(response, its column, the mapping's marker) -> what it holds. Raises RowProblem."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    title: str
+    help: str
+    extract: Extract
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Mapping field -> the column that is taken where none is chosen."""
+    needs: tuple[str, ...] = ()
+    """Mapping fields that this transform requires in addition to the prompt."""
+    makes_rows: bool = False
+    """The mapping's columns are those of the rows that its function returns, and all but the prompt may be missing."""
+    continues_prompt: bool = False
+    """The answer is the prompt's text and what goes on with it. Each test is one text with a function `check`, which is
+    called with the row's ENTRY_POINT."""
+
+
+def whole(response: str, column: str, marker: str) -> Extracted:
+    return Extracted(_trimmed(response))
+
+
+def after_marker(response: str, column: str, marker: str) -> Extracted:
+    if not marker:
+        return Extracted(_trimmed(response))
+    _, found, rest = response.rpartition(marker)
+    if not found:
+        raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
+    return Extracted(rest.strip())
+
+
+def gsm8k(response: str, column: str, marker: str) -> Extracted:
+    """The number after the last ####; 1,080 becomes 1080, as a model writes it."""
+    marker = marker or GSM8K_MARKER
+    reasoning, found, rest = response.rpartition(marker)
+    if not found:
+        raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
+    answer = (rest.strip().splitlines() or [""])[0].strip()
+    if _THOUSANDS.fullmatch(answer):
+        answer = answer.replace(",", "")
+    return Extracted(answer, reasoning.strip())
+
+
+def think(response: str, column: str, marker: str) -> Extracted:
+    """<think>…</think><answer>…</answer>: the last answer; without that tag, all that follows the thought."""
+    before, closed, after = response.rpartition("</think>")
+    opened, _, inside = response.rpartition("<answer>")
+    answer, ended, _ = inside.partition("</answer>")
+    if ended:
+        thought = before if closed else opened
+        return Extracted(answer.strip(), _without("<think>", thought))
+    if not closed:
+        raise RowProblem("marker_missing", f"“{column}” has neither <answer>…</answer> nor </think> in it.", column)
+    return Extracted(after.strip(), _without("<think>", before))
+
+
+TRANSFORMS: Mapping[str, Transform] = {
+    COLUMNS: Transform(
+        "Columns as chosen",
+        "The answer is its column's text, or what follows the last marker in it.",
+        after_marker,
+    ),
+    INSTRUCTION: Transform(
+        "Instruction and response",
+        "The response as a whole is the answer.",
+        whole,
+        {"prompt": "instruction", "answer": "response"},
+        ("answer",),
+    ),
+    WITH_TESTS: Transform(
+        "Instruction and response with tests",
+        "The same, and each row has tests that a completion's code can be run against.",
+        whole,
+        {"prompt": "instruction", "answer": "response", "test_cases": "test_cases"},
+        ("answer", "test_cases"),
+    ),
+    GSM8K: Transform(
+        "GSM8K",
+        "The answer is the number after the last ####, without thousands separators; the solution before it is kept.",
+        gsm8k,
+        {"prompt": "question", "answer": "answer"},
+        ("answer",),
+    ),
+    THINK: Transform(
+        "Reasoning in think tags",
+        "Of <think>…</think><answer>…</answer> the answer is what the answer tag holds; the thought is kept.",
+        think,
+        {"prompt": "prompt", "answer": "response"},
+        ("answer",),
+    ),
+    HUMANEVAL: Transform(
+        "HumanEval",
+        "The prompt is the head of a function and the answer the whole function. Its test is the text in the column of "
+        "tests, then a call of its check with the function that “entry_point” names.",
+        whole,
+        {"prompt": "prompt", "answer": "canonical_solution", "test_cases": "test"},
+        ("answer", "test_cases"),
+        continues_prompt=True,
+    ),
+    CUSTOM: Transform(
+        "Custom Python",
+        "A function gets each row and returns its prompt, answer and tests, in a dict with these names; more names "
+        "become metadata. It runs in the sandbox only.",
+        whole,
+        {
+            "prompt": "prompt",
+            "answer": "answer",
+            "test_cases": "test_cases",
+            "difficulty": "difficulty",
+            "tags": "tags",
+        },
+        makes_rows=True,
+    ),
+}
+"""By the name that a mapping carries: never rename one, and never change what one means."""
+
+
+def _trimmed(text: str) -> str:
+    """Without white space around it; several lines keep the indentation of the first one, because they may be code."""
+    trimmed = text.strip()
+    before = text[: len(text) - len(text.lstrip())]
+    return before.rpartition("\n")[2] + trimmed if "\n" in trimmed else trimmed
+
+
+def _without(tag: str, text: str) -> str:
+    return text.strip().removeprefix(tag).strip()

@@ -1,0 +1,62 @@
+"""Values that JSON allows but training can't use, checked in rows of any file format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.catalogue.datasets.reader.problems import Problem, visible
+
+DEEPEST = 64
+LARGEST_INT = 2**63
+LONGEST_NAME = 200
+
+
+def problem(row: dict[str, Any], *, sound_values: bool = False) -> tuple[str, str, str] | None:
+    """(kind, message, field) of the first invalid name or value, or None. `sound_values`: only names are checked."""
+    if not row:
+        return "empty_object", "The object has no fields.", ""
+    for name, value in row.items():
+        if len(name) > LONGEST_NAME:
+            return "field_name", f"A field's name is longer than {LONGEST_NAME} characters.", visible(name[:60])
+        if "\0" in name:
+            return "nul", "A field's name contains the NUL character.", visible(name[:60])
+        if sound_values:
+            continue
+        if isinstance(value, str):
+            if "\0" in value:
+                return "nul", f"“{visible(name)}” contains the NUL character.", visible(name)
+        elif value is not None and value is not True and value is not False:
+            issue = of_value(value)
+            if issue:
+                return issue[0], issue[1].format(name=f"“{visible(name)}”"), visible(name)
+    return None
+
+
+def of_value(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
+    """(kind, message with {name}) for an invalid number, list or object, or None."""
+    if levels == 0:
+        return "nesting", f"{{name}} is nested deeper than {DEEPEST} levels."
+    if isinstance(value, int):
+        if not -LARGEST_INT <= value < LARGEST_INT:
+            return "number_range", "An integer in {name} doesn't fit into 64 bits."
+        return None
+    if isinstance(value, str):
+        return ("nul", "A text in {name} contains the NUL character.") if "\0" in value else None
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            issue = of_value(key) or of_value(inner, levels - 1)
+            if issue:
+                return issue
+    elif isinstance(value, list):
+        for inner in value:
+            if issue := of_value(inner, levels - 1):
+                return issue
+    return None
+
+
+def problems(row: dict[str, Any], line: int, excerpt: str, byte: int = -1) -> list[Problem]:
+    issue = problem(row)
+    if issue is None:
+        return []
+    kind, message, field = issue
+    return [Problem(line, kind, message, excerpt, byte=byte, field=field)]

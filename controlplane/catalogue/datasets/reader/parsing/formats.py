@@ -1,0 +1,158 @@
+"""Detection of a file's format from its content, since names and declared types can be wrong."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.catalogue.datasets.reader.parsing.unpacking import opened
+from controlplane.catalogue.datasets.reader.problems import FileProblem
+
+JSONL, JSON, CSV, TSV, PARQUET = "jsonl", "json", "csv", "tsv", "parquet"
+BOM = b"\xef\xbb\xbf"
+HEAD = 64 * 2**10
+FIRST_LINES = 50
+NAMES = {JSONL: "JSON Lines", JSON: "a JSON list", CSV: "CSV", TSV: "TSV", PARQUET: "Parquet"}
+
+_MAGIC = (
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"RIFF", "a sound, video or WebP file"),
+    (b"%PDF", "a PDF document"),
+    (b"PARE", "an encrypted Parquet file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"FEA1", "a Feather file"),
+    (b"ORC", "an ORC file"),
+    (b"Obj\x01", "an Avro file"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\xd0\xcf\x11\xe0", "an old Office document"),
+    (b"BZh", "compressed with bzip2"),
+    (b"\xfd7zXZ", "compressed with xz"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"\x04\x22\x4d\x18", "compressed with lz4"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"Rar!", "a RAR archive"),
+    (b"SQLite format", "an SQLite database"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"\x7fELF", "a program"),
+    (b"#!", "a script"),
+    (b"<", "HTML or XML"),
+)
+_PICKLE = re.compile(rb"\x80[\x02-\x05]|\((?:dp|lp)\d+\n|c[\w.]+\n[\w.]+\n")
+_PARTS_OF_ZIP = (
+    (b"xl/", "an Excel workbook"),
+    (b"word/", "a Word document"),
+    (b"data.pkl", "a PyTorch file, which holds a Python pickle"),
+    (b".npy", "a NumPy archive"),
+)
+_DELIMITERS = (b"\t", b",", b";", b"|")
+_NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+@dataclass(frozen=True)
+class Format:
+    """`kind`: one of the above. `note`: a sentence for the page, or nothing."""
+
+    kind: str
+    gzip: bool = False
+    delimiter: str = ","
+    """Of CSV and TSV."""
+    bom: bool = False
+    note: str = ""
+
+
+def detect(path: Path) -> Format:
+    """Raises FileProblem for any other format."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    gzip = head.startswith(b"\x1f\x8b")
+    if gzip:
+        with opened(path, gzip=True) as file:
+            head = file.read(HEAD)
+        if head.startswith(b"\x1f\x8b"):
+            raise FileProblem("other_format", "The file is compressed with gzip twice.")
+    if not head.removeprefix(BOM).strip():
+        lines = bool(head.removeprefix(BOM))
+        raise FileProblem("empty_file", "The file has only blank lines." if lines else "The file is empty.")
+    if head.startswith(b"PAR1"):
+        return Format(PARQUET, gzip)
+    _refuse_what_is_no_text(head)
+    bom = head.startswith(BOM)
+    text = head.removeprefix(BOM)
+    whole = len(head) < HEAD
+    kind, delimiter = _detected(text.lstrip(), whole=whole)
+    note = "The file begins with a byte order mark, which was passed over." if bom else ""
+    return Format(kind, gzip, delimiter, bom, note)
+
+
+def _refuse_what_is_no_text(head: bytes) -> None:
+    for magic, what in _MAGIC:
+        if head.startswith(magic):
+            raise _another(what)
+    if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
+        what = next((name for part, name in _PARTS_OF_ZIP if part in head), "a ZIP archive")
+        raise _another(what)
+    if head[257:262] == b"ustar":
+        raise _another("a tar archive")
+    if _PICKLE.match(head):
+        raise FileProblem(
+            "other_format",
+            "This is a Python pickle. Pickles are programs: they are never opened here.",
+            "Load it where you trust it, and write its rows as JSON Lines or Parquet.",
+        )
+    start = head[:400]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start.count(b"\0") > len(start) // 4:
+        raise FileProblem("other_encoding", "The text is encoded as UTF-16 or UTF-32, not as UTF-8.")
+    if len(_NOT_TEXT.findall(head)) > len(head) // 20:
+        raise _another("a binary file of an unknown format")
+
+
+def _another(what: str) -> FileProblem:
+    return FileProblem("other_format", f"This is {what}, not a dataset that can be read.")
+
+
+def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
+    """(kind, delimiter) of text without a byte order mark and white space before it."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not whole and len(lines) > 1:
+        lines.pop()
+    lines = lines[:FIRST_LINES]
+    first = lines[0].strip()
+    if text.startswith(b"["):
+        lists = [line for line in lines if line.lstrip().startswith(b"[") and line.rstrip().endswith(b"]")]
+        # One list per line is JSON Lines with the wrong rows; each line is reported.
+        return (JSONL if len(lines) > 1 and len(lists) == len(lines) else JSON), ","
+    if first == b"{" and len(lines) > 1 and not lines[1].lstrip().startswith(b"{"):
+        raise FileProblem(
+            "other_format",
+            "The first object is spread over several lines. JSON Lines has one object a line.",
+            "`jq -c . file` writes one a line; if the rows are in one field, `jq -c '.data[]' file` does, for “data”.",
+        )
+    objects = sum(line.lstrip().startswith(b"{") for line in lines)
+    if objects * 2 >= len(lines) or first[:1] == b"{":
+        return JSONL, ","
+    delimiter = _delimiter(lines)
+    if delimiter:
+        return (TSV if delimiter == "\t" else CSV), delimiter
+    if re.match(rb'"|-?\d|true|false|null', first):
+        return JSONL, ","
+    if len(lines) > 1 and len(first) <= 60 and re.fullmatch(rb'"?[A-Za-z_]\w*"?', first):
+        return CSV, ","
+    raise FileProblem("other_format", "This is text, but neither JSON nor a table: its first line names no columns.")
+
+
+def _delimiter(lines: list[bytes]) -> str:
+    """The most frequent delimiter in the first line, read as a header; empty: none."""
+    header = lines[0].decode("utf-8", "replace")
+    best, most = "", 1
+    for delimiter in _DELIMITERS:
+        try:
+            names = next(csv.reader([header], delimiter=delimiter.decode()), [])
+        except csv.Error:
+            continue
+        if len(names) > most and sum(len(name) < 100 for name in names) == len(names):
+            best, most = delimiter.decode(), len(names)
+    return best

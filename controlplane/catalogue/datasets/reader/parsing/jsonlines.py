@@ -1,0 +1,145 @@
+"""JSON Lines: blocks of whole lines, the row of each, and the problem of lines without one.
+
+Nothing here trusts the file: line lengths and nesting are limited, and every excerpt is cut and cleaned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import msgspec
+
+from controlplane.catalogue.datasets.reader.parsing import contents
+from controlplane.catalogue.datasets.reader.parsing.formats import BOM
+from controlplane.catalogue.datasets.reader.problems import Problem, excerpt
+
+BLOCK = 2**18
+LONGEST_LINE = 8 * 2**20
+
+_decode = msgspec.json.Decoder().decode
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_UNSOUND = re.compile(rb"\\u0000|\d{19}")
+"""What a NUL and an integer beyond 64 bits have in their text."""
+_TYPES = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+_FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(slots=True)
+class Block:
+    """Whole lines; if `too_long`, `lines` is the beginning of one line beyond the limit, `size` bytes long."""
+
+    lines: list[bytes]
+    offset: int
+    size: int
+    too_long: bool = False
+
+
+def blocks(file: BinaryIO) -> Iterator[Block]:
+    """The lines of a file without line feeds, some hundred kilobytes at a time."""
+    offset = 0
+    while data := file.read(BLOCK):
+        if data[-1] != 10:
+            data += file.readline(LONGEST_LINE + 1)
+        begins, size = offset, len(data)
+        offset += size
+        if begins == 0:
+            data = data.removeprefix(BOM)
+            begins = size - len(data)
+        rest = b""
+        if data[-1:] != b"\n" and len(data) - (cut := data.rfind(b"\n") + 1) > LONGEST_LINE:
+            data, rest = data[:cut], data[cut:]
+        if data:
+            lines = data.split(b"\n")
+            if not lines[-1]:
+                lines.pop()
+            yield Block(lines, begins, size - len(rest))
+        if rest:
+            skipped = _skip_line(file)
+            offset += skipped
+            yield Block([rest], offset - skipped - len(rest), len(rest) + skipped, too_long=True)
+
+
+def _skip_line(file: BinaryIO) -> int:
+    skipped = 0
+    while piece := file.readline(2**20):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return skipped
+
+
+def too_long(line: int, block: Block) -> Problem:
+    message = f"The line is {block.size:,} bytes long; the longest that is read has {LONGEST_LINE:,}."
+    return Problem(line, "line_too_long", message, excerpt(block.lines[0][:1000]), byte=block.offset)
+
+
+def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, list[Problem]]:
+    """The row of one JSON value, and its problems. `offset`: its position in the file."""
+    try:
+        value = _decode(raw)
+    except _FAILURES as error:
+        return None, [_diagnosed(raw, line, offset, error)]
+    if not isinstance(value, dict):
+        json_type = _TYPES.get(type(value), "a number")
+        message = f"The row is {json_type}; each row has to be an object, {{…}}."
+        return None, [Problem(line, "not_an_object", message, excerpt(raw), byte=offset)]
+    wrong = contents.problem(value, sound_values=_has_sound_values(raw))
+    if wrong is None:
+        return value, []
+    kind, message, field = wrong
+    at = max(raw.find(b"\\u0000"), 0) if kind == "nul" else 0
+    column = at + 1 if at else 0
+    return None, [Problem(line, kind, message, excerpt(raw, at), column=column, byte=offset + at, field=field)]
+
+
+def _has_sound_values(raw: bytes) -> bool:
+    """True where the text alone rules out a NUL, a large integer and deep nesting; most rows are such."""
+    return not _UNSOUND.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.DEEPEST
+
+
+def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> Problem:
+    def at(place: int, kind: str, message: str) -> Problem:
+        column = len(raw[:place].decode("utf-8", "replace")) + 1
+        return Problem(line, kind, message, excerpt(raw, place), column=column, byte=offset + place)
+
+    try:
+        raw.decode()
+    except UnicodeDecodeError as wrong:
+        return at(
+            wrong.start, "invalid_utf8", f"Byte 0x{raw[wrong.start]:02x} at byte {offset + wrong.start:,} is not UTF-8."
+        )
+    if isinstance(error, RecursionError):
+        return at(0, "nesting", f"Values are nested deeper than {contents.DEEPEST} levels.")
+    if isinstance(error, msgspec.ValidationError):
+        return at(0, "number_range", "A number is too large to be represented.")
+    if surrogate := _LONE_SURROGATE.search(raw):
+        return at(surrogate.start(), "lone_surrogate", "Unpaired surrogate: this escape is not a character.")
+    position = re.search(r"byte (\d+)", str(error))
+    return _malformed(raw, int(position[1]) if position else len(raw), str(error), at, offset)
+
+
+def _malformed(raw: bytes, place: int, error: str, at: Any, offset: int) -> Problem:
+    rest = raw[place:].lstrip(b"-")
+    problem: Problem
+    if rest.startswith(b"\x00"):
+        problem = at(place, "nul", f"There is a NUL byte at byte {offset + place:,} of the file.")
+    elif rest.startswith((b"NaN", b"Infinity", b"nan", b"inf")) or raw[max(0, place - 1) :].startswith(
+        (b"NaN", b"-Inf")
+    ):
+        problem = at(place, "not_a_number", "NaN and Infinity are not JSON.")
+    elif "truncated" in error:
+        problem = at(len(raw), "cut_off", "The row ends before its JSON is closed.")
+    elif "trailing" in error:
+        problem = at(
+            place, "malformed_json", f"Something follows the object at byte {offset + place:,}. One object a line."
+        )
+    else:
+        quotes = raw.lstrip()[1:2] == b"'" or rest[:1] == b"'"
+        hint = " Names and texts take double quotes." if quotes else ""
+        problem = at(place, "malformed_json", f"Not valid JSON at byte {offset + place:,} of the file.{hint}")
+    return problem

@@ -1,0 +1,172 @@
+"""A JSON list of rows, split into elements without loading the whole list.
+
+Elements are delimited by brackets alone, skipping strings; each is then read like a line of JSON Lines. Where brackets
+don't match, parsing resumes after the next `}, {`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from controlplane.catalogue.datasets.reader.parsing.formats import BOM
+from controlplane.catalogue.datasets.reader.parsing.jsonlines import LONGEST_LINE
+from controlplane.catalogue.datasets.reader.problems import FileProblem
+
+BLOCK = 2**18
+LONGEST = LONGEST_LINE
+LOOK_AHEAD_ONCE_BROKEN = 2**16
+"""How far to search for an element's end after many had none: each search has a cost."""
+BROKEN_OFTEN = 50
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_NEXT_ROW = re.compile(rb"\}\s*,?\s*(?=\{)|\}\s*(?=\]\s*\Z)")
+_SCALAR = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,\]\[{}"\s]++)')
+_CLOSES = {b"[": b"]", b"{": b"}"}
+_SPACE = re.compile(rb"[\s,]*+")
+
+
+class _Mismatch(Exception):
+    """A closing bracket doesn't match the opening one."""
+
+
+@dataclass(slots=True)
+class Element:
+    """`raw`: an element's bytes, at `offset` of the file. `whole`: its brackets match; otherwise `why` is a
+    sentence."""
+
+    raw: bytes
+    offset: int
+    why: str = ""
+
+
+def elements(file: BinaryIO) -> Iterator[Element]:
+    """Raises FileProblem if anything but white space follows the list."""
+    yield from _Splitter(file).elements()
+
+
+class _Splitter:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._buffer = b""
+        self._at = 0  # in the buffer
+        self._offset = 0  # of the buffer in the file
+        self._ended = False
+        self._broken = 0
+
+    def elements(self) -> Iterator[Element]:
+        self._more(BLOCK)
+        start = self._buffer.find(b"[", 0, 4096)
+        if self._buffer[:start].removeprefix(BOM).strip():
+            raise FileProblem("other_format", "The file doesn't begin with a list.")
+        self._at = start + 1
+        while True:
+            self._pass_over_space()
+            if self._at >= len(self._buffer):
+                yield Element(b"", self._place, "The file ends before the list is closed with “]”.")
+                return
+            if self._buffer[self._at] == 0x5D:
+                self._at += 1
+                yield from self._after_the_list()
+                return
+            yield self._element()
+
+    @property
+    def _place(self) -> int:
+        return self._offset + self._at
+
+    def _more(self, size: int) -> bool:
+        """Read more; consumed bytes leave the buffer. False at the end of the file."""
+        if self._ended:
+            return False
+        piece = self._file.read(size)
+        if not piece:
+            self._ended = True
+            return False
+        self._buffer = self._buffer[self._at :] + piece
+        self._offset += self._at
+        self._at = 0
+        return True
+
+    def _pass_over_space(self) -> None:
+        while True:
+            space = _SPACE.match(self._buffer, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._buffer) or not self._more(BLOCK):
+                return
+
+    def _element(self) -> Element:
+        start, place = self._at, self._place
+        longest = LOOK_AHEAD_ONCE_BROKEN if self._broken > BROKEN_OFTEN else LONGEST
+        while True:
+            try:
+                end = self._end()
+            except _Mismatch:
+                break
+            if end is not None:
+                raw = self._buffer[self._at : end]
+                self._at = end
+                return Element(raw, place)
+            waiting = len(self._buffer) - self._at
+            if waiting > longest or not self._more(max(BLOCK, waiting)):
+                break
+            start = self._at
+        self._broken += 1
+        return self._resumed(start, place)
+
+    def _end(self) -> int | None:
+        """The end of the current element in the buffer; None: further on, if at all."""
+        if self._buffer[self._at] not in b"[{":
+            scalar = _SCALAR.match(self._buffer, self._at)
+            end = scalar.end() if scalar else self._at + 1
+            if end >= len(self._buffer) and not self._ended:
+                return None
+            return end
+        closing: list[bytes] = []
+        for token in _TOKEN.finditer(self._buffer, self._at):
+            first = token.group()[:1]
+            if first in b"[{":
+                closing.append(_CLOSES[first])
+            elif first in b"]}":
+                if closing.pop() != first:
+                    raise _Mismatch
+                if not closing:
+                    return token.end()
+        return None
+
+    def _resumed(self, start: int, place: int) -> Element:
+        """The element has no end: it is abandoned up to the apparent start of the next row, or the rest is skipped."""
+        too_long = len(self._buffer) - start > LONGEST
+        reason = (
+            f"The row is longer than {LONGEST:,} bytes, or its brackets don't close."
+            if too_long
+            else "The row's brackets or quotes don't close."
+        )
+        next_row = _NEXT_ROW.search(self._buffer, start + 1)
+        while next_row is None:
+            head = self._buffer[start : start + 1000]
+            # The last bytes may be the first half of a match.
+            self._at = max(start, len(self._buffer) - 64)
+            if not self._more(BLOCK * 4):
+                self._at = len(self._buffer)
+                return Element(head, place, reason)
+            start = 0
+            next_row = _NEXT_ROW.search(self._buffer)
+            if next_row is not None:
+                self._at = next_row.end()
+                return Element(head, place, reason)
+        raw = self._buffer[start : next_row.start() + 1]
+        self._at = next_row.end()
+        return Element(raw[:1000] if len(raw) > LONGEST else raw, place, reason)
+
+    def _after_the_list(self) -> Iterator[Element]:
+        while True:
+            rest = self._buffer[self._at :].strip()
+            if rest:
+                yield Element(rest[:1000], self._place, "Something follows the “]” that closes the list.")
+                return
+            self._at = len(self._buffer)
+            if not self._more(BLOCK):
+                return

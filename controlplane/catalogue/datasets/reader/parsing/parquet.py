@@ -1,0 +1,291 @@
+"""Parquet: what its footer promises is checked before any of it is believed, columns by their types, rows in batches.
+
+pyarrow is imported here, inside functions: a check of JSON Lines never loads it.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from controlplane.catalogue.datasets.reader.limits import MOST_ROWS
+from controlplane.catalogue.datasets.reader.parsing.unpacking import opened
+from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem, visible
+
+LONGEST_FOOTER = 16 * 2**20
+MOST_COLUMNS = 200
+MOST_LEAVES = 2000
+DEEPEST = 8
+BATCH_ROWS = 500
+SPARSE_FROM = 1_000_000
+ROWS_PER_BYTE = 2
+"""From SPARSE_FROM rows on: a tiny file of equal rows would keep the server busy for an hour."""
+LARGEST_UNPACKED = 4 * 2**30
+_ARROW_SCHEMA = re.compile(rb"\x18([\x80-\xff]{0,4}[\x00-\x7f])")
+"""What stands between that key and its value: a binary field, in Thrift's compact protocol, and its length."""
+PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
+
+
+@dataclass
+class RowBatch:
+    """A batch: the number of its first row, the rows, and for those that can't be read (None) the problem by place."""
+
+    first: int
+    rows: list[dict[str, Any] | None]
+    problems: dict[int, Problem] = field(default_factory=dict)
+
+
+class Parquet:
+    """`columns`: those that are read; `passed_over`: those that are not, each with a sentence that says why."""
+
+    def __init__(self, path: Path, *, gzip: bool = False) -> None:
+        self._file = _unpacked(path) if gzip else path.open("rb")
+        try:
+            self._open()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _open(self) -> None:
+        import pyarrow
+        from pyarrow import parquet
+
+        footer = check_footer(self._file)
+        failures = (pyarrow.ArrowException, OSError, ValueError, MemoryError)
+        try:
+            self._parquet = parquet.ParquetFile(
+                self._file,
+                buffer_size=2**20,
+                pre_buffer=False,
+                thrift_string_size_limit=LONGEST_FOOTER,
+                thrift_container_size_limit=1_000_000,
+                page_checksum_verification=True,
+                arrow_extensions_enabled=False,
+            )
+            metadata = self._parquet.metadata
+            _check_metadata(metadata, footer)
+            schema = self._parquet.schema_arrow
+        except failures as error:
+            raise FileProblem("broken_parquet", f"The file's footer can't be read: {_said(error)}") from error
+        self._failures = failures
+        self._metadata = metadata
+        if len(schema.names) > MOST_COLUMNS or metadata.num_columns > MOST_LEAVES:
+            raise FileProblem(
+                "too_many_columns", f"The file has {len(schema.names):,} columns; {MOST_COLUMNS} are read."
+            )
+        if len(set(schema.names)) < len(schema.names):
+            raise FileProblem("refused_parquet", "Two columns have the same name.", "Rename one of them.")
+        refusals = {column.name: _refusal(column.type) for column in schema}
+        self.columns = [name for name, why in refusals.items() if not why]
+        self.passed_over = {
+            visible(name): f"The column “{visible(name)}” is passed over: {why}."
+            for name, why in refusals.items()
+            if why
+        }
+        if not self.columns:
+            reasons = " ".join(self.passed_over.values())
+            raise FileProblem("refused_parquet", f"None of the file's columns can be read. {reasons}"[:2000])
+
+    @property
+    def row_count(self) -> int:
+        """As the footer says."""
+        return int(self._metadata.num_rows)
+
+    def batches(self) -> Iterator[RowBatch]:
+        """Every row group; one that is damaged is one problem at its first row, and the next ones are read."""
+        first = 0
+        for group in range(self._metadata.num_row_groups):
+            promised = int(self._metadata.row_group(group).num_rows)
+            at = first
+            try:
+                for batch in self._parquet.iter_batches(
+                    batch_size=BATCH_ROWS, row_groups=[group], columns=self.columns, use_threads=False
+                ):
+                    yield _rows(batch, at)
+                    at += batch.num_rows
+                if at != first + promised:
+                    raise ValueError(f"it has {at - first:,} rows instead of {promised:,}")
+            except self._failures as error:
+                yield self._damaged(at, first + promised, error)
+            first += promised
+
+    def _damaged(self, at: int, end: int, error: BaseException) -> RowBatch:
+        import pyarrow
+
+        if isinstance(error, MemoryError | pyarrow.ArrowMemoryError):
+            raise FileProblem(
+                "limits",
+                "Reading the file's row groups takes more memory than is allowed.",
+                "Write the file with smaller row groups (row_group_size=10000).",
+            ) from error
+        message = f"Rows {at + 1:,} to {end:,} can't be read: {_said(error)}"
+        return RowBatch(at, [None], {0: Problem(at + 1, "damaged_rows", message)})
+
+
+def check_footer(file: BinaryIO) -> int:
+    """Where the footer begins; its length is believed only if it fits into the file."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - 8))
+    end = file.read(8)
+    if size < 12 or end[4:] != b"PAR1":
+        what = "is encrypted" if end[4:] == b"PARE" else "has no end: its last bytes are not those of Parquet"
+        raise FileProblem("broken_parquet", f"The file {what}.")
+    length = int.from_bytes(end[:4], "little")
+    if length > size - 12 or length == 0:
+        raise FileProblem("broken_parquet", f"The file says its footer has {length:,} bytes; it has {size:,} in all.")
+    if length > LONGEST_FOOTER:
+        raise FileProblem("broken_parquet", f"The file's footer has {length:,} bytes; {LONGEST_FOOTER:,} are read.")
+    file.seek(size - 8 - length)
+    _refuse_types_with_code(file.read(length))
+    file.seek(0)
+    return size - 8 - length
+
+
+def _refuse_types_with_code(footer: bytes) -> None:
+    """Extension types, detected in the bytes of the footer: opening the file would make Arrow create them."""
+    schemas = b""
+    for key in re.finditer(rb"ARROW:schema", footer):
+        value = _ARROW_SCHEMA.match(footer, key.end())
+        try:
+            if value is None:
+                raise ValueError
+            length = sum((byte & 127) << 7 * place for place, byte in enumerate(value[1]))
+            schemas += base64.b64decode(footer[value.end() : value.end() + length], validate=True)
+        except ValueError as error:
+            raise FileProblem("broken_parquet", "The schema in the file's footer can't be read.") from error
+    if any(word in part for word in (b"ARROW:extension", b"py_extension_type") for part in (footer, schemas)):
+        raise FileProblem("refused_parquet", "The file has Arrow extension types, which bring code of their own.")
+
+
+def _check_metadata(metadata: Any, footer: int) -> None:
+    """Refuses pickles among the metadata, and places that are not in the file."""
+    for value in (metadata.metadata or {}).values():
+        if value.startswith(PICKLES) or _unpacked_start(value).startswith(PICKLES):
+            raise FileProblem(
+                "refused_parquet", "The file's metadata holds a Python pickle, which is never opened here."
+            )
+    if metadata.num_rows > MOST_ROWS:
+        raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
+    if metadata.num_rows > SPARSE_FROM and metadata.num_rows > ROWS_PER_BYTE * footer:
+        raise FileProblem(
+            "too_large",
+            f"The file has {metadata.num_rows:,} rows in {footer:,} bytes: nearly all of them are empty or alike.",
+            "Write each different row once.",
+        )
+    total = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_rows < 0:
+            raise FileProblem("broken_parquet", "The footer promises fewer than no rows.")
+        total += group.num_rows
+        for place in range(group.num_columns):
+            column = group.column(place)
+            start = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset is not None:
+                start = min(start, column.dictionary_page_offset)
+            size = column.total_compressed_size
+            if start < 4 or size < 0 or column.total_uncompressed_size < 0 or start + size > footer:
+                raise FileProblem("broken_parquet", "The footer names places that are not in the file.")
+    if total != metadata.num_rows:
+        raise FileProblem(
+            "broken_parquet",
+            f"The footer promises {metadata.num_rows:,} rows and lists {total:,}: one of them is wrong.",
+        )
+
+
+def _unpacked_start(value: bytes) -> bytes:
+    try:
+        return base64.b64decode(value[:4], validate=True)
+    except ValueError:
+        return b""
+
+
+def _refusal(kind: Any, level: int = 0) -> str:
+    """Why values of an Arrow type can't be read; empty: they can."""
+    from pyarrow import types
+
+    if level > DEEPEST:
+        return f"it is nested deeper than {DEEPEST} levels"
+    plain = (
+        types.is_string,
+        types.is_large_string,
+        types.is_string_view,
+        types.is_boolean,
+        types.is_integer,
+        types.is_floating,
+        types.is_null,
+        types.is_date,
+        types.is_timestamp,
+        types.is_decimal,
+    )
+    if any(is_it(kind) for is_it in plain):
+        return ""
+    if types.is_dictionary(kind):
+        return _refusal(kind.value_type, level + 1)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _refusal(kind.value_type, level + 1)
+    if types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        if len({one.name for one in fields}) < len(fields):
+            return "two of its fields have the same name"
+        return next((why for one in fields if (why := _refusal(one.type, level + 1))), "")
+    return f"its type {visible(str(kind))[:80]} has no counterpart in JSON"
+
+
+def _rows(batch: Any, first: int) -> RowBatch:
+    try:
+        return RowBatch(first, [_plain(row) for row in batch.to_pylist()])
+    except UnicodeDecodeError:
+        pass
+    found = RowBatch(first, [])
+    for place in range(batch.num_rows):
+        try:
+            found.rows.append(_plain(batch.slice(place, 1).to_pylist()[0]))
+        except UnicodeDecodeError as error:
+            found.rows.append(None)
+            message = f"A text of this row is not UTF-8: byte 0x{error.object[error.start]:02x}."
+            found.problems[place] = Problem(first + place + 1, "invalid_utf8", message)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value: dates and decimals become text, and NaN (how tables mark a gap) null."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _unpacked(path: Path) -> BinaryIO:
+    """Parquet is read from its end: a compressed one is unpacked into a file without a name."""
+    file = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115 -- the caller closes it
+    size = 0
+    try:
+        with opened(path, gzip=True) as packed:
+            while piece := packed.read(2**20):
+                size += len(piece)
+                if size > LARGEST_UNPACKED:
+                    raise FileProblem("too_large", f"The file unpacks to more than {LARGEST_UNPACKED // 2**20:,} MiB.")
+                file.write(piece)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _said(error: BaseException) -> str:
+    return visible(str(error).splitlines()[0] if str(error) else type(error).__name__)[:300]

@@ -1,0 +1,205 @@
+"""The rows of a file of any kind, one after the other, each with its number, its line and what keeps it from use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from controlplane.catalogue.datasets.reader.parsing import contents, formats, jsonlines, jsonlist
+from controlplane.catalogue.datasets.reader.parsing.formats import Format
+from controlplane.catalogue.datasets.reader.parsing.parquet import Parquet, RowBatch
+from controlplane.catalogue.datasets.reader.parsing.tables import Cells, DelimitedTable
+from controlplane.catalogue.datasets.reader.parsing.unpacking import opened, taken
+from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem, excerpt
+
+BATCH_BYTES = 2**18
+"""Size of a batch of rows of a list or a table."""
+
+
+@dataclass(slots=True)
+class Record:
+    """`number`: of the row in the file, from 0, bad rows counted, blank lines not. `line`: as in Problem. `row`: None
+    when it can't be read; `problems` say why. `raw`: its bytes, of JSON files. `byte`: where it begins in the
+    (uncompressed) file, -1: unknown."""
+
+    number: int
+    line: int
+    row: dict[str, Any] | None
+    problems: list[Problem] = field(default_factory=list)
+    raw: bytes | None = None
+    byte: int = -1
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows that follow on each other, made when they are asked for. `at`: bytes of the file on disk read by then."""
+
+    at: int
+    records: Callable[[], Iterable[Record]]
+
+
+NotePosition = Callable[[int], None]
+"""Called now and then with the number of bytes read so far of the file on disk."""
+
+
+Remark = Callable[[Problem], None]
+"""Called with a problem of the file's columns, which belongs to no single row."""
+
+
+Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
+"""Called with the records of a batch; returns as many, in the same order."""
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """A file, and what its rows go through before anybody sees them."""
+
+    path: Path
+    format: Format
+    rewrite: Rewrite | None = None
+
+    def read(self, note_position: NotePosition | None = None, remark: Remark | None = None) -> Iterator[Record]:
+        """Every row. Raises FileProblem when the file as a whole turns out to be broken."""
+        for batch in self.batches(remark):
+            if note_position:
+                note_position(batch.at)
+            yield from batch.records()
+
+    def batches(self, remark: Remark | None = None) -> Iterator[Batch]:
+        """The same rows, some at a time; the same batches each time, whoever reads them."""
+        for batch in _batches(self.path, self.format, remark):
+            yield Batch(batch.at, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
+
+
+def _rewritten(rewrite: Rewrite, batch: Batch) -> Iterable[Record]:
+    return rewrite(batch.records())
+
+
+def _batches(
+    path: Path,
+    format: Format,  # noqa: A002 -- what it is
+    remark: Remark | None = None,
+) -> Iterator[Batch]:
+    if format.kind == formats.PARQUET:
+        yield from _of_parquet(path, format, remark or (lambda problem: None))
+        return
+    with opened(path, gzip=format.gzip) as file:
+        if format.kind == formats.JSONL:
+            yield from _of_lines(file)
+        elif format.kind == formats.JSON:
+            yield from _together(file, _of_list(file))
+        else:
+            yield from _together(file, _of_table(file, format))
+
+
+def _of_lines(file: BinaryIO) -> Iterator[Batch]:
+    number = line = 0
+    for block in jsonlines.blocks(file):
+        yield Batch(taken(file), partial(_of_block, block, number, line))
+        line += len(block.lines)
+        number += len(block.lines)
+        if not block.too_long:
+            number -= block.lines.count(b"") + sum(map(bytes.isspace, block.lines))
+
+
+def _of_block(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
+    if block.too_long:
+        yield Record(number, line + 1, None, [jsonlines.too_long(line + 1, block)])
+        return
+    at = block.offset
+    for raw in block.lines:
+        line += 1
+        if raw and not raw.isspace():
+            row, problems = jsonlines.row_of(raw, line, at)
+            yield Record(number, line, row, problems, raw, at)
+            number += 1
+        at += len(raw) + 1
+
+
+Sized = tuple[int, Callable[[], Record]]
+"""About how many bytes a row has; and the row."""
+
+
+def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[Batch]:
+    """The rows before an error come before it."""
+    pending: list[Callable[[], Record]] = []
+    size, problem = 0, None
+    try:
+        for length, row in rows:
+            pending.append(row)
+            size += length + 1
+            if size >= BATCH_BYTES:
+                yield Batch(taken(file), partial(_each, pending))
+                pending, size = [], 0
+    except FileProblem as error:
+        problem = error
+    if pending:
+        yield Batch(taken(file), partial(_each, pending))
+    if problem:
+        raise problem
+
+
+def _each(rows: list[Callable[[], Record]]) -> Iterator[Record]:
+    for row in rows:
+        yield row()
+
+
+def _of_list(file: BinaryIO) -> Iterator[Sized]:
+    for number, element in enumerate(jsonlist.elements(file)):
+        yield len(element.raw), partial(_of_element, number, element)
+
+
+def _of_element(number: int, element: jsonlist.Element) -> Record:
+    line = number + 1
+    if element.why:
+        kind = "line_too_long" if "longer than" in element.why else "malformed_json"
+        kind = "cut_off" if not element.raw else kind
+        text = excerpt(element.raw)
+        return Record(number, line, None, [Problem(line, kind, element.why, text, byte=element.offset)], element.raw)
+    if len(element.raw) > jsonlist.LONGEST:
+        message = f"The row is {len(element.raw):,} bytes long; the longest that is read has {jsonlist.LONGEST:,}."
+        problem = Problem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)
+        return Record(number, line, None, [problem])
+    row, problems = jsonlines.row_of(element.raw, line, element.offset)
+    return Record(number, line, row, problems, element.raw, element.offset)
+
+
+def _of_table(file: BinaryIO, format: Format) -> Iterator[Sized]:  # noqa: A002 -- what it is
+    table = DelimitedTable(file, format.delimiter)
+    for number, cells in enumerate(table):
+        yield sum(map(len, cells.cells or ())), partial(_of_cells, number, cells, table.columns)
+
+
+def _of_cells(number: int, cells: Cells, columns: list[str]) -> Record:
+    if cells.cells is None:
+        return Record(number, cells.line, None, [cells.problem] if cells.problem else [])
+    row = dict(zip(columns, cells.cells, strict=True))
+    problems = contents.problems(row, cells.line, "")
+    return Record(number, cells.line, None if problems else row, problems)
+
+
+def _of_parquet(
+    path: Path,
+    format: Format,  # noqa: A002 -- what it is
+    remark: Remark,
+) -> Iterator[Batch]:
+    with closing(Parquet(path, gzip=format.gzip)) as parquet:
+        size, rows = path.stat().st_size, max(1, parquet.row_count)
+        for name, why in parquet.passed_over.items():
+            remark(Problem(0, "passed_over_column", why, field=name))
+        for batch in parquet.batches():
+            yield Batch(min(size, size * batch.first // rows), partial(_of_row_batch, batch))
+
+
+def _of_row_batch(batch: RowBatch) -> Iterator[Record]:
+    for place, row in enumerate(batch.rows):
+        number = batch.first + place
+        if row is None:
+            yield Record(number, number + 1, None, [batch.problems[place]])
+            continue
+        problems = contents.problems(row, number + 1, "")
+        yield Record(number, number + 1, None if problems else row, problems)

@@ -1,0 +1,188 @@
+"""CSV and TSV: the records of a table, each with the line it begins in; a broken one costs no other."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from controlplane.catalogue.datasets.reader.parsing.formats import BOM
+from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem, visible
+
+LONGEST_LINE = 2**21
+LONGEST_FIELD = 2**20
+MOST_COLUMNS = 200
+MOST_REREAD = 2**28
+"""Bytes that are read again because a quote swallowed them; a file with more of it is not worth the time."""
+EXCERPT = 160
+
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+
+
+@dataclass(slots=True)
+class TableLine:
+    number: int
+    offset: int
+    text: str
+    cut: bool = False
+    """It is longer than LONGEST_LINE; the rest was passed over."""
+
+
+@dataclass(slots=True)
+class Cells:
+    """One record: its cells, or the problem that it has none."""
+
+    line: int
+    cells: list[str] | None
+    problem: Problem | None = None
+
+
+class DelimitedTable:
+    """`columns`: from the first record."""
+
+    def __init__(self, file: BinaryIO, delimiter: str) -> None:
+        csv.field_size_limit(LONGEST_FIELD)
+        self._lines = _TableLines(file)
+        self._delimiter = delimiter
+        self._reread = 0
+        self.columns: list[str] = []
+        self.columns = self._header()
+
+    def __iter__(self) -> Iterator[Cells]:
+        while (record := self._record()) is not None:
+            yield record
+
+    def _header(self) -> list[str]:
+        while (record := self._record()) is not None:
+            if record.cells is None:
+                message = record.problem.message if record.problem else ""
+                raise FileProblem("other_format", f"The line with the columns' names can't be read. {message}")
+            if len(record.cells) > MOST_COLUMNS:
+                raise FileProblem(
+                    "too_many_columns", f"The table has {len(record.cells):,} columns; {MOST_COLUMNS} are read."
+                )
+            return _names(record.cells)
+        raise FileProblem("empty_file", "The file has only blank lines.")
+
+    def _record(self) -> Cells | None:
+        """The next record that isn't empty; None at the end."""
+        while True:
+            taken: list[TableLine] = []
+            reader = csv.reader(self._taking(taken), delimiter=self._delimiter, strict=True)
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                return self._broken(taken, str(error))
+            if cells is None:
+                return None
+            if not cells or (not any(cells) and not taken[0].text.strip()):
+                continue
+            return self._checked(taken, cells)
+
+    def _taking(self, taken: list[TableLine]) -> Iterator[str]:
+        for line in self._lines:
+            taken.append(line)
+            yield line.text
+
+    def _checked(self, taken: list[TableLine], cells: list[str]) -> Cells:
+        first = taken[0]
+        if any(line.cut for line in taken):
+            return self._broken(taken, "")
+        if self.columns and len(cells) != len(self.columns):
+            self._give_back(taken)
+            message = f"The row has {_fields(len(cells))}; the table has {_fields(len(self.columns))}."
+            return self._bad(first, "field_count", message)
+        for line in taken:
+            if found := _NOT_UTF8.search(line.text):
+                before = line.text[: found.start()].encode("utf-8", "surrogateescape")
+                byte = line.offset + len(before)
+                message = f"Byte 0x{ord(found[0]) - 0xDC00:02x} at byte {byte:,} is not UTF-8."
+                return self._bad(first, "invalid_utf8", message, byte=byte, column=found.start() + 1)
+        return Cells(first.number, cells)
+
+    def _broken(self, taken: list[TableLine], error: str) -> Cells:
+        first = taken[0]
+        self._give_back(taken)
+        if first.cut:
+            return self._bad(first, "line_too_long", f"The line is longer than {LONGEST_LINE:,} bytes.")
+        if "unexpected end" in error or ("field limit" in error and len(taken) > 1):
+            column = first.text.find('"') + 1
+            return self._bad(first, "unclosed_quote", "A quote is opened and not closed.", column=column)
+        if "field limit" in error:
+            return self._bad(first, "field_too_long", f"A field is longer than {LONGEST_FIELD:,} characters.")
+        if "expected after" in error:
+            found = re.search(r'"(?![\s"' + re.escape(self._delimiter) + "])", first.text[1:])
+            message = "Something follows a field's closing quote; a quote inside a field is doubled."
+            return self._bad(first, "unclosed_quote", message, column=found.start() + 2 if found else 0)
+        return self._bad(first, "unclosed_quote", f"The row can't be taken apart: {error}.")
+
+    def _give_back(self, taken: list[TableLine]) -> None:
+        """The lines that a quote drew into the first one's record are rows of their own."""
+        if len(taken) > 1:
+            self._reread += sum(len(line.text) for line in taken)
+            if self._reread > MOST_REREAD:
+                raise FileProblem(
+                    "limits",
+                    f"From line {taken[0].number:,} on quotes don't match, over and over.",
+                    "Write the file with a CSV library, which doubles the quotes inside of fields.",
+                )
+            self._lines.give_back(taken[1:])
+
+    def _bad(self, line: TableLine, kind: str, message: str, *, column: int = 0, byte: int = -1) -> Cells:
+        start = max(0, column - EXCERPT // 2)
+        text = visible(line.text[start : start + EXCERPT].rstrip("\r\n"))
+        excerpt = ("…" if start else "") + text + ("…" if len(line.text) > start + EXCERPT else "")
+        offset = line.offset if byte < 0 else byte
+        return Cells(line.number, None, Problem(line.number, kind, message, excerpt, column=column, byte=offset))
+
+
+class _TableLines:
+    """The physical lines. Invalid UTF-8 bytes become lone surrogates, and nothing else does."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._number = self._offset = 0
+        self._back: deque[TableLine] = deque()
+
+    def __iter__(self) -> Iterator[TableLine]:
+        return self
+
+    def __next__(self) -> TableLine:
+        if self._back:
+            return self._back.popleft()
+        raw = self._file.readline(LONGEST_LINE)
+        if not raw:
+            raise StopIteration
+        line = TableLine(self._number + 1, self._offset, "")
+        self._offset += len(raw)
+        if len(raw) >= LONGEST_LINE and not raw.endswith(b"\n"):
+            while (piece := self._file.readline(LONGEST_LINE)) and not piece.endswith(b"\n"):
+                self._offset += len(piece)
+            self._offset += len(piece)
+            line.cut = True
+        self._number += 1
+        if self._number == 1:
+            raw = raw.removeprefix(BOM)
+        line.text = raw.decode("utf-8", "surrogateescape")
+        return line
+
+    def give_back(self, lines: list[TableLine]) -> None:
+        self._back.extendleft(reversed(lines))
+
+
+def _names(cells: list[str]) -> list[str]:
+    """Names that are all there and all different."""
+    names: list[str] = []
+    for place, cell in enumerate(cells, 1):
+        name = visible(cell.strip()) or f"column_{place}"
+        while name in names:
+            name += "_2"
+        names.append(name)
+    return names
+
+
+def _fields(count: int) -> str:
+    return f"{count:,} field" + ("" if count == 1 else "s")

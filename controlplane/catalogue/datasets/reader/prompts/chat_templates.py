@@ -1,0 +1,212 @@
+"""A chat template in jinja2's immutable sandbox, as transformers sets it up, and with limits."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from types import FrameType
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.parser
+from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from controlplane.catalogue.datasets.reader.excerpts import visible
+
+LONGEST_TEMPLATE = 2**20
+LONGEST_TEXT = 2**24
+"""Characters that a template may write."""
+SECONDS = 5.0
+"""Processor time for one prompt."""
+LARGEST = 2**22
+"""Items or characters of what a template multiplies."""
+DIGITS = 2**14
+"""Bits of a number that a template calculates."""
+_OF_EVERY_DICT = frozenset(dir(dict))
+_WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})")
+
+
+class TemplateProblem(Exception):
+    """The template or the tokenizer can't be used for this; the message is for people."""
+
+
+class Template:
+    """Raises TemplateProblem for a text that isn't a template."""
+
+    def __init__(self, source: str, special: Mapping[str, str]) -> None:
+        if len(source) > LONGEST_TEMPLATE:
+            raise TemplateProblem(f"The chat template is longer than {LONGEST_TEMPLATE:,} characters.")
+        self._special = dict(special)
+        with _limited():
+            try:
+                self._template = _environment().from_string(source)
+            except (Exception, _TooLong) as error:
+                raise _in_words(error, "can't be read") from None
+
+    def texts(self, prompts: Iterable[Sequence[Mapping[str, str]]]) -> list[str | TemplateProblem]:
+        """Each prompt's messages rendered up to the start of the assistant's turn, or why that failed."""
+        texts: list[str | TemplateProblem] = []
+        with _limited():
+            for messages in prompts:
+                signal.setitimer(signal.ITIMER_PROF, SECONDS, SECONDS)
+                try:
+                    texts.append(self._text(messages))
+                except (Exception, _TooLong) as error:  # whatever Python can raise: it is the template's code that ran
+                    texts.append(_in_words(error, "can't be used with these messages"))
+        return texts
+
+    def conversation(
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None, go_on: bool = True
+    ) -> str | TemplateProblem:
+        """One conversation with the tools that the model may call; `go_on`: up to the start of its next message."""
+        with _limited():
+            try:
+                return self._text(messages, tools, go_on=go_on)
+            except (Exception, _TooLong) as error:
+                return _in_words(error, "can't be used with tools")
+
+    def _text(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None, *, go_on: bool = True
+    ) -> str:
+        values = {
+            **self._special,
+            "messages": [dict(message) for message in messages],
+            "tools": None if tools is None else [dict(tool) for tool in tools],
+            "documents": None,
+            "add_generation_prompt": go_on,
+        }
+        written: list[str] = []
+        length = 0
+        for piece in self._template.generate(values):
+            length += len(piece)
+            if length > LONGEST_TEXT:
+                raise TemplateProblem(f"The chat template writes more than {LONGEST_TEXT:,} characters.")
+            written.append(piece)
+        return "".join(written)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Numbers and repetitions are looked at before they are made: neither can be interrupted."""
+
+    intercepted_binops = frozenset(("*", "**", "%"))
+
+    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "%":
+            if isinstance(left, str) and _WIDE.search(left):
+                raise SecurityError("the text would be formatted to too great a width")
+        elif _size(operator, left, right) > LARGEST:
+            raise SecurityError(f"the result of {operator} would be too large")
+        return super().call_binop(context, operator, left, right)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if type(obj) is dict and attribute in obj and attribute not in _OF_EVERY_DICT:
+            return obj[attribute]  # where the sandbox would end up, after an AttributeError
+        return super().getattr(obj, attribute)
+
+
+class _Generation(jinja2.ext.Extension):
+    """{% generation %} … {% endgeneration %} marks what an assistant wrote; the text is the same without the marks."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.Scope(body).set_lineno(line)
+
+
+def _size(operator: str, left: Any, right: Any) -> int:
+    """The size of the result in items; for numbers by their bits, with a limit far above any useful one."""
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * max(right, 0) if operator == "**" else left.bit_length() + right.bit_length()
+        return LARGEST + 1 if bits > DIGITS else 0
+    for many, times in ((left, right), (right, left)):
+        if isinstance(times, int) and hasattr(many, "__len__"):
+            return len(many) * max(times, 0)
+    return 0
+
+
+def _environment() -> _Environment:
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Plain JSON: jinja2's own filter escapes it for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+class _Refusal(TemplateError):
+    """The template's own error message for these messages."""
+
+
+def _raise_exception(message: object) -> None:
+    raise _Refusal(str(message))
+
+
+def _strftime_now(format: str) -> str:  # noqa: A002 -- as transformers names it
+    return datetime.now().strftime(format)
+
+
+class _TooLong(BaseException):
+    """No Exception: nothing between a template and its caller catches it."""
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raises _TooLong after SECONDS, unless the timer is set again by then."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # What a finalizer raises is swallowed: the timer's next turn ends the template then.
+        if frame is None or frame.f_globals.get("__name__") != "weakref":
+            raise _TooLong
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def _in_words(error: BaseException, what: str) -> TemplateProblem:
+    """`what` the template can't be or do."""
+    match error:
+        case TemplateProblem():
+            return error
+        case _TooLong():
+            why = f"takes longer than {SECONDS:g} seconds."
+        case _Refusal():
+            why = f"refuses these messages: {_said(error)}"
+        case TemplateSyntaxError():
+            why = f"{what}: {_said(error)} (its line {error.lineno})"
+        case SecurityError():
+            why = f"does what is not allowed: {_said(error)}"
+        case MemoryError():
+            why = "takes more memory than is allowed."
+        case RecursionError():
+            why = "is nested too deeply."
+        case _:
+            why = f"{what}: {type(error).__name__}, {_said(error)}"
+    return TemplateProblem(f"The chat template {why}")
+
+
+def _said(error: BaseException) -> str:
+    return visible(str(error))[:300].rstrip(".") + "."

@@ -1,0 +1,92 @@
+"""The verb `render`: what a mapping makes of some rows, down to the exact text that a model is given.
+
+A page asks for it at each keystroke, so pyarrow and tokenizers are loaded only where a row needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.columns import row_function
+from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, canonical_rows, resolved
+from controlplane.catalogue.datasets.reader.excerpts import cut, visible
+from controlplane.catalogue.datasets.reader.parsing import formats
+from controlplane.catalogue.datasets.reader.parsing.records import Rewrite, RowSource
+from controlplane.catalogue.datasets.reader.problems import FileProblem
+from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
+
+ROWS = 8
+LOOKED_AT = 1_000
+"""Records in which so many readable rows are looked for."""
+LONGEST = 20_000
+"""Characters of a text that are shown."""
+
+
+def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """{"mapping": {...}, "rows": [row, ...] or None for the first ones of SOURCE in full, "tokenizer": folder or None,
+    "backend": as in check_file}
+    -> {"rows": [[{"messages", "text", "tokens", "answer", "test_cases", "metadata", "problem"}]], "problem": str}.
+
+    Each row of the file is a list of the rows that it becomes, two where turns are split. "problem" of all: why the
+    tokenizer can't be used; rows are then shown without it. Of a row: why it can't be made.
+    """
+    mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
+    tokenizer = arguments.get("tokenizer")
+    renderer, problem = Renderer(None), ""
+    try:
+        if tokenizer:
+            renderer = Renderer(Path(tokenizer))
+    except TemplateProblem as error:
+        problem = str(error)
+    rows = arguments.get("rows")
+    try:
+        with row_function.of(mapping, arguments.get("backend")) as rewrite:
+            taken: Sequence[Any] = list(_first(folder, rewrite)) if rows is None else rows[:ROWS]
+    except FileProblem as error:
+        return {"rows": [], "problem": error.message}
+    return {"rows": [_rendered(row, number, mapping, renderer) for number, row in enumerate(taken)], "problem": problem}
+
+
+def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | str]:
+    """The first rows that can be read; where a function of the mapping fails or leaves one out, why."""
+    source = folder / files.SOURCE
+    found = 0
+    for record in RowSource(source, formats.detect(source), rewrite).read():
+        why = next((each.message for each in record.problems if each.kind in row_function.KINDS), "")
+        if record.row is not None or why:
+            yield record.row or why
+            found += 1
+        if found == ROWS or record.number >= LOOKED_AT:
+            return
+
+
+def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: Renderer) -> list[dict[str, Any]]:
+    try:
+        if isinstance(row, str):
+            raise RowProblem("transform", row)
+        if not isinstance(row, dict):
+            raise RowProblem("not_an_object", "This is not a row: a row has named fields.")
+        rows = canonical_rows(row, mapping, number)
+    except RowProblem as error:
+        nothing: dict[str, Any] = {"prompt": [], "answer": None, "test_cases": [], "metadata": {}}
+        return [_shown(nothing, problem=visible(str(error)))]
+    return [_with_text(made, mapping, renderer) for made in rows]
+
+
+def _with_text(row: dict[str, Any], mapping: ColumnMapping, renderer: Renderer) -> dict[str, Any]:
+    try:
+        text, tokens = renderer.render(row["prompt"], chat=mapping.chat)
+    except TemplateProblem as error:
+        return _shown(row, problem=visible(str(error)))
+    return _shown(row, text, tokens)
+
+
+def _shown(row: dict[str, Any], text: str = "", tokens: int | None = None, *, problem: str = "") -> dict[str, Any]:
+    shown = {"messages": row["prompt"], **{name: row[name] for name in ("answer", "test_cases", "metadata")}}
+    shown["text"] = text
+    return {**{name: cut(value, LONGEST) for name, value in shown.items()}, "tokens": tokens, "problem": problem}

@@ -1,0 +1,81 @@
+"""The verb `tools`: whether a model's chat template can show tools, calls and results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.reader.prompts.chat import CONFIG, json_of, special_of, template_of
+from controlplane.catalogue.datasets.reader.prompts.chat_templates import Template, TemplateProblem
+from workers.contract.stack.tool_templates import MARKS
+
+NAME, ARGUMENT, VALUE, RESULT = "tool_name_a8f3", "tool_arg_key_b9d4", "tool_arg_val_d6e7", "tool_content_c4f9"
+"""Texts that occur nowhere else: where one is missing, the template has dropped that part."""
+PROMPT = {"role": "user", "content": "hi"}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": NAME,
+        "description": "A tool.",
+        "parameters": {"type": "object", "properties": {ARGUMENT: {"type": "string"}}, "required": [ARGUMENT]},
+    },
+}
+
+
+def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`folder`: of a datasets.Tokenizer -> {"sha256": of the template's text or "", "lacks": what it doesn't show,
+    "keeps_prefix": whether a result leaves the text before it alone, "parses": whether the tokenizer says itself how
+    calls are read, "in_tags": calls are JSON in <tool_call>, "marks": of MARKS those it has, "problem": str}."""
+    answer: dict[str, Any] = {
+        "sha256": "", "lacks": [], "keeps_prefix": False, "parses": False, "in_tags": False, "marks": [], "problem": ""
+    }  # fmt: skip
+    try:
+        config = json_of(folder / CONFIG)
+        source = template_of(folder, config)
+        answer["parses"] = any(config.get(name) for name in ("response_template", "response_schema"))
+        if not source:
+            return answer | {"problem": "The model has no chat template."}
+        answer["sha256"] = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()
+        answer["marks"] = [mark for mark in MARKS if mark in source]
+        return answer | _shown(Template(source, special_of(config)))
+    except TemplateProblem as error:
+        return answer | {"problem": str(error)}
+
+
+def _shown(template: Template) -> dict[str, Any]:
+    with_call, problem = _called(template, {ARGUMENT: VALUE})
+    if problem:  # some templates take the arguments as text only
+        with_call, problem = _called(template, f'{{"{ARGUMENT}": "{VALUE}"}}')
+    if problem:
+        return {"lacks": ["calls", "results"], "problem": problem}
+    before, after, told = with_call
+    parts = {
+        "tools": NAME in told,
+        "calls": all(text in before for text in (NAME, ARGUMENT, VALUE)),
+        "results": RESULT in after,
+    }
+    inside = before.partition("<tool_call>")[2].partition("</tool_call>")[0]
+    return {
+        "lacks": [name for name, shown in parts.items() if not shown],
+        "keeps_prefix": after.startswith(before),
+        "in_tags": "<|im_start|>assistant\n" in before and '"name"' in inside and '"arguments"' in inside,
+    }
+
+
+def _called(template: Template, arguments: Any) -> tuple[tuple[str, str, str], str]:
+    """The texts up to a call, up to its result, and of a prompt with a tool; or why one of them failed."""
+    call = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": {"name": NAME, "arguments": arguments}}],
+    }
+    result = {"role": "tool", "name": NAME, "content": RESULT}
+    before = template.conversation([PROMPT, call], go_on=False)
+    after = template.conversation([PROMPT, call, result])
+    told = template.conversation([PROMPT], tools=[TOOL])
+    for text in (before, after, told):
+        if isinstance(text, TemplateProblem):
+            return ("", "", ""), str(text)
+    return (str(before), str(after), str(told)), ""

@@ -1,0 +1,140 @@
+"""Rows of a ready version: filtered ones page by page, or single ones in full.
+
+Pages of all rows don't need this: see `shown`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.excerpts import cut, short
+from controlplane.catalogue.datasets.reader.versions.canonical import chat_of
+from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter, matching
+
+PAGE = 50
+PATIENCE_S = 5.0
+"""Seconds after which a page of rare matches is returned incomplete, with the position to continue."""
+IN_FULL = 200_000
+"""Characters per text of a row in full."""
+
+
+def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """{"row_id": n, "filter"} -> {"row": the row in full, or None, "before" and "after": the ids of its neighbors among
+    the rows that pass the filter; None at either end, and both None where looking for them takes too long}.
+    {"filter", "after": position, "limit"} -> {"rows": [short rows with their "position"], "next": where the next page
+    begins, or None at the end, "looked_at": rows that were gone through}.
+    {"filter", "count": true} -> {"count": n}.
+    {"exact": row_ids, "bytes": most} -> {"rows": [rows without a letter changed], "chat": whether prompts are messages,
+    "left_out": how many there were no bytes for}.
+
+    Raises FilterError.
+    """
+    rows = open_rows(folder)
+    if "exact" in arguments:
+        return _exact(rows, [int(row_id) for row_id in arguments["exact"]], int(arguments["bytes"]))
+    if "row_id" in arguments:
+        row_id = int(arguments["row_id"])
+        before, after = _neighbors(rows, row_id, RowFilter.from_dict(arguments.get("filter") or {}))
+        return {"row": _one(rows, row_id), "before": before, "after": after}
+    row_filter = RowFilter.from_dict(arguments.get("filter") or {})
+    if arguments.get("count"):
+        return {"count": sum(len(matching(batch, row_filter)) for _, batch in batches(rows))}
+    return _page(rows, row_filter, int(arguments.get("after", 0)), int(arguments.get("limit", PAGE)))
+
+
+def row_of(batch: pa.RecordBatch, place: int) -> dict[str, Any]:
+    """One row with its metadata as an object."""
+    row: dict[str, Any] = batch.slice(place, 1).to_pylist()[0]
+    return {**row, "metadata": msgspec.json.decode(row["metadata"])}
+
+
+def batches(rows: pq.ParquetFile, start: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(position of its first row, batch) from the row `start` on."""
+    at = 0
+    for group in range(rows.num_row_groups):
+        count = rows.metadata.row_group(group).num_rows
+        if at + count > start:
+            place = at
+            for batch in rows.iter_batches(row_groups=[group], batch_size=10_000):
+                skip = min(max(0, start - place), batch.num_rows)
+                if skip < batch.num_rows:
+                    yield place + skip, batch.slice(skip)
+                place += batch.num_rows
+        at += count
+
+
+def open_rows(folder: Path) -> pq.ParquetFile:
+    return pq.ParquetFile(folder / files.ROWS)
+
+
+def _page(rows: pq.ParquetFile, row_filter: RowFilter, after: int, limit: int) -> dict[str, Any]:
+    page_rows: list[dict[str, Any]] = []
+    until = time.monotonic() + PATIENCE_S
+    at = after
+    for at, batch in batches(rows, after):
+        for place in matching(batch, row_filter):
+            if len(page_rows) == limit:
+                return {"rows": page_rows, "next": at + place, "looked_at": at + place - after}
+            page_rows.append({"position": at + place, **short(row_of(batch, place))})
+        at += batch.num_rows
+        if time.monotonic() > until and at < rows.metadata.num_rows:
+            return {"rows": page_rows, "next": at, "looked_at": at - after}
+    return {"rows": page_rows, "next": None, "looked_at": max(0, at - after)}
+
+
+def _one(rows: pq.ParquetFile, row_id: int) -> dict[str, Any] | None:
+    for row in _by_number(rows, (row_id,)):
+        shortened: dict[str, Any] = cut(row, IN_FULL)
+        return shortened
+    return None
+
+
+def _neighbors(rows: pq.ParquetFile, row_id: int, row_filter: RowFilter) -> tuple[int | None, int | None]:
+    """The ids before and after this one; the file has them in ascending order."""
+    before: int | None = None
+    until = time.monotonic() + PATIENCE_S
+    for batch in rows.iter_batches(batch_size=10_000, columns=None if row_filter else ["row_id"]):
+        ids = batch.column("row_id").to_pylist()
+        for found in (ids[place] for place in matching(batch, row_filter)) if row_filter else ids:
+            if found > row_id:
+                return before, found
+            if found < row_id:
+                before = found
+        if time.monotonic() > until:
+            return None, None
+    return before, None
+
+
+def _exact(rows: pq.ParquetFile, row_ids: Sequence[int], limit: int) -> dict[str, Any]:
+    exact_rows, size, left_out = [], 0, 0
+    for row in _by_number(rows, tuple(row_ids)):
+        size += len(msgspec.json.encode(row))
+        if size > limit:
+            left_out += 1
+        else:
+            exact_rows.append(row)
+    return {"rows": exact_rows, "chat": chat_of(rows.schema_arrow), "left_out": left_out}
+
+
+def _by_number(rows: pq.ParquetFile, row_ids: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """The existing rows with these ids, in file order; row groups without any of them are not read."""
+    row_filter = RowFilter(row_ids=row_ids)
+    for group in range(rows.num_row_groups):
+        statistics = rows.metadata.row_group(group).column(0).statistics
+        if (
+            statistics is not None
+            and statistics.has_min_max
+            and not any(statistics.min <= row_id <= statistics.max for row_id in row_ids)
+        ):
+            continue
+        for batch in rows.iter_batches(row_groups=[group], batch_size=10_000):
+            for place in matching(batch, row_filter):
+                yield row_of(batch, place)

@@ -1,0 +1,109 @@
+"""The files of a ready version, made from its rows in one stream: ROWS, SHOWN, statistics and the first rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.excerpts import short
+from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
+from controlplane.catalogue.datasets.reader.versions import shown
+from controlplane.catalogue.datasets.reader.versions.canonical import VALIDATION, RowWriter
+from controlplane.catalogue.datasets.reader.versions.hints import hints
+from controlplane.catalogue.datasets.reader.versions.statistics import Statistics
+
+PREVIEW_ROWS = 8
+MOST_COLUMNS = 200
+AT_ONCE = 256
+"""Rows whose tokens are counted together."""
+
+OverLimit = Callable[[Mapping[str, Any], int], None]
+"""Called with a row beyond the token limit, and its number of tokens."""
+
+
+def make(
+    folder: Path,
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    chat: bool,
+    tokenizer: Path | None = None,
+    token_limit: int | None = None,
+    over_limit: OverLimit | None = None,
+    repeated: Callable[[], tuple[int, int]] = lambda: (0, 0),
+) -> dict[str, Any]:
+    """Write a version's files and return MAPPED's part about them; nothing remains after an error.
+
+    `rows`: canonical ones with their "split"; further fields are for `over_limit`, which the token limit requires.
+    `repeated`: (rows with a repeated prompt, those with the same answer too), called after the last row.
+    """
+    figures, preview, columns = Statistics(), list[dict[str, Any]](), _Columns()
+    validation = 0
+    rows_shown = shown.ShortRowWriter(folder)
+    try:
+        with RowWriter(folder / files.ROWS, chat=chat) as writer:
+            for row, prompt_tokens, answer_tokens in _counted(rows, Renderer(tokenizer) if tokenizer else None, chat):
+                plain = {name: row[name] for name in writer.names}
+                writer.add(plain)
+                rows_shown.add(plain)
+                figures.add(row, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens)
+                columns.add(row)
+                validation += row["split"] == VALIDATION
+                if len(preview) < PREVIEW_ROWS:
+                    preview.append(short(plain))
+                if over_limit and token_limit and prompt_tokens and prompt_tokens > token_limit:
+                    over_limit(row, prompt_tokens)
+            sha256 = writer.close()
+        rows_shown.close()
+    except BaseException:
+        rows_shown.discard()
+        (folder / files.ROWS).unlink(missing_ok=True)
+        raise
+    again, alike = repeated()
+    statistics = figures.as_dict(repeated=again, repeated_alike=alike)
+    return {
+        "rows": figures.rows,
+        "validation_rows": validation,
+        "sha256": sha256,
+        "columns": columns.names,
+        "statistics": statistics,
+        "hints": hints(statistics, token_limit=token_limit),
+        "preview": preview,
+    }
+
+
+class _Columns:
+    """The columns that rewards find in a row, in addition to those of every row."""
+
+    def __init__(self) -> None:
+        self.names = ["prompt"]
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        present = [name for name in ("answer", "test_cases") if row[name]] + list(row["metadata"])
+        self.names += [name for name in present if name not in self.names and len(self.names) < MOST_COLUMNS]
+
+
+def _counted(
+    rows: Iterable[Mapping[str, Any]], renderer: Renderer | None, chat: bool
+) -> Iterator[tuple[Mapping[str, Any], int | None, int | None]]:
+    """(row, tokens of its prompt, tokens of its answer); None without a tokenizer, or if the template refuses the
+    row."""
+    if renderer is None:
+        for row in rows:
+            yield row, None, None
+        return
+    coming = iter(rows)
+    while batch := list(islice(coming, AT_ONCE)):
+        answers = renderer.counts([row["answer"] or "" for row in batch]) or []
+        for place, row in enumerate(batch):
+            yield row, _prompt_tokens(renderer, row, chat), answers[place] if answers and row["answer"] else None
+
+
+def _prompt_tokens(renderer: Renderer, row: Mapping[str, Any], chat: bool) -> int | None:
+    try:
+        return renderer.render(row["prompt"], chat=chat)[1]
+    except TemplateProblem:
+        return None

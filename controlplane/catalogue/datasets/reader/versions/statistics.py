@@ -1,0 +1,149 @@
+"""What is worth knowing about canonical rows, gathered while they pass: bounded memory, however many there are."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
+from controlplane.catalogue.datasets.reader.excerpts import visible
+
+BINS = 24
+MOST_NAMES = 200
+"""Different difficulties or tags that are counted by name."""
+NAMES_TOLD = 30
+FEW_WORDS = 3
+"""A prompt of fewer words asks for too little to be answered in one way."""
+_CODE = re.compile(r"^\s*(?:def|class|import|from)\s+\w|```", re.MULTILINE)
+
+
+class Lengths:
+    """A distribution of lengths. Above 1,000 they are kept to three digits, so a few thousand counters suffice."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self._sum = 0
+        self._longest = 0
+
+    def add(self, length: int) -> None:
+        self._counts[length if length < 1000 else _three_digits(length)] += 1
+        self._sum += length
+        self._longest = max(self._longest, length)
+
+    def as_dict(self) -> dict[str, Any] | None:
+        """Counts in equal bins up to the 99th percentile (longer texts are in the last), and the usual figures; None
+        without any text."""
+        count = self._counts.total()
+        if not count:
+            return None
+        ordered = sorted(self._counts.items())
+        top = max(1, _quantile(ordered, count, 0.99))
+        bins = [0] * BINS
+        for length, times in ordered:
+            bins[min(BINS - 1, length * BINS // (top + 1))] += times
+        return {
+            "bins": bins,
+            "top": top,
+            "count": count,
+            "mean": self._sum / count,
+            "median": _quantile(ordered, count, 0.5),
+            "p95": _quantile(ordered, count, 0.95),
+            "longest": self._longest,
+            "sum": self._sum,
+        }
+
+
+class NameCounts:
+    """Counts of names; beyond MOST_NAMES different ones the rest is one number."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._others = 0
+
+    def add(self, name: str) -> None:
+        name = visible(name)[:80]
+        if name in self._counts or len(self._counts) < MOST_NAMES:
+            self._counts[name] += 1
+        else:
+            self._others += 1
+
+    def as_dict(self) -> dict[str, Any]:
+        most_common = self._counts.most_common(NAMES_TOLD)
+        return {
+            "counts": [{"name": name, "count": count} for name, count in most_common],
+            "others": self._others + self._counts.total() - sum(count for _, count in most_common),
+            "different": len(self._counts),
+        }
+
+
+class Statistics:
+    def __init__(self) -> None:
+        self.rows = 0
+        self._lengths = {
+            name: Lengths() for name in ("prompt_chars", "prompt_tokens", "answer_chars", "answer_tokens", "turns")
+        }
+        self._difficulty, self._tags = NameCounts(), NameCounts()
+        self._counts: Counter[str] = Counter()
+
+    def add(
+        self, row: Mapping[str, Any], *, prompt_tokens: int | None = None, answer_tokens: int | None = None
+    ) -> None:
+        """A row as canonical.SCHEMA has it, with its metadata as an object; tokens where a tokenizer counted them."""
+        self.rows += 1
+        prompt, answer = prompt_text(row["prompt"]), row.get("answer")
+        self._lengths["prompt_chars"].add(len(prompt))
+        self._lengths["turns"].add(len(row["prompt"]))
+        if answer is not None:
+            self._lengths["answer_chars"].add(len(answer))
+        for name, tokens in (("prompt_tokens", prompt_tokens), ("answer_tokens", answer_tokens)):
+            if tokens is not None:
+                self._lengths[name].add(tokens)
+        self._counts["validation"] += row.get("split") == "validation"
+        self._counts["answers"] += answer is not None
+        self._counts["tests"] += bool(row.get("test_cases"))
+        self._counts["code"] += bool(row.get("test_cases")) or bool(answer and _CODE.search(answer))
+        self._counts["short"] += len(prompt.split(None, FEW_WORDS)) < FEW_WORDS
+        self._name(row.get("metadata") or {})
+
+    def _name(self, metadata: Mapping[str, Any]) -> None:
+        difficulty, tags = metadata.get("difficulty"), metadata.get("tags")
+        if isinstance(difficulty, str | int | float) and difficulty != "":
+            self._difficulty.add(str(difficulty))
+            self._counts["difficulty"] += 1
+        for tag in tags if isinstance(tags, list) else [tags]:
+            if isinstance(tag, str) and tag:
+                self._tags.add(tag)
+
+    def as_dict(self, *, repeated: int = 0, repeated_alike: int = 0) -> dict[str, Any]:
+        """`repeated`: rows whose prompt an earlier row has; `repeated_alike`: those that have its answer too."""
+        lengths = {name: found for name, one in self._lengths.items() if (found := one.as_dict())}
+        return {
+            "rows": self.rows,
+            "lengths": lengths,
+            "difficulty": self._difficulty.as_dict(),
+            "with_difficulty": self._counts["difficulty"],
+            "tags": self._tags.as_dict(),
+            "with_answer": self._counts["answers"],
+            "with_tests": self._counts["tests"],
+            "code": self._counts["code"],
+            "short_prompts": self._counts["short"],
+            "validation": self._counts["validation"],
+            "repeated": repeated,
+            "ambiguous": max(0, repeated - repeated_alike),
+        }
+
+
+def _three_digits(length: int) -> int:
+    digits: int = 10 ** (len(str(length)) - 3)
+    return length // digits * digits
+
+
+def _quantile(ordered: list[tuple[int, int]], count: int, share: float) -> int:
+    passed = 0
+    for length, times in ordered:
+        passed += times
+        if passed >= share * count:
+            return length
+    return ordered[-1][0]

@@ -1,0 +1,208 @@
+"""Starts the process that reads files: with limits, without secrets, and only while its answer is wanted.
+
+`ask` is for pages: a small answer within seconds. `work` is for the worker: minutes, files instead of an answer, and
+an early end once it is no longer wanted. `stream` yields the child's output as it is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+
+from controlplane.catalogue.datasets.errors import ChildFailed
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM
+from controlplane.catalogue.datasets.reader.limits import CPU_SECONDS, MEMORY_BYTES, TOO_LONG, TOO_MUCH
+from workers.contract.wire.tied import end_with
+from workers.sandbox import SandboxUnavailable, best_backend
+
+log = logging.getLogger(__name__)
+
+PROGRAM = ("-m", "controlplane.catalogue.datasets.reader")
+ASK_SECONDS = 10.0
+WORK_SECONDS = 2 * 3600.0
+"""For a check or an import. Processor time has a separate limit."""
+LOOK_S = 0.5
+MOST_STREAMS = 4
+"""At once, in each process of the web: a child takes about 100 MB for as long as the browser reads."""
+_STREAMS = threading.BoundedSemaphore(MOST_STREAMS)
+DISK_FULL = errno.ENOSPC
+"""Exit code: the disk was full."""
+TAIL = 2000
+
+TOO_MANY = f"{MOST_STREAMS} files are being downloaded from the server's datasets already."
+TOO_SLOW = "This took longer than a page may wait for."
+TOO_MUCH_MEMORY = f"Reading this file took more memory than is allowed, {MEMORY_BYTES / 2**30:.1f} GiB."
+TOO_MUCH_TIME = f"Reading this file took more processor time than is allowed, {CPU_SECONDS // 60} minutes."
+TOO_LATE = f"Reading this file took more time than is allowed, {WORK_SECONDS / 3600:.0f} hours."
+SMALLER = "Split it into smaller files."
+FULL = "The disk of the control plane is full."
+BROKEN = "The reading process could not do its work on the server; the worker's log says why."
+
+
+class Unwanted(Exception):
+    """The work's outcome is no longer wanted; the child was killed."""
+
+
+def backend_for(mapping: ColumnMapping) -> dict[str, str]:
+    """The sandbox's backend, as an argument of a verb that runs the mapping's function; nothing without one.
+
+    Raises ChildFailed if no sandbox works on this machine.
+    """
+    if mapping.transform != CUSTOM:
+        return {}
+    try:
+        return {"backend": best_backend()}
+    except SandboxUnavailable as error:
+        raise ChildFailed("server", f"Functions need a sandbox, and none works on this server. {error}") from error
+
+
+def ask(folder: Path, verb: str, arguments: Any, *, seconds: float = ASK_SECONDS) -> Any:
+    """The child's answer. Raises ChildFailed."""
+    with _started(folder, verb) as child:
+        try:
+            output, errors = child.communicate(json.dumps(arguments).encode(), timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise ChildFailed("limits", TOO_SLOW) from error
+        _judge(child.returncode, errors, f"{verb} in {folder.name}")
+    try:
+        return json.loads(output)
+    except ValueError as error:
+        log.exception("%s in %s returned invalid JSON", verb, folder.name)
+        raise ChildFailed("server", BROKEN) from error
+
+
+def work(
+    folder: Path,
+    verb: str,
+    arguments: Any,
+    *,
+    is_wanted: Callable[[], bool],
+    program: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
+    """Run a long task in the child; return its answer. Raises ChildFailed, or Unwanted once `is_wanted()` is False."""
+    deadline = time.monotonic() + WORK_SECONDS
+    with _started(folder, verb, program=program, environment=environment or {}, tied=True) as child:
+        message: bytes | None = json.dumps(arguments).encode()
+        while True:
+            try:
+                output, errors = child.communicate(message, timeout=LOOK_S)
+                break
+            except subprocess.TimeoutExpired:
+                message = None
+            if not is_wanted():
+                raise Unwanted
+            if time.monotonic() > deadline:
+                raise ChildFailed("limits", TOO_LATE, SMALLER)
+        _judge(child.returncode, errors, f"{verb} in {folder.name}")
+    return output
+
+
+def work_answer(folder: Path, verb: str, arguments: Any, *, is_wanted: Callable[[], bool]) -> dict[str, Any]:
+    """The same for a verb whose answer is all of its result."""
+    output = work(folder, verb, arguments, is_wanted=is_wanted)
+    try:
+        answer: dict[str, Any] = json.loads(output)
+    except ValueError as error:
+        log.exception("%s in %s returned invalid JSON", verb, folder.name)
+        raise ChildFailed("server", BROKEN) from error
+    return answer
+
+
+def stream(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
+    """The child's output, in pieces. Raises ChildFailed at the end, or at once while there are too many; closed early,
+    it kills the child."""
+    if not _STREAMS.acquire(blocking=False):
+        raise ChildFailed("limits", TOO_MANY, "Try again when one of them has ended.")
+    try:
+        yield from _streamed(folder, verb, arguments)
+    finally:
+        _STREAMS.release()
+
+
+def _streamed(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
+    with _started(folder, verb) as child:
+        if child.stdin is None or child.stdout is None or child.stderr is None:  # they are pipes, all three
+            raise ChildFailed("server", BROKEN)
+        _send(child.stdin, json.dumps(arguments).encode())
+        while piece := os.read(child.stdout.fileno(), 2**18):
+            yield piece
+        errors = child.stderr.read()
+        _judge(child.wait(), errors, f"{verb} in {folder.name}")
+
+
+@contextmanager
+def _started(
+    folder: Path,
+    verb: str,
+    *,
+    program: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+    tied: bool = False,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The child, PROGRAM unless another is given; killed at the end of the block when it is still there. `tied`: it
+    also dies with this process."""
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    # PYTHONPATH: where an installation keeps its packages beside the interpreter instead of in it.
+    child = subprocess.Popen(
+        [sys.executable, *(program or PROGRAM), str(folder), verb],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=settings.BASE_DIR,
+        env=kept | {"LANG": "C.UTF-8"} | dict(environment or {}),
+        # Only in the worker, whose processes have one thread: code between fork and exec is safe there.
+        preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL) if tied else None,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            _close(pipe)
+
+
+def _judge(code: int, errors: bytes, what: str) -> None:
+    if code == 0:
+        return
+    message = errors[-TAIL:].decode("utf-8", "replace")
+    log.error("%s ended with %s: %s", what, code, message)
+    if code == DISK_FULL or os.strerror(errno.ENOSPC) in message:
+        raise ChildFailed("disk", FULL, "Make room there, then try again.")
+    if code == TOO_MUCH or code < 0 or message.rstrip().endswith("MemoryError"):
+        raise ChildFailed("limits", TOO_MUCH_MEMORY, SMALLER)
+    if code == TOO_LONG:
+        raise ChildFailed("limits", TOO_MUCH_TIME, SMALLER)
+    raise ChildFailed("server", BROKEN, "This says nothing about the file. Try again once the server is repaired.")
+
+
+def _send(pipe: IO[bytes], message: bytes) -> None:
+    try:
+        pipe.write(message)
+        pipe.close()
+    except BrokenPipeError:
+        pass  # it has ended already; its exit code says why
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    try:
+        if pipe is not None:
+            pipe.close()
+    except BrokenPipeError:
+        pass

@@ -1,0 +1,95 @@
+"""A file on its way to disk: piece by piece, hashed, bounded, beside the datasets, and gone where anything fails."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from django.conf import settings
+from django.core.files.uploadedfile import TemporaryUploadedFile
+
+from controlplane.catalogue.datasets.errors import DatasetError, NoSpace, TooLarge
+from controlplane.platform.datafolder import incoming
+
+PIECE = 2**20
+
+
+class Readable(Protocol):
+    def read(self, size: int = ..., /) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Received:
+    path: Path
+    bytes: int
+    sha256: str
+
+
+@contextmanager
+def received(source: Readable) -> Iterator[Received]:
+    """The whole file under a name of ours; it is removed at the end of the block, unless it was moved away."""
+    path = incoming_folder() / f"{os.getpid()}-{os.urandom(8).hex()}"
+    try:
+        try:
+            yield _linked(source, path) or _copied(source, path)
+        except OSError as error:
+            raise NoSpace(f"The file could not be stored: {os.strerror(error.errno or 0).lower()}.") from error
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def too_large() -> str:
+    return f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most this installation takes."
+
+
+def shown_name(name: str) -> str:
+    """A file name as text to show: no path, no control or direction characters, at most 255 characters."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    clean = "".join(c for c in last if not unicodedata.category(c).startswith("C")).strip()
+    return clean[:255] or "upload"
+
+
+def incoming_folder() -> Path:
+    """Where files lie until they are whole; made where it is missing."""
+    folder = incoming(Path(settings.DATA_DIR))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _linked(source: Readable, path: Path) -> Received | None:
+    """An upload that lies in the same folder already, whole and hashed (controlplane.catalogue.datasets.upload): no second copy.
+    None for everything else, and on file systems without hard links."""
+    sha256 = getattr(source, "sha256", "")
+    if not isinstance(source, TemporaryUploadedFile) or not sha256 or not source.size:
+        return None
+    if source.size > settings.DATASET_MAX_BYTES:
+        raise TooLarge(too_large())
+    with suppress(OSError):
+        source.flush()
+        os.fsync(source.fileno())
+        os.link(source.temporary_file_path(), path)
+        return Received(path, source.size, sha256)
+    source.seek(0)
+    return None
+
+
+def _copied(source: Readable, path: Path) -> Received:
+    size, digest = 0, hashlib.sha256()
+    with path.open("xb") as file:
+        while piece := source.read(PIECE):
+            size += len(piece)
+            if size > settings.DATASET_MAX_BYTES:
+                raise TooLarge(too_large())
+            digest.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    if not size:
+        raise DatasetError("The file is empty.")
+    return Received(path, size, digest.hexdigest())

@@ -1,0 +1,134 @@
+"""Sources of datasets other than an upload: the Hugging Face hub, a path on the server, or tasks of reasoning-gym.
+
+What is named here is only judged by its words and, for paths, by where it really lies; another process reads it
+(controlplane.catalogue.datasets.fetching).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from controlplane.catalogue.datasets.errors import SourceRefused
+from workers.packages import reasoning
+from workers.packages.families import VERSION, WITHOUT_ANSWER
+from workers.packages.reasoning import Recipe
+
+_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_REVISION = re.compile(r"[\w][\w./-]{0,199}", re.ASCII)
+_WORD = re.compile(r"[\w][\w .+-]{0,99}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+MOST_FAMILIES = 20
+"""In one dataset."""
+URL = "Addresses are not read from here. Name a dataset of the hub by its id, such as openai/gsm8k, or upload the file."
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A dataset of the hub. `config` left empty: its default one."""
+
+    id: str
+    config: str = ""
+    split: str = "train"
+    revision: str = "main"
+
+    def __post_init__(self) -> None:
+        if _SCHEME.match(self.id) or "//" in self.id:
+            raise SourceRefused(URL)
+        if not _ID.fullmatch(self.id) or ".." in self.id:
+            raise SourceRefused("A dataset's id looks like owner/name.")
+        if self.config and not _WORD.fullmatch(self.config):
+            raise SourceRefused("A configuration's name has letters, digits, dots, dashes and underscores.")
+        if not _WORD.fullmatch(self.split):
+            raise SourceRefused("A split's name has letters, digits, dots, dashes and underscores, such as train.")
+        if not _REVISION.fullmatch(self.revision) or ".." in self.revision:
+            raise SourceRefused("A revision is a branch, a tag or a commit.")
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+    @property
+    def title(self) -> str:
+        """As a file's name would stand on the page."""
+        return f"{self.id} · {self.config + ' · ' if self.config else ''}{self.split}"
+
+
+@dataclass(frozen=True)
+class TasksSource:
+    """Tasks that reasoning-gym makes, of its families in turn. `level`: of difficulty, from 1; 0: the families' own
+    settings."""
+
+    families: tuple[str, ...]
+    rows: int
+    seed: int = 0
+    level: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.families) <= MOST_FAMILIES or self.rows < len(self.families):
+            raise SourceRefused(f"Choose from 1 to {MOST_FAMILIES} families, and at least one row of each.")
+        without = sorted(WITHOUT_ANSWER.intersection(self.families))
+        if without and len(without) < len(set(self.families)):
+            raise SourceRefused(
+                f"Tasks of {', '.join(without)} have many right answers, and their rows hold none: "
+                "make a dataset of its own of them."
+            )
+        for recipe in self.recipes:
+            if why := reasoning.problem(recipe):
+                raise SourceRefused(why)
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        """One for each family: of equally many rows, the first ones of one more."""
+        share, more = divmod(self.rows, len(self.families))
+        return [
+            Recipe(family, share + (place < more), self.seed, self.level) for place, family in enumerate(self.families)
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"families": list(self.families), "version": VERSION}
+
+    @property
+    def title(self) -> str:
+        named = ", ".join(self.families[:3]) + (f" and {len(self.families) - 3} more" if self.families[3:] else "")
+        level = f" · level {self.level}" if self.level else ""
+        return f"{named}{level} · seed {self.seed}"
+
+
+def roots() -> tuple[Path, ...]:
+    """Folders that operators may read datasets from, each as it really lies."""
+    return tuple(Path(os.path.realpath(root)) for root in settings.DATASET_ROOTS)
+
+
+def server_path(text: str) -> Path:
+    """The file or folder that `text` names, every symbolic link followed, inside the allowed folders.
+
+    It doesn't reveal whether something exists outside of them.
+    """
+    allowed = roots()
+    if not allowed:
+        raise SourceRefused(
+            "This installation reads no files of its server: CONTROLPLANE_DATASET_ROOTS names no folder."
+        )
+    if _SCHEME.match(text):
+        raise SourceRefused("A path on the server is needed, not an address.")
+    if not text.startswith("/") or any(ord(character) < 32 for character in text):
+        raise SourceRefused("Give the whole path, from / on.")
+    try:
+        path = Path(os.path.realpath(text, strict=True))
+    except (OSError, ValueError):
+        path = Path(os.path.realpath(text)) if len(text) < 4096 else Path("/")
+    inside = any(path == root or root in path.parents for root in allowed)
+    if not inside:
+        raise SourceRefused(f"Only these folders of the server may be read: {', '.join(map(str, allowed))}.")
+    if not path.is_file() and not path.is_dir():
+        raise SourceRefused("There is no such file.")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:  # no database keeps it, no page shows it
+        raise SourceRefused("The name of what the path leads to is not UTF-8. Rename it.") from error
+    return path

@@ -1,0 +1,130 @@
+"""Models' tokenizers and chat templates, as hosts bring them: stored by their checksum, never opened in here.
+
+The child that shows prompts reads them (`reader.chat`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.models import Tokenizer
+from controlplane.catalogue.datasets.receiving import Readable
+from controlplane.catalogue.hardware.models import ModelInspection
+from workers.contract.wire.tokenizers import HEAD_LIMIT, NoTokenizer, is_sha256, sizes_in
+
+PIECE = 2**18
+DRAFT = "incoming-"
+STALE_AFTER_S = 3600
+"""A draft that is older was left by a process that died."""
+
+
+def choices() -> list[Tokenizer]:
+    """Tokenizers that can be chosen, by model."""
+    return [known for known in Tokenizer.objects.all() if known.folder.is_dir()]
+
+
+def of_model(model: str, revision: str = "") -> Tokenizer | None:
+    """The tokenizer named by the newest answer about this model, if it was received."""
+    answered = (
+        ModelInspection.objects.filter(model=model, revision=revision).exclude(answer=None).order_by("-answered_at")
+    )
+    for inspection in answered[:20]:
+        if sha256 := named_in(inspection):
+            return next((known for known in Tokenizer.objects.filter(pk=sha256) if known.folder.is_dir()), None)
+    return None
+
+
+def note(inspection: ModelInspection) -> str:
+    """The host's note on the model's tokenizer if tokens can't be counted; "" if they can."""
+    return str(_tokenizer_files(inspection).get("note") or "")
+
+
+def wanted(inspection: ModelInspection) -> bool:
+    """Whether the answer names a tokenizer that is not here."""
+    sha256 = named_in(inspection)
+    return bool(sha256) and not _is_here(sha256)
+
+
+def named_in(inspection: ModelInspection) -> str:
+    """The sha256 of the tokenizer that the answer names; "" without one."""
+    sha256 = _tokenizer_files(inspection).get("sha256")
+    return str(sha256) if is_sha256(sha256) else ""
+
+
+def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
+    """Keep what a host sends; the same again changes nothing. Raises NoTokenizer, and leaves nothing then."""
+    sha256 = named_in(inspection)
+    if _is_here(sha256):
+        return Tokenizer.objects.get(pk=sha256)
+    target = Tokenizer(sha256=sha256).folder
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _remove_stale(target.parent)
+    draft = target.parent / f"{DRAFT}{secrets.token_hex(8)}"
+    draft.mkdir(mode=0o700)
+    try:
+        size = _receive(body, draft, sha256)
+        if not target.is_dir():
+            try:
+                draft.rename(target)
+            except OSError:
+                if not target.is_dir():  # else somebody brought the same at the same time
+                    raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    has_template = bool((inspection.answer or {}).get("chat_template"))
+    known, _ = Tokenizer.objects.get_or_create(
+        sha256=sha256, defaults={"model": inspection.model, "has_chat_template": has_template, "bytes": size}
+    )
+    return known
+
+
+def _tokenizer_files(inspection: ModelInspection) -> dict[str, Any]:
+    files = (inspection.answer or {}).get("tokenizer_files")
+    return files if isinstance(files, dict) else {}
+
+
+def _is_here(sha256: str) -> bool:
+    known = Tokenizer.objects.filter(pk=sha256).first()
+    return known is not None and known.folder.is_dir()
+
+
+def _receive(body: Readable, folder: Path, sha256: str) -> int:
+    """The files of a body into `folder`, synced; its bytes."""
+    start = body.read(HEAD_LIMIT)
+    head, end, rest = start.partition(b"\n")
+    digest = hashlib.sha256(head + end)
+    received = len(head + end)
+    for name, size in sizes_in(head + end).items():
+        with (folder / name).open("xb") as file:
+            left = size
+            while left:
+                piece, rest = (rest[:left], rest[left:]) if rest else (body.read(min(PIECE, left)), b"")
+                if not piece:
+                    raise NoTokenizer(f"The body ends inside of {name}.")
+                file.write(piece)
+                digest.update(piece)
+                left -= len(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        received += size
+    if rest or body.read(1):
+        raise NoTokenizer("The body goes on behind its files.")
+    if digest.hexdigest() != sha256:
+        raise NoTokenizer("The body is not the one that the answer named: its checksum is another one.")
+    return received
+
+
+def _remove_stale(parent: Path) -> None:
+    for path in parent.glob(f"{DRAFT}*"):
+        try:
+            old = time.time() - path.stat().st_mtime > STALE_AFTER_S
+        except FileNotFoundError:
+            continue
+        if old:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,70 @@
+"""Environments and their versions: what a model may call or play in. A version never changes: runs refer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import models
+
+from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.platform.deletable import Kept
+from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
+from workers.contract.wire.documents import ContractError, from_dict
+from workers.environments import LIBRARY
+
+
+class Environment(Item):
+    """A named set of tools, with at most one game or server; its newest version is the current one."""
+
+    objects = Kept["Environment"]()
+    every = models.Manager["Environment"]()
+
+    def newest(self) -> EnvironmentVersion:
+        """The newest version, in one query. Every environment has one: both are created in one transaction."""
+        return self.versions.order_by("-number")[0]
+
+
+class EnvironmentVersion(Version):
+    environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="versions")
+    parts = models.JSONField(default=list)
+    """A list of workers.contract.run.episodes.PartSpec; their names are unique."""
+    limits = models.JSONField(default=dict)
+    """A workers.contract.run.episodes.EpisodeLimits; what is missing has its default."""
+    kind = Kind(
+        name="environment",
+        slug="environment",
+        page="Environments",
+        route="environment",
+        version_route="environment_version",
+        item="environment",
+        parts="parts",
+        spec=PartSpec,
+        library=LIBRARY,
+    )
+
+    class Meta:
+        ordering = ("environment", "-number")
+        constraints = [models.UniqueConstraint(fields=["environment", "number"], name="environment_version_number")]
+
+    @property
+    def episode_limits(self) -> EpisodeLimits:
+        return limits_of(self.limits)
+
+    def episode_spec(self, turn_advantage_coef: float = 1.0) -> EpisodeSpec:
+        """What the spec of a run with this version holds."""
+        return EpisodeSpec(
+            name=self.environment.name,
+            version=self.number,
+            parts=tuple(self.specs),
+            limits=self.episode_limits,
+            turn_advantage_coef=turn_advantage_coef,
+        )
+
+
+def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
+    """The defaults if the contract can't read them."""
+    try:
+        return from_dict(EpisodeLimits, dict(stored))
+    except ContractError:
+        return EpisodeLimits()

@@ -1,0 +1,75 @@
+"""The library for pages, and the tools of an environment as the model sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.catalogue.rewards import turns
+from controlplane.catalogue.rewards.library import COSTS
+from controlplane.platform.accounts.models import User
+from workers.contract.run.episodes import EpisodeLimits, PartSpec
+from workers.environments import LIBRARY, Entry, EntryKind, ToolDescription
+from workers.environments.executor import Executor, Unusable
+from workers.rewards.reward import Cost
+
+SECONDS = 30.0
+"""For opening the parts of a preview."""
+KINDS = {EntryKind.TOOL: "Tools", EntryKind.GAME: "Games", EntryKind.SERVER: "Servers"}
+
+
+@dataclass(frozen=True)
+class LibraryEntry:
+    entry: Entry
+    cost: str
+    params: list[dict[str, Any]]
+    offered: bool
+    """Whether this user may add it."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    title: str
+    entries: list[LibraryEntry]
+
+
+@dataclass(frozen=True)
+class Preview:
+    tools: list[ToolDescription]
+    has_game: bool = False
+    problem: str = ""
+    """Why they can't be shown."""
+
+    @property
+    def schemas(self) -> list[tuple[str, str]]:
+        """(name, what the chat template gets)"""
+        return [(one.name, json.dumps(one.as_dict(), indent=2, ensure_ascii=False)) for one in self.tools]
+
+
+def shelves(user: User) -> list[Shelf]:
+    """All entries, in the library's order within each kind."""
+    every = [
+        Shelf(title, [_entry(entry, user) for entry in LIBRARY.values() if entry.kind is kind])
+        for kind, title in KINDS.items()
+    ]
+    return [shelf for shelf in every if shelf.entries]
+
+
+def costly(specs: Sequence[PartSpec]) -> list[str]:
+    """Names of the parts that a preview starts the sandbox or calls a server for."""
+    return [spec.name for spec in specs if spec.function in LIBRARY and LIBRARY[spec.function].cost is not Cost.PURE]
+
+
+def preview(specs: Sequence[PartSpec]) -> Preview:
+    """Opens every part once, as a run does."""
+    try:
+        executor = Executor(specs, EpisodeLimits(), turns.turn(SECONDS).tools)
+    except Unusable as error:
+        return Preview([], problem=str(error))
+    return Preview(executor.descriptions, executor.has_game)
+
+
+def _entry(entry: Entry, user: User) -> LibraryEntry:
+    return LibraryEntry(entry, COSTS[entry.cost], entry.schema(), user.may_administer or not entry.admin_only)

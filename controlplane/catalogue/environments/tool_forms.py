@@ -1,0 +1,107 @@
+"""A form for a tool's arguments, from its JSON schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+
+from controlplane.catalogue.versioned.parameter_forms import TextField
+from workers.environments import ToolDescription
+
+LONGEST = 20_000
+ARGUMENT = "a_"
+_LONG_NAMES = ("code", "text", "source")
+"""Arguments that are usually of several lines."""
+_UNSET = ("", "left out")
+
+
+class ArgumentsForm(forms.Form):
+    """Fields for the arguments; `json`, if it is filled in, takes their place, whatever it holds."""
+
+    json = TextField(
+        label="Or all arguments as JSON",
+        required=False,
+        max_length=LONGEST,
+        widget=forms.Textarea(attrs={"class": "code", "rows": 3, "spellcheck": "false"}),
+        help_text="Sent as it is, right or wrong, as a model would.",
+    )
+
+    def __init__(self, tool: ToolDescription, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tool = tool
+        properties = tool.parameters.get("properties")
+        required = tool.parameters.get("required") or ()
+        for name, schema in (properties if isinstance(properties, Mapping) else {}).items():
+            self.fields[ARGUMENT + name] = _field(name, schema if isinstance(schema, Mapping) else {}, name in required)
+
+    @property
+    def arguments_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.fields if name != "json"]
+
+    def arguments(self) -> Any:
+        """What a model would send; of a valid form."""
+        values = self.cleaned_data
+        if values["json"].strip():
+            try:
+                return json.loads(values["json"])
+            except (ValueError, RecursionError):
+                return values["json"]  # the executor says what is wrong with it
+        sent = {name.removeprefix(ARGUMENT): value for name, value in values.items() if name != "json"}
+        return {name: value for name, value in sent.items() if value is not None}
+
+
+class _Optional(forms.Field):
+    """None: left out."""
+
+    def clean(self, value: Any) -> Any:
+        return None if value in (None, "") and not self.required else super().clean(value)
+
+
+class _Number(_Optional, forms.FloatField):
+    pass
+
+
+class _Whole(_Optional, forms.IntegerField):
+    pass
+
+
+class _Text(_Optional, TextField):
+    """A required text may be empty."""
+
+    def validate(self, value: Any) -> None:
+        pass
+
+
+class _Json(_Optional, forms.JSONField):
+    pass
+
+
+class _Choice(_Optional, forms.TypedChoiceField):
+    pass
+
+
+def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
+    note = str(schema.get("description") or "")[:500]
+    common: dict[str, Any] = {"label": name, "help_text": note, "required": required}
+    default, kind, choices = schema.get("default"), schema.get("type"), schema.get("enum")
+    if kind == "boolean":
+        choices = [True, False]
+    if isinstance(choices, list) and choices:
+        offered = {json.dumps(one): one for one in choices}
+        pairs = [*([] if required else [_UNSET]), *((key, str(one)) for key, one in offered.items())]
+        initial = json.dumps(default) if "default" in schema else None
+        return _Choice(choices=pairs, coerce=offered.__getitem__, empty_value=None, initial=initial, **common)
+    if kind == "integer":
+        return _Whole(initial=default, **common)
+    if kind == "number":
+        return _Number(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
+    if kind == "string":
+        long = any(one in name.lower() for one in _LONG_NAMES)
+        attrs: dict[str, Any] = {"spellcheck": "false", "maxlength": LONGEST}
+        widget = forms.Textarea(attrs=attrs | {"rows": 4, "class": "code"}) if long else forms.TextInput(attrs=attrs)
+        return _Text(strip=False, max_length=LONGEST, initial=default, widget=widget, **common)
+    area = forms.Textarea(attrs={"rows": 2, "class": "code", "spellcheck": "false"})
+    return _Json(initial=default, widget=area, **common | {"help_text": f"{note} JSON.".strip()})

@@ -1,0 +1,138 @@
+"""accelerate's YAML: processes, precision, and the sharding by DeepSpeed or FSDP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.catalogue.exchange.keys import (
+    UNSET,
+    Format,
+    Leave,
+    Rule,
+    Take,
+    flag,
+    number,
+    one_of,
+    text,
+    whole,
+)
+from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict, WrongValue
+from controlplane.catalogue.exchange.trl import PASTE
+from workers.contract.run.hardware import ZERO, Offload, Precision, Strategy
+
+STARTED = "Processes, ports and devices are given to each run when it starts."
+SHARDED = "The trainer sets it up from the profile's strategy."
+DEVICES = {"none": "none", "cpu": "cpu", "nvme": "cpu"}
+
+
+def gpu_ids(raw: Any) -> Any:
+    words = str(raw).replace(" ", "")
+    if words == "all":
+        return UNSET
+    if not all(word.isdigit() and len(word) < 5 for word in words.split(",")):
+        raise WrongValue("Expected GPU indexes such as 0,1")
+    return tuple(int(word) for word in words.split(","))
+
+
+def clipping(raw: Any) -> Any:
+    return UNSET if raw == "auto" else number(raw)
+
+
+def accumulation(raw: Any) -> Any:
+    return UNSET if raw == "auto" else whole(raw)
+
+
+TABLE: dict[str, Rule] = {
+    "distributed_type": Take("_type", lambda raw: text(raw).upper()),
+    "mixed_precision": Take("hardware.precision", one_of(bf16="bf16", fp16="fp16", no="fp32", false="fp32")),
+    "num_processes": Take("hardware.processes", whole),
+    "num_machines": Take("_machines", whole),
+    "use_cpu": Take("_cpu", flag),
+    "gpu_ids": Take("hardware.trainer_gpu_ids", gpu_ids),
+    "deepspeed_config.zero_stage": Take("_stage", whole),
+    "deepspeed_config.offload_optimizer_device": Take("_offload_optimizer", one_of(**DEVICES)),
+    "deepspeed_config.offload_param_device": Take("_offload_param", one_of(**DEVICES)),
+    "deepspeed_config.gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", accumulation),
+    "deepspeed_config.gradient_clipping": Take("grpo.max_grad_norm", clipping),
+    "deepspeed_config.deepspeed_config_file": Leave(PASTE),
+    "fsdp_config.fsdp_version": Take("_fsdp_version", whole),
+    "fsdp_config.fsdp_offload_params": Take("_fsdp_offload", flag),
+    "fsdp_config.fsdp_activation_checkpointing": Take("hardware.gradient_checkpointing", flag),
+    "compute_environment": Leave(STARTED),
+    "dynamo_config": Leave("Compilation isn't offered for GRPO."),
+    **dict.fromkeys(
+        (
+            *("debug", "downcast_bf16", "enable_cpu_affinity", "machine_rank", "main_process_ip", "main_process_port"),
+            *("main_training_function", "rdzv_backend", "same_network", "tpu_env", "tpu_use_cluster", "tpu_use_sudo"),
+            *("ipex_config", "mpirun_config", "command_file", "commands"),
+        ),
+        Leave(STARTED),
+    ),
+}
+
+
+def otherwise(key: str, _fields: Mapping[str, str]) -> Rule | None:
+    section, _, name = key.partition(".")
+    known = {"fsdp_config": ("fsdp_",), "deepspeed_config": ("zero3_", "deepspeed_")}
+    return Leave(SHARDED) if name and section in known and name.startswith(known[section]) else None
+
+
+def finish(reading: Reading) -> None:
+    kind, machines, processes = (
+        reading.pop("_type"),
+        reading.pop("_machines", 1),
+        reading.values.get("hardware.processes"),
+    )
+    on_cpu = bool(reading.pop("_cpu")) or kind == "MULTI_CPU"
+    if machines > 1:
+        reading.note(Verdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
+    if processes is not None or on_cpu:
+        reading.put("hardware.trainer_gpus", 0 if on_cpu else processes, "use_cpu" if on_cpu else "num_processes")
+    if on_cpu:
+        reading.put("hardware.cpu_slots", 1, "use_cpu")
+    strategy = _strategy(reading, kind, processes or 1)
+    if strategy is not None:
+        reading.put("hardware.strategy", strategy, "distributed_type")
+    _offload(reading, strategy)
+    if kind == "NO" and processes and processes > 1:
+        text = f"One process by its type, {processes} by num_processes: DDP is taken."
+        reading.note(Verdict.CONTRADICTION, "distributed_type", text, path="hardware.strategy")
+    if on_cpu and reading.values.get("hardware.precision") == Precision.FP16:
+        reading.note(Verdict.CONTRADICTION, "mixed_precision", "fp16 needs a GPU.", path="hardware.precision")
+
+
+def _strategy(reading: Reading, kind: str | None, processes: int) -> Strategy | None:
+    stage, version = reading.pop("_stage"), reading.pop("_fsdp_version", 2)
+    if kind == "DEEPSPEED":
+        if stage is None:
+            reading.note(Verdict.ASSUMED, "deepspeed_config", "It names no ZeRO stage: 2, as in accelerate.")
+        elif stage not in (1, 2, 3):
+            text = f"ZeRO stage {stage} shards nothing: choose ZeRO-1, 2 or 3."
+            reading.note(Verdict.CONTRADICTION, "deepspeed_config.zero_stage", text, path="hardware.strategy")
+            return None
+        return Strategy(f"zero{2 if stage is None else stage}")
+    if stage is not None:
+        text = f"A ZeRO stage is given, and the type is {kind or 'missing'}."
+        reading.note(Verdict.CONTRADICTION, "deepspeed_config", text, path="hardware.strategy")
+    if kind == "FSDP":
+        if version == 1:
+            reading.note(Verdict.ASSUMED, "fsdp_config.fsdp_version", "FSDP2 is used instead of FSDP 1.")
+        return Strategy.FSDP2
+    if kind in (None, "NO", "MULTI_GPU", "MULTI_CPU"):
+        return Strategy.DDP if processes > 1 else Strategy.NONE
+    reading.note(Verdict.LEFT_OUT, "distributed_type", f"{kind[:40]} isn't offered.")
+    return None
+
+
+def _offload(reading: Reading, strategy: Strategy | None) -> None:
+    optimizer, parameters = reading.pop("_offload_optimizer"), reading.pop("_offload_param")
+    fsdp = reading.pop("_fsdp_offload")
+    if strategy == Strategy.FSDP2 and fsdp:
+        reading.put("hardware.offload", Offload.PARAMETERS, "fsdp_config.fsdp_offload_params")
+    elif strategy in ZERO and "cpu" in (optimizer, parameters):
+        offload = Offload.PARAMETERS if parameters == "cpu" else Offload.OPTIMIZER
+        reading.put("hardware.offload", offload, "deepspeed_config.offload_optimizer_device")
+
+
+FORMAT = Format(Kind.ACCELERATE, TABLE, frozenset({"deepspeed_config", "fsdp_config"}), otherwise, finish)

@@ -1,0 +1,208 @@
+"""Axolotl's YAML for GRPO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.catalogue.exchange import reporting, sampling, trl
+from controlplane.catalogue.exchange.keys import (
+    UNSET,
+    Format,
+    Leave,
+    Rule,
+    Take,
+    flag,
+    names,
+    number,
+    same,
+    text,
+    typed,
+    whole,
+)
+from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict, WrongValue
+from workers.contract.run.hardware import Rollout
+
+CACHE = "Datasets are prepared once, when they are imported."
+MODEL = "The model folder's own files decide it."
+
+
+def grpo(raw: Any) -> Any:
+    if str(raw).lower() != "grpo":
+        raise WrongValue("Only GRPO is trained here")
+    return UNSET
+
+
+def adapter(raw: Any) -> str:
+    word = str(raw).lower()
+    if word not in ("lora", "qlora"):
+        raise WrongValue("Expected lora or qlora")
+    return word
+
+
+def once_an_epoch(raw: Any) -> Any:
+    if number(raw) != 1:
+        raise WrongValue("A run saves every N steps or once an epoch. Expected 1")
+    return "epoch"
+
+
+def all_linear(raw: Any) -> Any:
+    return ("all-linear",) if flag(raw) else UNSET
+
+
+def liger(raw: Any) -> Any:
+    return True if any("liger" in str(name).lower() for name in names(raw)) else UNSET
+
+
+TABLE: dict[str, Rule] = {
+    "base_model": Take("model.path", text, same),
+    "revision_of_model": Take("model.revision", text, same),
+    "rl": Take("_rl", grpo),
+    "micro_batch_size": Take("grpo.per_device_train_batch_size", whole, same),
+    "gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", whole, same),
+    "eval_batch_size": Take("grpo.per_device_eval_batch_size", whole, same),
+    "batch_size": Take("_batch_size", whole),
+    "num_epochs": Take("grpo.num_train_epochs", number, same),
+    "max_steps": Take("grpo.max_steps", trl.positive, same),
+    "learning_rate": Take("grpo.learning_rate", number, same),
+    "lr_scheduler": Take("grpo.lr_scheduler_type", text, same),
+    "optimizer": Take("_optim", trl.optimizer),
+    "warmup_steps": Take("grpo.warmup_steps", number, same),
+    "warmup_ratio": Take("grpo.warmup_steps", number),
+    "save_strategy": Take("grpo.save_strategy", trl.saving, same),
+    "saves_per_epoch": Take("grpo.save_strategy", once_an_epoch),
+    "save_total_limit": Take("grpo.save_total_limit", trl.positive, same),
+    "sequence_len": Take("_sequence_len", whole),
+    "adapter": Take("_adapter", adapter),
+    "lora_r": Take("lora.r", whole, same),
+    "lora_alpha": Take("lora.alpha", whole, same),
+    "lora_dropout": Take("lora.dropout", number, same),
+    "lora_target_modules": Take("lora.target_modules", names, list),
+    "lora_target_linear": Take("lora.target_modules", all_linear),
+    "load_in_4bit": Take("_4bit", flag),
+    "load_in_8bit": Take("_8bit", flag),
+    "bf16": Take("grpo.bf16", trl.precision, same),
+    "fp16": Take("grpo.fp16", trl.precision, same),
+    "gradient_checkpointing": Take("hardware.gradient_checkpointing", flag, same),
+    "attn_implementation": Take("attn_implementation", trl.attention, same),
+    "flash_attention": Take("_flash", flag),
+    "sdp_attention": Take("_sdpa", flag),
+    "plugins": Take("hardware.liger_kernels", liger),
+    "deepspeed": Take("_deepspeed", same),
+    "fsdp": Take("_fsdp", same),
+    "fsdp_config": Take("_fsdp", same),
+    "fsdp_version": Leave("FSDP2 is set up by the trainer from the profile's strategy."),
+    "vllm.gpu_memory_utilization": Take("_share", number),
+    "vllm.tensor_parallel_size": Take("_tensor_parallel", whole),
+    "vllm.data_parallel_size": Take("hardware.server.data_parallel", whole, same),
+    "vllm.max_model_len": Take("_max_model_len", whole),
+    "vllm.dtype": Take("hardware.server.dtype", text, same),
+    "vllm.enforce_eager": Take("hardware.server.enforce_eager", flag, same),
+    "vllm.enable_prefix_caching": Take("hardware.server.prefix_caching", flag, same),
+    "vllm.host": Take("_host", text),
+    "vllm.port": Take("_port", whole),
+    "trl.use_vllm": Take("_use_vllm", flag),
+    "trl.vllm_mode": trl.TABLE["vllm_mode"],
+    "trl.vllm_server_host": Take("_server_host", text),
+    "trl.vllm_server_port": Take("_server_port", whole),
+    "trl.vllm_server_timeout": trl.TABLE["vllm_server_timeout"],
+    "trl.vllm_enable_sleep_mode": trl.TABLE["vllm_enable_sleep_mode"],
+    "trl.scale_rewards": trl.TABLE["scale_rewards"],
+    "trl.reward_funcs": Leave(trl.CHOOSE_REWARDS),
+    "trl.reward_weights": Leave(trl.CHOOSE_REWARDS),
+    "datasets": Leave(trl.CHOOSE_DATA),
+    "test_datasets": Leave(trl.CHOOSE_DATA),
+    "val_set_size": Leave("Evaluation rows are chosen under Data, from the version's validation split."),
+    "evals_per_epoch": Leave("Evaluations are counted in steps: Evaluate every."),
+    "logging_steps": Leave("Every step is logged."),
+    "chat_template": Leave("The model's own chat template is used, as the dataset page shows it."),
+    **dict.fromkeys(
+        ("dataset_prepared_path", "dataset_processes", "skip_prepare_dataset", "sample_packing", "pad_to_sequence_len"),
+        Leave(CACHE),
+    ),
+    **dict.fromkeys(
+        (
+            "model_type",
+            "tokenizer_type",
+            "tokenizer_config",
+            "base_model_config",
+            "special_tokens",
+            "is_llama_derived_model",
+        ),
+        Leave(MODEL),
+    ),
+    **reporting.KEYS,
+    "trust_remote_code": trl.TABLE["trust_remote_code"],
+    **sampling.TABLE,
+}
+
+
+def otherwise(key: str, fields: Mapping[str, str]) -> Rule | None:
+    """Axolotl's `trl` section and its other training arguments have TRL's names."""
+    name = key.removeprefix("trl.")
+    if key.startswith("trl.") and name in trl.TABLE:
+        return trl.TABLE[name]
+    if "." not in name and name in fields and name not in trl.TABLE:
+        return trl.grpo_rule(name, fields) and Take(f"grpo.{name}", typed(fields[name]))
+    return trl.grpo_rule(name, fields)
+
+
+def finish(reading: Reading) -> None:
+    reporting.finish(reading)
+    sampling.finish(reading)
+    _engine(reading)
+    _adapter(reading)
+    for helping, implementation in {"_flash": "flash_attention_2", "_sdpa": "sdpa"}.items():
+        key = reading.sources.get(helping, "")
+        if reading.pop(helping):
+            reading.put("attn_implementation", implementation, key)
+    key, chosen = reading.sources.get("_optim", ""), reading.pop("_optim")
+    if chosen is not None:
+        reading.put("hardware.optimizer" if chosen in trl.OPTIM_NAMES else "grpo.optim", chosen, key)
+    trl.strategy(reading)
+    trl.check(reading)
+    _total(reading)
+
+
+def _engine(reading: Reading) -> None:
+    uses, mode = reading.pop("_use_vllm"), reading.pop("_vllm_mode")
+    addresses = [reading.pop(path) for path in ("_host", "_port", "_server_host", "_server_port")]
+    described = any(value is not None for value in addresses) or "_share" in reading.values
+    if uses is False:
+        mode = Rollout.TRANSFORMERS
+    elif mode is None and (uses or described):
+        mode = Rollout.SERVER
+    _, port, _, server_port = addresses
+    if port and server_port and port != server_port:
+        text = f"The server listens on port {port}, and the trainer asks port {server_port}."
+        reading.note(Verdict.CONTRADICTION, "trl.vllm_server_port", text)
+    if any(address is not None for address in addresses):
+        reading.note(Verdict.LEFT_OUT, "vllm.host, vllm.port", trl.OWN_SERVER)
+    length = reading.pop("_sequence_len")
+    if length is not None and "_max_model_len" not in reading.values and mode in (Rollout.SERVER, Rollout.COLOCATE):
+        reading.put("_max_model_len", length, "sequence_len")
+    trl.place_engine(reading, mode, "trl.use_vllm")
+
+
+def _adapter(reading: Reading) -> None:
+    word = reading.pop("_adapter")
+    if word is None:
+        for name in reading.below("lora"):
+            reading.note(Verdict.LEFT_OUT, f"lora_{name}", "No adapter is set: all weights are trained.")
+            reading.pop(f"lora.{name}")
+    if word == "qlora" and "_4bit" not in reading.values:
+        reading.put("_4bit", True, "adapter")
+    if word is not None or "model.path" in reading.values:
+        reading.put("lora", word is not None, "adapter" if word else "no adapter")
+    trl.quantize(reading)
+
+
+def _total(reading: Reading) -> None:
+    """Axolotl's batch_size is the product of the others."""
+    total, sizes = reading.pop("_batch_size"), reading.sizes
+    if total is not None and sizes is not None and total % max(sizes[0] * sizes[1], 1):
+        text = f"{total} is no multiple of {sizes[0]} × {sizes[1]} (micro batch × accumulation), which is kept."
+        reading.note(Verdict.CONTRADICTION, "batch_size", text)
+
+
+FORMAT = Format(Kind.AXOLOTL, TABLE, frozenset({"trl", "vllm"}) | sampling.SECTIONS, otherwise, finish)

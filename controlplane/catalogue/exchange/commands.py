@@ -1,0 +1,145 @@
+"""Command lines: launchers, TRL's and vLLM's, with the variables before them, as one mapping of options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from controlplane.catalogue.exchange import reporting
+from controlplane.catalogue.exchange.reading import Unreadable
+from controlplane.platform import safe_yaml
+from workers.contract.stack.commands import environment_problem
+
+MOST_WORDS = 5000
+MOST_CHARACTERS = 64 * 1024
+PROGRAM = re.compile(
+    r"(?:[A-Za-z_]\w*=\S*\s+|export\s+\S|\$\s+)*(?:accelerate|trl|torchrun|deepspeed|axolotl|vllm|uv|python[\d.]*|\S*/python[\d.]*)\s"
+)
+VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+NUMBER = re.compile(r"-?[.\d]")
+DEVICES = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
+
+
+def is_command(text: str) -> bool:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    return any(PROGRAM.match(f"{line} ") or line.startswith("export ") for line in lines[:50]) or (
+        bool(lines) and lines[0].startswith("--")
+    )
+
+
+def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """(options by their names, what else stands there and why it isn't taken). Raises Unreadable."""
+    if len(text) > MOST_CHARACTERS:
+        raise Unreadable(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
+    found: dict[str, Any] = {}
+    rest: list[tuple[str, str]] = []
+    others = []
+    for number, line in _lines(text):
+        if not is_command(line):
+            others.append(str(number))
+            continue
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise Unreadable(f"Line {number}: {str(error).lower()}.") from error
+        if len(words) > MOST_WORDS:
+            raise Unreadable(f"Line {number}: it has more than {MOST_WORDS} words.")
+        _command(words, found, rest)
+    if others:
+        rest.append(
+            (f"line {', '.join(others[:12])}{' …' * (len(others) > 12)}", "No command for a training or a server.")
+        )
+    return found, rest
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with those that continue them, numbered by the first."""
+    start, joined = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        start = start if joined else number
+        if line.rstrip().endswith("\\"):
+            joined += line.rstrip()[:-1] + " "
+            continue
+        if (joined + line).strip() and not line.lstrip().startswith("#"):
+            yield start, joined + line
+        joined = ""
+    if joined.strip():
+        yield start, joined
+
+
+def _command(words: list[str], found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+    while words and (words[0] in ("export", "$", "env") or VARIABLE.fullmatch(words[0])):
+        if VARIABLE.fullmatch(words[0]):
+            _variable(words[0], found, rest)
+        words = words[1:]
+    program: list[str] = []
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-") or word == "-" or NUMBER.match(word):
+            program.append(word)
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        values = [value] if equals else _values(words)
+        if name == "m":
+            program += values[:1]
+            words[:0] = values[1:]
+            continue
+        _option(name.replace("-", "_"), values, found)
+    _program(program, found, rest)
+
+
+def _values(words: list[str]) -> list[str]:
+    values = []
+    while words and (not words[0].startswith("-") or NUMBER.match(words[0])):
+        values.append(words.pop(0))
+    return values
+
+
+def _option(name: str, values: list[str], found: dict[str, Any]) -> None:
+    # A launcher's flag stands before the script: what follows a flag up to the next one may be that script.
+    script = next((n for n, value in enumerate(values) if value.endswith(".py")), None)
+    values = values if script is None else values[:script]
+    if not values:
+        off = name.startswith("no_")
+        found[name.removeprefix("no_") if off else name] = not off
+    elif len(values) == 1:
+        found[name] = scalar(values[0])
+    else:
+        found[name] = [scalar(value) for value in values]
+
+
+def scalar(word: str) -> Any:
+    """A word as YAML reads a plain scalar; what is no valid one stays text."""
+    try:
+        value = safe_yaml.load(word.encode())
+    except (safe_yaml.YamlRefused, yaml.YAMLError, UnicodeEncodeError):
+        return word
+    return word if value is None or isinstance(value, dict) else value
+
+
+def _variable(word: str, found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+    name, _, value = word.partition("=")
+    if name in DEVICES:
+        rest.append((name, "Which GPUs a run gets is decided when it starts; a profile may pin them."))
+    elif name in reporting.VARIABLES:
+        found[name] = value
+    elif problem := environment_problem(name, value):
+        rest.append((name, problem))
+    else:
+        found.setdefault("env", {})[name] = value
+
+
+def _program(words: list[str], found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+    if any("vllm" in word for word in words):
+        found.update(use_vllm=True, vllm_mode="server")
+        if "serve" in words[:-1]:
+            found.setdefault("model", words[words.index("serve") + 1])
+    if "deepspeed" in words[:3]:
+        found.setdefault("deepspeed", True)
+    for word in words:
+        if word.endswith((".yaml", ".yml", ".json")):
+            rest.append((word, "A file on your machine can't be read from here: import its content too."))

@@ -1,0 +1,211 @@
+"""Any config as bytes: what kind of document it is, by its content, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+from controlplane.catalogue.exchange import (
+    accelerate,
+    axolotl,
+    commands,
+    deepspeed_json,
+    own,
+    python_script,
+    trl,
+)
+from controlplane.catalogue.exchange.keys import Format, Interpreter
+from controlplane.catalogue.exchange.reading import Kind, Reading, Unreadable, Verdict
+from controlplane.platform import json_with_comments, safe_yaml
+from controlplane.platform.templatetags.figures import size_in_words
+
+MOST_BYTES = 2**20
+ZIP = b"PK\x03\x04"
+OWN = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTILINE)
+"""A line of an export for what its format has no key for."""
+HEAD = "# Lines with #! hold what this format has no key for; an import here reads them back."
+EXPECTED = (
+    "Expected an Axolotl or TRL YAML, a command line, a script with GRPOConfig(…), a DeepSpeed JSON, an accelerate "
+    "YAML, a run's spec.json or dry-run .zip, or a hardware profile's YAML."
+)
+
+
+def read(content: bytes, fields: Mapping[str, str]) -> Reading:
+    """`fields`: GRPOConfig's arguments and types. Raises Unreadable with the reason, and the line where known."""
+    text = _text(content)
+    if not text.strip():
+        raise Unreadable("The document is empty.")
+    own_lines, rest = OWN.findall(text), OWN.sub("", text)
+    if rest.lstrip().startswith("{"):
+        reading = _json(rest, fields)
+    elif python_script.is_python(rest):
+        reading = _options(trl.SCRIPT, rest, python_script.options(rest), fields)
+    elif commands.is_command(rest):
+        reading = _options(trl.OPTIONS, rest, commands.options(rest), fields)
+    else:
+        reading = _yaml(rest, fields)
+    if HEAD in text:
+        restore(reading, own_lines)
+    return reading
+
+
+def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
+    """Put in what an export of ours has kept in comments; null takes a value out."""
+    tree: dict[str, Any] = {}
+    for path, text in lines:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            reading.note(Verdict.WRONG, path, "Its #! line is not JSON.")
+            continue
+        if value is None:
+            reading.pop(path)
+        elif path == "lora":
+            reading.put(path, bool(value), "#!")
+        else:
+            _nest(tree, path.split("."), value)
+    for path, value in own.read_spec(tree).values.items():
+        if path != "lora":
+            reading.put(path, value, "#!")
+    reading.complete = True
+    reading.notes = [note for note in reading.notes if note.verdict in BEFORE and not _restored(reading, note.key)]
+
+
+BEFORE = (Verdict.WRONG, Verdict.CONTRADICTION, Verdict.UNKNOWN)
+"""Notes on an export of ours that are news: somebody has edited it."""
+
+
+def _restored(reading: Reading, key: str) -> bool:
+    return reading.sources.get(f"grpo.{key.rpartition('.')[2]}") == "#!"
+
+
+def _nest(tree: dict[str, Any], path: list[str], value: Any) -> None:
+    for section in path[:-1]:
+        inner = tree.setdefault(section, {})
+        if not isinstance(inner, dict):
+            return
+        tree = inner
+    tree[path[-1]] = value
+
+
+def content_of(file: IO[bytes]) -> bytes:
+    """An uploaded document, at most one byte more than is read; of a dry run's .zip, its spec.json."""
+    start = file.read(len(ZIP))
+    if start != ZIP:
+        return start + file.read(MOST_BYTES + 1 - len(start))
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entry = next((entry for entry in archive.infolist() if entry.filename.endswith("spec.json")), None)
+            if entry is None:
+                raise Unreadable("The archive has no spec.json: it is no dry run of a run.")
+            with archive.open(entry) as member:
+                return member.read(MOST_BYTES + 1)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError) as error:
+        raise Unreadable("The .zip can't be read.") from error
+
+
+def _text(content: bytes) -> str:
+    if len(content) > MOST_BYTES:
+        raise Unreadable(f"It is larger than {size_in_words(MOST_BYTES)}, the most that is read here.")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        content = content.decode("utf-16", "replace").encode()
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise Unreadable(f"Line {line}: it is not valid UTF-8.") from error
+
+
+def _json(text: str, fields: Mapping[str, str]) -> Reading:
+    try:
+        tree = json_with_comments.load(text)
+    except json_with_comments.JsonRefused as error:
+        raise Unreadable(f"This isn’t valid JSON. {error}") from error
+    return _tree(tree, text, fields)
+
+
+def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
+    try:
+        tree = safe_yaml.load(text.encode())
+    except safe_yaml.YamlRefused as error:
+        tabs = " YAML indents by spaces, not tabs." if re.search(r"^ *\t", text, re.MULTILINE) else ""
+        raise Unreadable(f"{error}{tabs}") from error
+    if not isinstance(tree, dict):
+        raise Unreadable(f"It has no keys. {EXPECTED}")
+    return _tree(tree, text, fields)
+
+
+def _options(
+    form: Format, text: str, options: tuple[dict[str, Any], list[tuple[str, str]]], fields: Mapping[str, str]
+) -> Reading:
+    """A command line or a script: its options, and what else stands there."""
+    tree, rest = options
+    if not tree:
+        raise Unreadable(f"The {form.kind} has no settings to take. {EXPECTED}")
+    reading = Interpreter(form, fields, line_finder(text)).read(tree)
+    for key, reason in rest:
+        reading.note(Verdict.LEFT_OUT, key, reason)
+    return reading
+
+
+def _tree(tree: dict[str, Any], text: str, fields: Mapping[str, str]) -> Reading:
+    kind = kind_of(tree, fields)
+    if kind == Kind.SPEC:
+        return own.read_spec(tree)
+    if kind == Kind.PROFILE:
+        return own.read_profile(tree)
+    return Interpreter(FORMATS[kind], fields, line_finder(text)).read(tree)
+
+
+FORMATS: dict[Kind, Format] = {
+    Kind.AXOLOTL: axolotl.FORMAT,
+    Kind.TRL: trl.YAML,
+    Kind.DEEPSPEED: deepspeed_json.FORMAT,
+    Kind.ACCELERATE: accelerate.FORMAT,
+}
+SIGNS: dict[Kind, frozenset[str]] = {
+    Kind.AXOLOTL: frozenset({"base_model", "micro_batch_size", "rl", "vllm", "trl", "sequence_len", "adapter"}),
+    Kind.ACCELERATE: frozenset({"distributed_type", "compute_environment", "main_training_function", "fsdp_config"}),
+    Kind.DEEPSPEED: frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}),
+    Kind.TRL: frozenset({"model_name_or_path", "num_generations", "reward_funcs", "per_device_train_batch_size"}),
+}
+"""Keys that no other format has at its top level."""
+
+
+def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> Kind:
+    """By the keys: signs first, otherwise the format that knows most of them. Raises Unreadable."""
+    keys = set(tree)
+    inner = tree.get("run", tree)
+    if isinstance(inner, dict) and {"grpo", "model", "hardware"} <= set(inner):
+        return Kind.SPEC
+    if "hardware" in keys:
+        return Kind.PROFILE
+    scores = {kind: 100 * len(keys & signs) for kind, signs in SIGNS.items()}
+    scores[Kind.DEEPSPEED] += 100 * any(isinstance(tree.get(name), dict) for name in ("fp16", "bf16"))
+    for kind, form in FORMATS.items():
+        scores[kind] += sum(key in form.table or key in form.sections for key in keys)
+    scores[Kind.TRL] += sum(key in fields for key in keys)
+    best = max(scores, key=lambda kind: scores[kind])
+    if not scores[best]:
+        raise Unreadable(f"None of its keys is known. {EXPECTED}")
+    return best
+
+
+def line_finder(text: str) -> Callable[[str], int | None]:
+    """The line of a dotted key: its sections are looked for one after the other."""
+
+    def find(key: str) -> int | None:
+        at = 0
+        for name in key.split("."):
+            word = re.escape(name).replace("_", "[-_]")
+            match = re.compile(rf"""(?:^|[\s{{,"'\-])({word})["']?(?:\s*[:=]|\s|$)""", re.MULTILINE).search(text, at)
+            if match is None:
+                return None
+            at = match.start(1)
+        return text.count("\n", 0, at) + 1
+
+    return find

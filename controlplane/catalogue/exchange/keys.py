@@ -1,0 +1,212 @@
+"""The rules for the keys of a format, and the interpreter that applies a table of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from controlplane.catalogue.exchange.reading import MOST_NOTES, Kind, Reading, Verdict, WrongValue
+from controlplane.platform.safe_yaml import short
+
+UNSET: Any = object()
+"""A converter's answer for a value that stands for none."""
+
+
+@dataclass(frozen=True)
+class Take:
+    """The key fills a path of the spec."""
+
+    path: str
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] | None = None
+    """From the spec's value to the format's, for an export; None: never exported by this key."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The key is known and on purpose not taken."""
+
+    reason: str
+
+
+Rule = Take | Leave
+
+
+@dataclass(frozen=True)
+class Format:
+    kind: Kind
+    table: Mapping[str, Rule]
+    """By the dotted path of the key in the document."""
+    sections: frozenset[str] = frozenset()
+    """Mappings whose keys are looked up one by one."""
+    otherwise: Callable[[str, Mapping[str, str]], Rule | None] = lambda _key, _fields: None
+    """The rule for a key that isn't in the table; None: the key is unknown."""
+    finish: Callable[[Reading], None] = lambda _reading: None
+    """Turns the helping values (`_…`) into those of the spec, and looks for contradictions."""
+
+
+@dataclass
+class Interpreter:
+    format: Format
+    fields: Mapping[str, str]
+    """GRPOConfig's arguments of the installed TRL -> their types."""
+    line_of: Callable[[str], int | None] = lambda _key: None
+    reading: Reading = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reading = Reading(self.format.kind)
+
+    def read(self, tree: Mapping[str, Any]) -> Reading:
+        for key, raw in self._leaves(tree, ""):
+            self._take(key, raw)
+        self.format.finish(self.reading)
+        self.reading.notes = [
+            note if note.line else replace(note, line=self.line_of(note.key)) for note in self.reading.notes
+        ]
+        return self.reading
+
+    def _leaves(self, tree: Mapping[str, Any], at: str) -> Iterator[tuple[str, Any]]:
+        for name, value in tree.items():
+            key = f"{at}.{name}" if at else str(name)
+            if "." in str(name):
+                self._note(Verdict.UNKNOWN, key, "No key has a dot.")
+            elif key in self.format.sections and isinstance(value, Mapping):
+                yield from self._leaves(value, key)
+            else:
+                yield key, value
+
+    def _take(self, key: str, raw: Any) -> None:
+        rule = self.format.table.get(key) or self.format.otherwise(key, self.fields)
+        if rule is None:
+            self._note(Verdict.UNKNOWN, key, f"The value was {short(raw)}.")
+        elif raw is None:
+            return
+        elif isinstance(rule, Leave):
+            self._note(Verdict.LEFT_OUT, key, rule.reason)
+        else:
+            self._fill(rule, key, raw)
+
+    def _note(self, verdict: Verdict, key: str, text: str, **more: Any) -> None:
+        full = len(self.reading.notes) >= MOST_NOTES
+        self.reading.note(verdict, key, text, line=None if full else self.line_of(key), **more)
+
+    def _fill(self, rule: Take, key: str, raw: Any) -> None:
+        try:
+            value = rule.read(raw)
+        except WrongValue as error:
+            self._note(Verdict.WRONG, key, f"{error}, got {short(raw)}.", path=rule.path, raw=short(raw))
+            return
+        if value is UNSET:
+            return
+        if rule.path in self.reading.values and self.reading.values[rule.path] != value:
+            other = self.reading.sources[rule.path]
+            text = f"{short(raw)} contradicts {other}: {short(self.reading.values[rule.path])}. The latter is kept."
+            self._note(Verdict.CONTRADICTION, key, text, path=rule.path)
+            return
+        self.reading.put(rule.path, value, key)
+
+
+def written(table: Mapping[str, Rule], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of these values, nested, as far as the table can say them; each path goes to its first key."""
+    tree: dict[str, Any] = {}
+    done: set[str] = set()
+    for key, rule in table.items():
+        if isinstance(rule, Take) and rule.write and rule.path in values and rule.path not in done:
+            put(tree, key, rule.write(values[rule.path]))
+            done.add(rule.path)
+    return tree
+
+
+def put(tree: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        if not isinstance(tree.get(section), dict):
+            tree[section] = {}
+        tree = tree[section]
+    tree[last] = value
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+# --- converters ---
+
+
+def text(raw: Any) -> str:
+    if not isinstance(raw, str) or not raw.strip() or len(raw) > 2000:
+        raise WrongValue("Expected text")
+    return raw.strip()
+
+
+def whole(raw: Any) -> int:
+    number = _number(raw)
+    if number != int(number):
+        raise WrongValue("Expected a whole number")
+    return int(number)
+
+
+def number(raw: Any) -> float | int:
+    return _number(raw)
+
+
+def flag(raw: Any) -> bool:
+    word = str(raw).strip().lower()
+    if isinstance(raw, bool | str) and word in ("true", "yes", "on", "1", "false", "no", "off", "0"):
+        return word in ("true", "yes", "on", "1")
+    raise WrongValue("Expected true or false")
+
+
+def tree(raw: Any) -> Any:
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise WrongValue("Expected JSON") from error
+    return raw
+
+
+def names(raw: Any) -> tuple[str, ...]:
+    words = raw.replace(",", " ").split() if isinstance(raw, str) else raw
+    if not isinstance(words, list | tuple) or not words or not all(isinstance(word, str) for word in words):
+        raise WrongValue("Expected a list of names")
+    return tuple(words)
+
+
+def one_of(**words: Any) -> Callable[[Any], Any]:
+    def read(raw: Any) -> Any:
+        word = str(raw).strip().lower()
+        if word not in words:
+            raise WrongValue(f"Expected one of {', '.join(words)}")
+        return words[word]
+
+    return read
+
+
+def _number(raw: Any) -> float | int:
+    value = raw
+    if isinstance(raw, str):
+        try:
+            value = float(raw)
+        except ValueError as error:
+            raise WrongValue("Expected a number") from error
+        value = int(value) if value.is_integer() and not set(raw.lower()) & set(".e") else value
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e18:
+        raise WrongValue("Expected a number")
+    return value
+
+
+BY_TYPE: dict[str, Callable[[Any], Any]] = {"int": whole, "float": number, "bool": flag, "json": tree}
+
+
+def typed(kind: str) -> Callable[[Any], Any]:
+    """The converter for a type of the trainer's schema; text for those that are neither numbers nor flags."""
+    return BY_TYPE.get(kind, _plain)
+
+
+def _plain(raw: Any) -> Any:
+    if not isinstance(raw, str | int | float | bool):
+        raise WrongValue("Expected a single value")
+    return raw if isinstance(raw, str) else str(raw)

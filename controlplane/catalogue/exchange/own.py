@@ -1,0 +1,209 @@
+"""Our own documents: a run's spec, with or without its attempt, and a hardware profile's YAML."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict
+from controlplane.catalogue.hardware.profile_fields import BATCH_FIELDS
+from controlplane.platform.safe_yaml import short
+from workers.contract.run import sinks
+from workers.contract.run.ahead import FIELD as AHEAD
+from workers.contract.run.beside import FIELD as BESIDE
+from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
+from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec
+from workers.contract.run.prompts import PromptsSpec
+from workers.contract.run.sinks import SinkSpec
+from workers.contract.run.spec import HangSpec, LoraSpec, ModelSpec, RecoverySpec, RunSpec
+from workers.contract.wire.documents import ContractError, from_dict, to_dict
+
+OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
+OF_A_JOB = ("check_groups", "job")
+WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "eval_rewards", "keep_best", "start_from")
+
+SHARES = {
+    Rollout.COLOCATE: "hardware.colocate_memory_utilization",
+    Rollout.SERVER: "hardware.server.gpu_memory_utilization",
+}
+"""Where a document has vLLM's share; left out where it is the default."""
+
+
+def values_of(spec: RunSpec) -> dict[str, Any]:
+    """A run's settings by their paths; hardware only where it differs from the defaults."""
+    return read_spec(to_dict(spec)).values
+
+
+def hardware_values(spec: HardwareSpec) -> dict[str, Any]:
+    return read_spec({"hardware": to_dict(spec)}).values
+
+
+def default_hardware() -> dict[str, Any]:
+    """Every hardware path with its default."""
+    defaults = {f"hardware.{name}": value for name, value in vars(HardwareSpec("")).items()}
+    return defaults | {f"hardware.server.{name}": value for name, value in vars(ServerSpec()).items()}
+
+
+def vllm_share(spec: HardwareSpec, values: Mapping[str, Any]) -> float | None:
+    """What a document's values say of vLLM's share for hardware like this; None: nothing, or it has no vLLM."""
+    path = SHARES.get(spec.rollout)
+    share = values.get(path, default_hardware().get(path)) if path else None
+    return float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
+
+
+def read_spec(tree: Mapping[str, Any]) -> Reading:
+    reading = Reading(Kind.SPEC, complete=True)
+    for key in OF_AN_ATTEMPT:
+        if key in tree:
+            reading.note(Verdict.LEFT_OUT, key, "Each run and each attempt gets its own.")
+    run = tree.get("run", tree)
+    for key, value in (run if isinstance(run, Mapping) else {}).items():
+        if key in WHOLE:
+            if value not in (None, "", []):
+                reading.put(key, value, key)
+        elif key == "grpo":
+            for name, argument in _mapping(reading, value, key).items():
+                reading.put(f"grpo.{name}", argument, f"grpo.{name}")
+        elif key == "model":
+            _take(reading, ModelSpec, _mapping(reading, value, key), key, path="")
+        elif key == "hardware":
+            _hardware(reading, _mapping(reading, value, key))
+        elif key == "lora":
+            _lora(reading, value)
+        elif key == "recovery":
+            _take(reading, RecoverySpec, _mapping(reading, value, key), key)
+        elif key == "hang":
+            _take(reading, HangSpec, _mapping(reading, value, key), key)
+        elif key in (BESIDE, AHEAD):
+            if value:
+                reading.put(key, value, key)
+        elif key == "prompts":
+            _take(reading, PromptsSpec, _mapping(reading, value, key), key)
+        elif key == "sinks":
+            _sinks(reading, value)
+        elif key == "episodes":
+            _episodes(reading, _mapping(reading, value, key))
+        elif key == "limits":
+            _limits(reading, _mapping(reading, value, key))
+        elif key in OF_A_JOB:
+            if value:
+                reading.note(Verdict.LEFT_OUT, key, "Only learnability checks and jobs have it.")
+        elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
+            reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
+    return reading
+
+
+def read_profile(tree: Mapping[str, Any]) -> Reading:
+    reading = Reading(Kind.PROFILE, complete=True)
+    for key, value in tree.items():
+        if key == "name":
+            reading.put("hardware.profile", str(value)[:80], key)
+        elif key == "hardware":
+            _hardware(reading, _mapping(reading, value, key))
+        elif key == "lora":
+            _lora(reading, value)
+        elif key == "batch":
+            for name, size in _mapping(reading, value, key).items():
+                if name in BATCH_FIELDS and size is not None:
+                    reading.put(f"grpo.{name}", size, f"batch.{name}")
+                elif name not in BATCH_FIELDS:
+                    reading.note(Verdict.UNKNOWN, f"batch.{name}", f"The value was {short(size)}.")
+        elif key != "description":
+            reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
+    return reading
+
+
+def _mapping(reading: Reading, value: Any, key: str) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if value is not None:
+        reading.note(Verdict.WRONG, key, f"Expected fields, got {short(value)}.")
+    return {}
+
+
+def _hardware(reading: Reading, tree: dict[str, Any]) -> None:
+    server = tree.pop("server", None)
+    if isinstance(name := tree.pop("profile", None), str) and name:
+        reading.put("hardware.profile", name[:80], "hardware.profile")
+    _take(reading, HardwareSpec, tree, "hardware", profile="")
+    _take(reading, ServerSpec, _mapping(reading, server, "hardware.server"), "hardware.server")
+
+
+def _lora(reading: Reading, value: Any) -> None:
+    reading.put("lora", value is not None, "lora")
+    if value is not None:
+        _take(reading, LoraSpec, _mapping(reading, value, "lora"), "lora", keep_defaults=True)
+
+
+def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
+    """Without the corpora, which a launch looks up again by the parts that name them."""
+    tree.pop("corpora", None)
+    parts, limits, gateway = (tree.pop(name, None) for name in ("parts", "limits", "gateway"))
+    _take(reading, EpisodeSpec, tree, "episodes")
+    _take(reading, EpisodeLimits, _mapping(reading, limits, "episodes.limits"), "episodes.limits")
+    _take(reading, GatewaySpec, _mapping(reading, gateway, "episodes.gateway"), "episodes.gateway", keep_defaults=True)
+    try:
+        if parts:
+            read = from_dict(EpisodeSpec, {"parts": parts}, at="episodes").parts
+            reading.put("episodes.parts", [to_dict(part) for part in read], "episodes.parts")
+    except ContractError as error:
+        reading.note(Verdict.WRONG, "episodes.parts", f"{str(error).capitalize()[:300]}.", path="episodes.parts")
+
+
+def _sinks(reading: Reading, value: Any) -> None:
+    """As the form has them: one project and one name for all. A `#!` line of an export has them so too."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            known = name in ("project", "name") or name.removesuffix("_secret") in sinks.TITLES
+            if known and isinstance(one, bool if name in sinks.TITLES else str) and one:
+                reading.put(f"sinks.{name}", one, "sinks")
+            else:
+                reading.note(Verdict.UNKNOWN, f"sinks.{name}", f"The value was {short(one)}.")
+        return
+    try:
+        chosen = [from_dict(SinkSpec, one, at="sinks") for one in (value if isinstance(value, list) else [])]
+    except ContractError as error:
+        reading.note(Verdict.WRONG, "sinks", f"{str(error).capitalize()[:300]}.", path="sinks.project")
+        return
+    for sink in chosen:
+        if text := sinks.problem(sink):
+            reading.note(Verdict.WRONG, "sinks", text, path="sinks.project")
+            continue
+        reading.put(f"sinks.{sink.kind}", True, "sinks")
+        for name, text in ((f"{sink.kind}_secret", sink.secret), ("project", sink.project), ("name", sink.name)):
+            if text:
+                reading.put(f"sinks.{name}", text, "sinks")
+
+
+def _limits(reading: Reading, tree: dict[str, Any]) -> None:
+    rules = {"no_better": NoBetterSpec, "beyond": BeyondSpec}
+    _take(reading, LimitsSpec, {name: value for name, value in tree.items() if name not in rules}, "limits")
+    for name, cls in rules.items():
+        if tree.get(name) is not None:
+            at = f"limits.{name}"
+            needed = {field.name: 1 for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
+            _take(reading, cls, _mapping(reading, tree[name], at), at, keep_defaults=True, **{**needed, "metric": ""})
+
+
+def _take(
+    reading: Reading, cls: type, tree: dict[str, Any], at: str, *, keep_defaults: bool = False, **needed: Any
+) -> None:
+    """The fields of one of the contract's dataclasses one by one, so that every wrong one is listed."""
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "server"}
+    for name, raw in tree.items():
+        key = f"{at}.{name}"
+        if name not in fields:
+            reading.note(Verdict.UNKNOWN, key, f"The value was {short(raw)}.")
+            continue
+        try:
+            value = getattr(from_dict(cls, {**needed, name: raw}, at=at), name)
+        except ContractError as error:
+            text = str(error).removeprefix(f"{key}: ").capitalize()
+            reading.note(Verdict.WRONG, key, f"{text[:300]}.", path=key, raw=short(raw))
+            continue
+        field = fields[name]
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if keep_defaults or value != default:
+            reading.put(key, value, key)

@@ -1,0 +1,121 @@
+"""Python that configures a training: GRPOConfig(…), LoraConfig(…), and dictionaries of hyperparameters.
+
+Nothing is executed: only plain values are taken.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from controlplane.catalogue.exchange import reporting
+from controlplane.catalogue.exchange.commands import DEVICES
+from controlplane.catalogue.exchange.reading import Unreadable
+from workers.contract.stack.commands import environment_problem
+from workers.sandbox.requirements.syntax import deeper, parsed
+
+MOST_CHARACTERS = 64 * 1024
+SIGNS = re.compile(
+    r"\b(?:GRPOConfig|LoraConfig|GRPOTrainer)\s*\("
+    r"|^[ \t]*(?:training_args\.\w+\s*=|(?:hyperparameters|environment)\s*=\s*\{)",
+    re.MULTILINE,
+)
+CALLS = {"GRPOConfig", "LoraConfig", "ModelConfig", "GRPOTrainer"}
+DICTIONARIES = {"hyperparameters", "environment"}
+LORA_NAMES = {"r": "lora_r", "bias": "lora_bias", "task_type": "lora_task_type", "inference_mode": "lora_task_type"} | {
+    name: f"lora_{name}" for name in ("target_modules", "modules_to_save")
+}
+"""peft's names -> TRL's."""
+INITS = {
+    "wandb": {"project": "wandb_project", "name": "wandb_name", "entity": "wandb_entity"},
+    "trackio": {"project": "trackio_project_name", "name": "trackio_run_name"},
+}
+"""Arguments of `wandb.init` and `trackio.init` -> the keys that configs have."""
+OBJECTS = {"args", "peft_config", "processing_class", "tokenizer"}
+"""Arguments of the trainer that are configured elsewhere in the script."""
+
+
+def is_python(text: str) -> bool:
+    return SIGNS.search(text) is not None
+
+
+def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """(settings by TRL's names, what isn't taken and why). Raises Unreadable."""
+    if len(text) > MOST_CHARACTERS or deeper(text):
+        raise Unreadable("The script is too long or nested too deeply to be read.")
+    tree = parsed(textwrap.dedent(text))
+    if isinstance(tree, str):
+        raise Unreadable(f"It is no valid Python: {tree}.")
+    found: dict[str, Any] = {}
+    rest: list[tuple[str, str]] = []
+    for name, node in _settings(tree):
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError):
+            rest.append((name, f"Line {node.lineno} has no plain value."))
+            continue
+        if name in ("environment", "env") and isinstance(value, dict):
+            _environment(value, found, rest)
+        elif name.isupper():
+            _environment({name: value}, found, rest)
+        elif name == "num_gpus":
+            rest.append((name, "It may count vLLM's GPUs, too: choose the hardware profile."))
+        else:
+            found[name] = list(value) if isinstance(value, tuple | set) else value
+    return found, rest
+
+
+def _settings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield from _call(node)
+        elif isinstance(node, ast.Assign):
+            yield from _assignment(node.targets[0], node.value)
+
+
+def _call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name == "init" and isinstance(node.func, ast.Attribute):
+        known = INITS.get(getattr(node.func.value, "id", ""), {})
+        yield from ((known[word.arg], word.value) for word in node.keywords if word.arg in known)
+    if name not in CALLS:
+        return
+    if name == "LoraConfig":
+        yield "use_peft", ast.copy_location(ast.Constant(True), node)
+    for keyword in node.keywords:
+        if keyword.arg is not None and keyword.arg not in OBJECTS:
+            renamed = LORA_NAMES.get(keyword.arg, keyword.arg) if name == "LoraConfig" else keyword.arg
+            yield renamed, keyword.value
+
+
+def _assignment(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") in ("training_args", "args", "config"):
+        yield target.attr, value
+    elif (
+        isinstance(target, ast.Subscript)
+        and ast.unparse(target.value) in ("os.environ", "environ")
+        and isinstance(target.slice, ast.Constant)
+        and str(target.slice.value).isupper()
+    ):
+        yield str(target.slice.value), value
+    elif isinstance(target, ast.Name) and target.id in DICTIONARIES and isinstance(value, ast.Dict):
+        if target.id == "environment":
+            yield "environment", value
+            return
+        for key, inner in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, inner
+
+
+def _environment(variables: dict[Any, Any], found: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+    for name, value in variables.items():
+        problem = environment_problem(str(name), str(value))
+        if name in reporting.VARIABLES:
+            found[str(name)] = str(value)
+        elif problem or name in DEVICES:
+            rest.append((str(name), problem or "Which GPUs a run gets is decided when it starts."))
+        else:
+            found.setdefault("env", {})[str(name)] = str(value)

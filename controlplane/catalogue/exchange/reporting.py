@@ -1,0 +1,137 @@
+"""Where a document's training reports to: W&B, TensorBoard and others, as sinks of a run. Configs say it by keys,
+commands and scripts by environment variables as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.catalogue.exchange.keys import Leave, Rule, Take, flag, names, text
+from controlplane.catalogue.exchange.reading import Reading, Verdict, WrongValue
+from workers.contract.run import sinks
+from workers.contract.run.sinks import MLFLOW, TENSORBOARD, TITLES, TRACKIO, WANDB
+
+SECRETS_ALONE = (
+    "No key is taken from a document: an admin stores it with its server's address as an endpoint among the secrets."
+)
+ADDRESS = "Addresses are endpoints among the secrets: choose one under Also send to."
+FIGURES = "Only a run's figures, its settings and the link to its page are sent."
+
+ANY = "any"
+"""Beside the kinds of sinks: names that are any sink's."""
+
+
+def reports(raw: Any) -> tuple[str, ...]:
+    """The kinds of sinks; transformers has more of them than we do."""
+    words = tuple(word for word in (() if raw == [] else names(raw)) if word not in ("none", "all"))
+    if wrong := [word for word in words if word not in TITLES]:
+        raise WrongValue(f"Figures are sent to {', '.join(TITLES)}, not to {wrong[0]}")
+    return words
+
+
+def plain(raw: Any) -> str:
+    """A name that is no variable of a shell or a template."""
+    value = text(raw)
+    if value.startswith("$"):
+        raise WrongValue("Expected the name itself")
+    return value
+
+
+def mode(raw: Any) -> bool:
+    return text(raw).lower() not in ("disabled", "dryrun")
+
+
+def unless(raw: Any) -> bool:
+    return not flag(raw)
+
+
+KEYS: dict[str, Rule] = {
+    "use_wandb": Take("_wandb.on", flag),
+    "wandb_project": Take("_wandb.project", plain),
+    "wandb_entity": Take("_wandb.entity", plain),
+    "wandb_name": Take("_wandb.name", plain),
+    "wandb_mode": Take("_wandb.on", mode),
+    "use_mlflow": Take("_mlflow.on", flag),
+    "mlflow_experiment_name": Take("_mlflow.project", plain),
+    "mlflow_run_name": Take("_mlflow.name", plain),
+    "mlflow_tracking_uri": Take("_mlflow.address", plain),
+    "use_trackio": Take("_trackio.on", flag),
+    "trackio_project_name": Take("_trackio.project", plain),
+    "trackio_run_name": Take("_trackio.name", plain),
+    "trackio_space_id": Leave(ADDRESS),
+    "use_tensorboard": Take("_tensorboard.on", flag),
+    **dict.fromkeys(("wandb_watch", "wandb_log_model", "wandb_run_id", "hf_mlflow_log_artifacts"), Leave(FIGURES)),
+}
+"""Axolotl's, and those of scripts around TRL."""
+_AS_VARIABLES = (
+    "wandb_project", "wandb_entity", "wandb_name", "wandb_mode", "wandb_watch", "wandb_log_model", "wandb_run_id",
+    "mlflow_experiment_name", "mlflow_tracking_uri", "trackio_project_name", "trackio_space_id",
+    "hf_mlflow_log_artifacts",
+)  # fmt: skip
+VARIABLES: dict[str, Rule] = {
+    **{name.upper(): KEYS[name] for name in _AS_VARIABLES},
+    "TRACKIO_PROJECT": KEYS["trackio_project_name"],
+    "WANDB_DISABLED": Take("_wandb.on", unless),
+    "WANDB_BASE_URL": Leave(ADDRESS),
+    **dict.fromkeys(
+        ("WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
+        Leave(SECRETS_ALONE),
+    ),
+    **dict.fromkeys(("WANDB_RUN_GROUP", "WANDB_TAGS", "WANDB_NOTES", "WANDB_DIR", "MLFLOW_TAGS"), Leave(FIGURES)),
+}
+"""Of the environment, as W&B, MLflow, trackio and transformers read them."""
+TABLE: dict[str, Rule] = {
+    "report_to": Take("_report_to", reports),
+    "project": Take(f"_{ANY}.project", text),
+    "run_name": Take(f"_{ANY}.name", text),
+    **KEYS,
+    **VARIABLES,
+}
+
+
+def finish(reading: Reading) -> None:
+    """A sink for each that a config reports to. Whoever names a project or a run of one reports to it, unless the
+    document says elsewhere what it reports to."""
+    said, source = "_report_to" in reading.values, reading.sources.get("_report_to", "report_to")
+    kinds = reading.pop("_report_to") or ()
+    for kind in (WANDB, MLFLOW, TRACKIO, TENSORBOARD):
+        named = _named(reading, kind)
+        wanted = kind in kinds or (bool(named) and not said)
+        if wanted and named.get("on", (True, ""))[0]:
+            reading.put(f"sinks.{kind}", True, source if kind in kinds else next(iter(named.values()))[1])
+            _join_entity(reading, named)
+            _take(reading, named)
+    _take(reading, _named(reading, ANY))
+    if not any(f"sinks.{kind}" in reading.values for kind in TITLES):
+        reading.pop("sinks.project")
+        reading.pop("sinks.name")
+    if reading.values.get("sinks.mlflow"):
+        text = "MLflow needs an endpoint with its server's address: choose it under Also send to."
+        reading.note(Verdict.LEFT_OUT, reading.sources["sinks.mlflow"], text, path="sinks.mlflow_secret")
+
+
+def _named(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
+    """What the document says of one kind: (value, key)."""
+    start = f"_{kind}."
+    sources = {path: reading.sources[path] for path in reading.values if path.startswith(start)}
+    return {path.removeprefix(start): (reading.pop(path), source) for path, source in sources.items()}
+
+
+def _join_entity(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
+    """W&B's projects belong to a person or a team."""
+    entity, source = named.pop("entity", ("", ""))
+    if entity and "project" in named:
+        project, at = named["project"]
+        named["project"] = sinks.joined(entity, project), at
+    elif entity:
+        reading.note(Verdict.LEFT_OUT, source, f"Name a project, too: {entity}/project under Also send to.")
+
+
+def _take(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
+    for part in ("project", "name"):
+        value, source = named.get(part, (None, ""))
+        kept = reading.values.get(f"sinks.{part}")
+        if kept is None and value is not None:
+            reading.put(f"sinks.{part}", value, source)
+        elif value not in (None, kept):
+            text = f"All sinks of a run have one {part}, which is {kept} by {reading.sources[f'sinks.{part}']}."
+            reading.note(Verdict.CONTRADICTION, source, text, path=f"sinks.{part}")

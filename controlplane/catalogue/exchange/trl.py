@@ -1,0 +1,399 @@
+"""TRL's YAML, and the options of command lines that start a GRPO training or its vLLM server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.catalogue.exchange import reporting, sampling
+from controlplane.catalogue.exchange.keys import (
+    UNSET,
+    Format,
+    Leave,
+    Rule,
+    Take,
+    flag,
+    names,
+    number,
+    one_of,
+    same,
+    text,
+    typed,
+    whole,
+)
+from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict, WrongValue
+from workers.contract.run.hardware import Optimizer, Rollout, Strategy, WeightSync
+from workers.contract.stack.training_rules import OWNED
+
+CHOOSE_DATA = "Choose the dataset under Data: its rows and its mapping are kept there."
+CHOOSE_REWARDS = "Choose a reward config: components, weights and code are kept there."
+CHOOSE_TOOLS = "Choose an environment: tools, games and their code are kept there."
+OURS = "The control plane sets it: files, logging, devices and credentials are its own."
+OWN_SERVER = "The run starts its own server on a free port. For an external one, use a profile with its address."
+GONE = "TRL no longer has it."
+PASTE = "A file on your machine can't be read from here: import its content too."
+BITS = ("4bit", "8bit")
+OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw", "adamw_hf"), Optimizer.ADAMW),
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"), Optimizer.ADAMW_8BIT),
+    "adafactor": Optimizer.ADAFACTOR,
+}
+OPTIM_NAMES = {Optimizer.ADAMW: "adamw_torch", Optimizer.ADAMW_8BIT: "adamw_8bit", Optimizer.ADAFACTOR: "adafactor"}
+MULTI_TURN = ("mt_grpo", "mt_grpo_env", "multi_turn_grpo")
+PRESETS = {
+    "single_gpu": Strategy.NONE,
+    "multi_gpu": Strategy.DDP,
+    "fsdp2": Strategy.FSDP2,
+    "fsdp1": Strategy.FSDP2,
+    "zero1": Strategy.ZERO1,
+    "zero2": Strategy.ZERO2,
+    "zero3": Strategy.ZERO3,
+}
+"""TRL's names of accelerate configs."""
+BASIC = {
+    **dict.fromkeys(
+        ("learning_rate", "beta", "temperature", "top_p", "epsilon", "epsilon_high", "max_grad_norm"), "float"
+    ),
+    **dict.fromkeys(("num_train_epochs", "warmup_steps", "weight_decay"), "float"),
+    **dict.fromkeys(("max_steps", "num_generations", "per_device_train_batch_size", "num_iterations", "seed"), "int"),
+    **dict.fromkeys(("gradient_accumulation_steps", "max_completion_length", "per_device_eval_batch_size"), "int"),
+    **dict.fromkeys(("eval_steps", "save_steps", "save_total_limit", "top_k"), "int"),
+    **dict.fromkeys(("lr_scheduler_type", "loss_type", "scale_rewards"), "str"),
+    **{"ddp_find_unused_parameters": "bool", "gradient_checkpointing_kwargs": "json", "torch_compile": "bool"},
+}
+"""GRPOConfig's arguments that are known before a host has reported its own."""
+
+
+def fields_of(schema: Mapping[str, Any] | None) -> dict[str, str]:
+    """GRPOConfig's arguments -> types, as a host's trainer reports them."""
+    entries = [entry for entry in (schema or {}).get("fields") or () if isinstance(entry, dict)]
+    return BASIC | {str(entry["name"]): str(entry.get("type")) for entry in entries if entry.get("name")}
+
+
+def grpo_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
+    """The rule for an argument of GRPOConfig."""
+    if key in OWNED:
+        return Leave(OURS)
+    if key in fields:
+        return Take(f"grpo.{key}", typed(fields[key]), same)
+    return None
+
+
+def positive(raw: Any) -> Any:
+    """Steps or a limit; -1 and 0 stand for none."""
+    steps = whole(raw)
+    return UNSET if steps < 1 else steps
+
+
+def iterations(raw: Any) -> Any:
+    """Of tool calls: the model's last turn comes after them."""
+    count = positive(raw)
+    return count if count is UNSET else count + 1
+
+
+def atropos(raw: Any) -> str:
+    return "atropos" if text(raw) else ""
+
+
+def optimizer(raw: Any) -> Any:
+    """One of the profile's optimizers; others stay the run's own argument."""
+    name = text(raw).lower().removeprefix("optimizernames.")
+    return OPTIMIZERS.get(name, name)
+
+
+def attention(raw: Any) -> str:
+    return {"flash_attn": "flash_attention_2", "kernels-community/flash-attn2": "flash_attention_2"}.get(raw, text(raw))
+
+
+def scale(raw: Any) -> str:
+    return {"true": "group", "false": "none"}.get(str(raw).lower(), str(raw))
+
+
+def precision(raw: Any) -> Any:
+    return UNSET if str(raw).lower() == "auto" else flag(raw)
+
+
+def saving(raw: Any) -> str:
+    word = str(raw).lower()
+    if word not in ("steps", "epoch"):
+        raise WrongValue("A run saves every N steps or every epoch, and its last step. Expected steps or epoch")
+    return word
+
+
+TABLE: dict[str, Rule] = {
+    "model_name_or_path": Take("model.path", text, same),
+    "model_revision": Take("model.revision", text, same),
+    "attn_implementation": Take("attn_implementation", attention, same),
+    **reporting.TABLE,
+    **sampling.TABLE,
+    "use_peft": Take("_use_peft", flag),
+    "lora_r": Take("lora.r", whole, same),
+    "lora_alpha": Take("lora.alpha", whole, same),
+    "lora_dropout": Take("lora.dropout", number, same),
+    "lora_target_modules": Take("lora.target_modules", names, list),
+    "load_in_4bit": Take("_4bit", flag),
+    "load_in_8bit": Take("_8bit", flag),
+    "bf16": Take("grpo.bf16", precision, same),
+    "fp16": Take("grpo.fp16", precision, same),
+    "optim": Take("_optim", optimizer),
+    "gradient_checkpointing": Take("hardware.gradient_checkpointing", flag, same),
+    "use_liger_kernel": Take("hardware.liger_kernels", flag, same),
+    "max_steps": Take("grpo.max_steps", positive, same),
+    "save_strategy": Take("grpo.save_strategy", saving, same),
+    "save_total_limit": Take("grpo.save_total_limit", positive, same),
+    "scale_rewards": Take("grpo.scale_rewards", scale, same),
+    "warmup_ratio": Take("grpo.warmup_steps", number),
+    "eval_strategy": Leave("Evaluation is on when evaluation rows are chosen under Data."),
+    "use_vllm": Take("_use_vllm", flag),
+    "vllm_mode": Take("_vllm_mode", one_of(server=Rollout.SERVER, colocate=Rollout.COLOCATE)),
+    "vllm_gpu_memory_utilization": Take("_share", number),
+    "vllm_tensor_parallel_size": Take("_tensor_parallel", whole),
+    "vllm_max_model_length": Take("_max_model_len", whole),
+    "vllm_max_model_len": Take("_max_model_len", whole),
+    "vllm_enable_sleep_mode": Take("hardware.colocate_sleep", flag, same),
+    "vllm_server_timeout": Take("hardware.server.ready_timeout_s", whole, same),
+    "vllm_server_base_url": Leave(OWN_SERVER),
+    "vllm_server_host": Leave(OWN_SERVER),
+    "vllm_server_port": Leave(OWN_SERVER),
+    "vllm_device": Leave(f"{GONE} A server on GPUs of its own is a matter of the hardware profile."),
+    "max_prompt_length": Leave(f"{GONE} Prompts above a limit are left out by a filter of the dataset."),
+    "num_processes": Take("hardware.processes", whole, same),
+    "accelerate_config": Take("_preset", text),
+    "deepspeed": Take("_deepspeed", same),
+    "fsdp": Take("_fsdp", same),
+    "fsdp_config": Leave("FSDP2 is set up by the trainer from the profile's strategy."),
+    "env": Take("hardware.environment", same, same),
+    "config": Leave(PASTE),
+    "config_file": Leave(PASTE),
+    "lora_task_type": Leave("The adapter is one of a causal model, to be trained."),
+    "reward_funcs": Leave(CHOOSE_REWARDS),
+    "train_dataset": Leave(CHOOSE_DATA),
+    "reward_weights": Leave(CHOOSE_REWARDS),
+    "reward_model_name_or_path": Leave(CHOOSE_REWARDS),
+    "datasets": Leave(CHOOSE_DATA),
+    "turn_advantage_coef": Take("episodes.turn_advantage_coef", number, same),
+    "max_tool_calling_iterations": Take("episodes.limits.turns", iterations),
+    "trainer": Take("_trainer", text),
+    "tools": Leave(CHOOSE_TOOLS),
+    "environment_factory": Leave(CHOOSE_TOOLS),
+    "rollout_func": Leave(CHOOSE_TOOLS),
+    "dtype": Leave("The trainer loads the weights as its profile needs them."),
+    "torch_dtype": Leave("The trainer loads the weights as its profile needs them."),
+    "trust_remote_code": Leave("Models can't run code of their own here."),
+    **dict.fromkeys(
+        ("dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_streaming"),
+        Leave(CHOOSE_DATA),
+    ),
+    **dict.fromkeys(
+        ("bnb_4bit_quant_type", "use_bnb_nested_quant", "bnb_4bit_quant_storage"),
+        Leave("4-bit weights are NF4 with nested quantization."),
+    ),
+    **dict.fromkeys(
+        ("lora_modules_to_save", "lora_target_parameters", "use_rslora", "use_dora", "lora_bias"),
+        Leave("LoRA here is the plain one, which vLLM can take over while it serves."),
+    ),
+    **dict.fromkeys(
+        ("overwrite_output_dir", "save_safetensors", "logging_dir", "no_cuda", "use_liger_loss", "evaluation_strategy"),
+        Leave(GONE),
+    ),
+}
+
+ALIASES = {
+    "model_name": "model_name_or_path",
+    "model": "model_name_or_path",
+    "batch_size": "per_device_train_batch_size",
+    "grad_accum_steps": "gradient_accumulation_steps",
+    "training_steps": "max_steps",
+    "kl_coef": "beta",
+    "clip_eps": "epsilon",
+    "group_size": "num_generations",
+    "optimizer": "optim",
+    "gpu_memory_utilization": "vllm_gpu_memory_utilization",
+    "vllm_gpu_utilization": "vllm_gpu_memory_utilization",
+    "tensor_parallel_size": "vllm_tensor_parallel_size",
+    "max_model_len": "vllm_max_model_length",
+    "nproc_per_node": "num_processes",
+    "num_gpus": "num_processes",
+    "use_deepspeed": "deepspeed",
+}
+"""Names that other trainers' command lines and vLLM's own have for the same things."""
+COMMAND: dict[str, Rule] = {
+    "mixed_precision": Take("hardware.precision", one_of(bf16="bf16", fp16="fp16", no="fp32")),
+    "num_machines": Take("_machines", whole),
+    "nnodes": Take("_machines", whole),
+    "multi_gpu": Take("_multi_gpu", flag),
+    "enforce_eager": Take("hardware.server.enforce_eager", flag),
+    "data_parallel_size": Take("hardware.server.data_parallel", whole),
+    "zero_stage": Take("_zero", whole),
+    "enable_lora": Take("_serves_lora", flag),
+    "save_path": Leave(OURS),
+    "weight_bridge_mode": Leave("How weights reach vLLM is a setting of the hardware profile."),
+    "vllm_restart_interval": Leave("vLLM gets each version of the weights without a restart."),
+    "atropos_url": Take("episodes.gateway.kind", atropos),
+    **dict.fromkeys(
+        (
+            *("machine_rank", "main_process_port", "main_process_ip", "rdzv_backend", "rdzv_endpoint", "module"),
+            *("standalone", "dynamo_backend", "host", "port", "vllm_port", "vllm_config_path", "node_rank"),
+            *("master_addr", "master_port", "num_cpu_threads_per_process", "gpu_ids", "include"),
+        ),
+        Leave("Processes, ports and devices are given to each run when it starts."),
+    ),
+}
+
+
+def finish(reading: Reading) -> None:
+    """Turn the helping values into the spec's: rollout, LoRA, quantization, optimizer, strategy."""
+    reporting.finish(reading)
+    sampling.finish(reading)
+    _rollout(reading)
+    _lora(reading)
+    _optim(reading)
+    _credit(reading)
+    strategy(reading)
+    check(reading)
+
+
+def _rollout(reading: Reading) -> None:
+    mode, uses, at = reading.pop("_vllm_mode"), reading.pop("_use_vllm"), "vllm_mode"
+    server_keys = any(path.startswith("hardware.server.") for path in reading.values)
+    if mode is None and uses is not False and (uses or server_keys or "_share" in reading.values):
+        mode = Rollout.SERVER if server_keys else Rollout.COLOCATE
+        reading.note(Verdict.ASSUMED, "use_vllm", f"The document doesn't say where vLLM runs: {mode}, as in TRL now.")
+    if uses is False:
+        mode, at = Rollout.TRANSFORMERS, "use_vllm"
+    place_engine(reading, mode, at)
+
+
+def place_engine(reading: Reading, mode: Rollout | None, at: str) -> None:
+    """vLLM's own settings, which the spec has once for a server and once for vLLM inside the trainer."""
+    if mode is not None:
+        reading.put("hardware.rollout", mode, at)
+    paths = {
+        "_share": ("hardware.server.gpu_memory_utilization", "hardware.colocate_memory_utilization"),
+        "_tensor_parallel": ("hardware.server.tensor_parallel", "hardware.colocate_tensor_parallel"),
+        "_max_model_len": ("hardware.server.max_model_len", "hardware.colocate_max_model_len"),
+    }
+    for helping, (server, colocate) in paths.items():
+        key, value = reading.sources.get(helping, ""), reading.pop(helping)
+        if value is not None and mode != Rollout.TRANSFORMERS:
+            reading.put(colocate if mode == Rollout.COLOCATE else server, value, key)
+        elif value is not None:
+            reading.note(Verdict.LEFT_OUT, key, "The trainer generates without vLLM.")
+    wide = reading.values.get("hardware.server.tensor_parallel", 1)
+    wide *= reading.values.get("hardware.server.data_parallel", 1)
+    if wide > 1:
+        reading.put("hardware.server.gpus", wide, reading.sources.get("hardware.server.tensor_parallel", ""))
+
+
+def _lora(reading: Reading) -> None:
+    uses = reading.pop("_use_peft")
+    given = reading.below("lora")
+    if uses is False or (uses is None and not given):
+        for name in given:
+            key = reading.sources.get(f"lora.{name}", name)
+            reading.note(Verdict.LEFT_OUT, key, "The document switches LoRA off.")
+            reading.pop(f"lora.{name}")
+        reading.put("lora", False, "no adapter")
+    else:
+        reading.put("lora", True, "use_peft")
+    if not reading.values["lora"] and "model.path" not in reading.values:
+        reading.pop("lora")  # a part of a config: it says nothing about the adapter
+    quantize(reading)
+
+
+def quantize(reading: Reading) -> None:
+    bits = [name for name in BITS if reading.pop(f"_{name}")]
+    if len(bits) > 1:
+        text = "4-bit and 8-bit weights are both asked for; 4-bit is taken."
+        reading.note(Verdict.CONTRADICTION, "load_in_8bit", text, path="hardware.quantization")
+    if bits:
+        reading.put("hardware.quantization", bits[0], f"load_in_{bits[0]}")
+        if not reading.values.get("lora"):
+            text = "A quantized model is frozen: only a LoRA on it can be trained."
+            reading.note(Verdict.CONTRADICTION, f"load_in_{bits[0]}", text, path="use_lora")
+
+
+def _optim(reading: Reading) -> None:
+    key, value = reading.sources.get("_optim", "optim"), reading.pop("_optim")
+    if value is not None:
+        reading.put("hardware.optimizer" if isinstance(value, Optimizer) else "grpo.optim", value, key)
+
+
+def _credit(reading: Reading) -> None:
+    """MT-GRPO is GRPO with a turn's own advantage beside the outcome's."""
+    name = reading.pop("_trainer", "grpo").lower()
+    if name.replace("-", "_") in MULTI_TURN:
+        if "episodes.turn_advantage_coef" not in reading.values:
+            reading.put("episodes.turn_advantage_coef", 1.0, "trainer")
+    elif name != "grpo":
+        reading.note(Verdict.LEFT_OUT, "trainer", f"A run trains with GRPO; {name[:80]} is another trainer.")
+
+
+def strategy(reading: Reading) -> None:
+    """The sharding, and the numbers of processes and GPUs."""
+    preset, zero, fsdp = reading.pop("_preset"), reading.pop("_zero"), reading.pop("_fsdp")
+    file, multi = reading.pop("_deepspeed"), reading.pop("_multi_gpu")
+    serves_lora, machines = reading.pop("_serves_lora"), reading.pop("_machines", 1)
+    chosen = _preset(reading, preset) or (Strategy.FSDP2 if fsdp else None)
+    if file:
+        stage = named_stage(str(file)) or chosen
+        reading.note(Verdict.LEFT_OUT, "deepspeed", PASTE if stage is None else f"{PASTE} Its name says {stage}.")
+        if fsdp:
+            reading.note(Verdict.CONTRADICTION, "fsdp", "DeepSpeed and FSDP can't be combined; DeepSpeed is kept.")
+        chosen = stage or chosen
+    if zero in (1, 2, 3):
+        chosen = Strategy(f"zero{zero}")
+    processes = reading.values.get("hardware.processes")
+    if chosen is None and processes is not None:
+        chosen = Strategy.DDP if processes > 1 else Strategy.NONE
+    if chosen is not None and (chosen != Strategy.DDP or multi or processes):
+        reading.put("hardware.strategy", chosen, "strategy")
+    if serves_lora:
+        reading.put("hardware.server.weight_sync", WeightSync.LORA, "enable_lora")
+        if reading.values.get("lora") is False:
+            reading.pop("lora")
+    if machines > 1:
+        reading.note(Verdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
+    if processes is not None and "hardware.trainer_gpus" not in reading.values:
+        reading.put("hardware.trainer_gpus", processes, reading.sources["hardware.processes"])
+
+
+def _preset(reading: Reading, preset: str | None) -> Strategy | None:
+    if preset is None:
+        return None
+    chosen = PRESETS.get(preset.rpartition("/")[2].removesuffix(".yaml"))
+    if chosen is None:
+        reading.note(Verdict.LEFT_OUT, "accelerate_config", PASTE)
+    return chosen
+
+
+def named_stage(file: str) -> Strategy | None:
+    """The ZeRO stage that a config's file name says: ds_zero2.json."""
+    name = file.lower().rpartition("/")[2]
+    return next((s for n, s in PRESETS.items() if n.startswith("zero") and n in name.replace("_", "")), None)
+
+
+def check(reading: Reading) -> None:
+    """Contradictions of a run's own settings."""
+    values = reading.values
+    if values.get("grpo.bf16") and values.get("grpo.fp16"):
+        reading.note(Verdict.CONTRADICTION, "fp16", "bf16 and fp16 are both on; bf16 is kept.", path="precision")
+        reading.put("grpo.fp16", False, "fp16")
+    if values.get("grpo.max_steps") and "grpo.num_train_epochs" in values:
+        text = "Steps and epochs are both given; the steps count."
+        reading.note(Verdict.CONTRADICTION, "num_train_epochs", text, path="grpo.num_train_epochs")
+        reading.pop("grpo.num_train_epochs")
+    if values.get("grpo.save_strategy") == "epoch" and "grpo.save_steps" in values:
+        text = "A checkpoint every epoch and every N steps; the epochs count."
+        reading.note(Verdict.CONTRADICTION, "save_steps", text, path="grpo.save_steps")
+        reading.pop("grpo.save_steps")
+
+
+def command_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
+    name = ALIASES.get(key, key)
+    return TABLE.get(name) or COMMAND.get(name) or grpo_rule(name, fields)
+
+
+YAML = Format(Kind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish)
+SCRIPT = Format(Kind.PYTHON, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
+OPTIONS = Format(Kind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)

@@ -1,0 +1,52 @@
+"""Model inspections: requested over Celery, answered over HTTP."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from controlplane.catalogue.hardware import host_commands
+from controlplane.catalogue.hardware.models import Host, ModelInspection
+from workers.contract.wire.names import Task
+
+ANSWER_WITHIN_S = 60
+"""Seconds until an unanswered request is given up; the next one asks again."""
+FRESH_FOR = timedelta(minutes=10)
+"""How long an answer may be reused: folders on a host can change."""
+
+
+class HostAway(Exception):
+    """The request can't be sent: the host is out of reach."""
+
+
+def ask_inspection(host: Host, model: str, *, revision: str = "", again: bool = False) -> ModelInspection:
+    """The open or recent inspection of this model, or a new one sent to the host.
+
+    `again`: ignore an existing answer, because its cause has changed (accepted terms, freed disk space).
+    """
+    existing = latest(host, model, revision)
+    if existing is not None and not (again and existing.answered_at):
+        return existing
+    inspection = ModelInspection.objects.create(host=host, model=model, revision=revision)
+    try:
+        host_commands.send(host.name, Task.INSPECT_MODEL, [inspection.pk, model, revision])
+    except host_commands.BrokerDown as error:
+        inspection.delete()
+        raise HostAway(str(error)) from error
+    return inspection
+
+
+def latest(host: Host, model: str, revision: str = "") -> ModelInspection | None:
+    """A recent answer, otherwise a request that may still be answered."""
+    now = timezone.now()
+    rows = ModelInspection.objects.filter(host=host, model=model, revision=revision)
+    answered = rows.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()
+    if answered is not None:
+        return answered
+    return rows.filter(answered_at=None, asked_at__gte=now - timedelta(seconds=ANSWER_WITHIN_S)).first()
+
+
+def overdue(inspection: ModelInspection) -> bool:
+    """Whether the answer is overdue."""
+    return inspection.answered_at is None and inspection.asked_at < timezone.now() - timedelta(seconds=ANSWER_WITHIN_S)

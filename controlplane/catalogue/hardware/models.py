@@ -1,0 +1,120 @@
+"""Hosts as they announce themselves, model inspections, and hardware profiles."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import models
+
+from controlplane.platform.deletable import Deletable, Kept, unique_name
+
+
+class HostsInUse(models.Manager["Host"]):
+    """Without removed hosts."""
+
+    def get_queryset(self) -> models.QuerySet[Host]:
+        return super().get_queryset().filter(removed_at=None)
+
+
+class Host(models.Model):
+    """A machine whose Celery worker announced itself; the facts are the host's own."""
+
+    name = models.CharField(max_length=64, unique=True)
+    inventory = models.JSONField(default=dict)
+    """workers.host.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
+    trainer_schema = models.JSONField(null=True)
+    """The output of workers.trainer.describe: the typed fields of the installed GRPOConfig; None: no trainer."""
+    announced_at = models.DateTimeField(null=True)
+    """By the control plane's clock, like all times that decide something: a host's clock may be wrong."""
+    draining = models.BooleanField(default=False)
+    watched_at = models.DateTimeField(null=True)
+    """When its Hardware page was last open; the host then announces itself more often."""
+    history = models.JSONField(default=list)
+    """The last readings of its GPUs, oldest first: [unix seconds, [util_percent or null, one per GPU in order]]."""
+    idle_mib = models.JSONField(default=dict)
+    """Memory of each GPU in use while it had no lease: {index: MiB}. During a lease the rest is the run's."""
+    removed_at = models.DateTimeField(null=True)
+    """Hidden by an operator; its runs keep their host, and its next announcement brings it back."""
+
+    unsandboxed_allowed = models.BooleanField(default=False)
+    """An admin lets rewards run code here without a sandbox."""
+    unsandboxed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    """The admin."""
+    gpu_hour_price = models.FloatField(null=True)
+    """Of one GPU for one hour, set by an admin; None: no money is shown."""
+    CURRENCY_LENGTH = 5
+    currency = models.CharField(max_length=CURRENCY_LENGTH, blank=True)
+    """A sign or a code."""
+    serve_address = models.GenericIPAddressField(null=True)
+    """Where an admin lets served models listen, besides loopback."""
+
+    objects = HostsInUse()
+    every = models.Manager["Host"]()
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def vllm(self) -> str:
+        """The version of vLLM in its trainer's environment, in at most 40 characters; "" if it announces none."""
+        return str((self.inventory.get("versions") or {}).get("vllm") or "")[:40]
+
+    def is_fresh(self, now: datetime) -> bool:
+        """Whether a recent announcement means that launches can arrive."""
+        if self.announced_at is None:
+            return False
+        # A timestamp in the future means that the clock was set back since.
+        return abs(now - self.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
+
+    def is_another_machine(self, boot_id: object, now: datetime) -> bool:
+        """Whether a machine of this boot uses the name, and so the token, of one that is still there: a copy of its
+        disk. After a restart the earlier boot is soon silent."""
+        known = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
+        return bool(known and boot_id and known != boot_id) and self.is_fresh(now)
+
+
+class ModelInspection(models.Model):
+    """A host's answer about one model; requested over Celery, answered over HTTP."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE)
+    model = models.CharField(max_length=500)
+    revision = models.CharField(max_length=200, blank=True)
+    """Of a model of the hub; "": the newest."""
+    asked_at = models.DateTimeField(auto_now_add=True)
+    answered_at = models.DateTimeField(null=True)
+    answer = models.JSONField(null=True)
+    """{"ok": bool, "error": str, "config": {...}, "parameters": int, "dtype": str, "chat_template": bool, ...}"""
+
+    class Meta:
+        ordering = ("-asked_at",)
+
+
+class HardwareProfile(Deletable):
+    """How a run uses GPUs, with the LoRA and batch sizes that launches start from."""
+
+    name = models.CharField(max_length=80)
+    description = models.TextField(blank=True)
+    spec = models.JSONField()
+    """workers.contract.HardwareSpec, which runs freeze."""
+    lora = models.JSONField(null=True)
+    """workers.contract.LoraSpec; None: made for full fine-tuning."""
+    batch = models.JSONField(default=dict)
+    """GRPOConfig's names (profiles.BATCH_FIELDS) -> value; missing ones are left open."""
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    archived_at = models.DateTimeField(null=True)
+    """Archived: not offered for new runs."""
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = Kept["HardwareProfile"]()
+    every = models.Manager["HardwareProfile"]()
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [unique_name("profile_name")]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,72 @@
+"""What an hour of a host's GPUs costs: the form in which admins say it, and money in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.core.validators import RegexValidator
+
+from controlplane.catalogue.hardware.models import Host
+
+DEAREST = 10_000
+"""More than any GPU costs an hour: a slip of the keyboard."""
+
+
+@dataclass(frozen=True)
+class Money:
+    amount: float
+    currency: str
+
+    def __str__(self) -> str:
+        """$12.30, 1,204 CHF: signs stand before the number, codes after it."""
+        number = f"{self.amount:,.2f}" if self.amount < 1000 else f"{self.amount:,.0f}"
+        return f"{number} {self.currency}" if self.currency[:1].isalpha() else f"{self.currency}{number}"
+
+    def __mul__(self, factor: float) -> Money:
+        return Money(self.amount * factor, self.currency)
+
+
+def gpu_hour(host: Host | None) -> Money | None:
+    """The price of one hour of one GPU; None where no admin has set one."""
+    if host is None or host.gpu_hour_price is None:
+        return None
+    return Money(host.gpu_hour_price, host.currency)
+
+
+def total(amounts: Iterable[Money]) -> str:
+    """The sum, in each currency of its own."""
+    sums: dict[str, float] = {}
+    for money in amounts:
+        sums[money.currency] = sums.get(money.currency, 0.0) + money.amount
+    return " + ".join(str(Money(amount, currency)) for currency, amount in sums.items())
+
+
+class PriceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+    gpu_hour_price = forms.FloatField(
+        label="Price of a GPU-hour",
+        required=False,
+        min_value=0,
+        max_value=DEAREST,
+        help_text="For one GPU and one hour. Leave empty to show no money.",
+        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    )
+    currency = forms.CharField(
+        required=False,
+        max_length=Host.CURRENCY_LENGTH,
+        help_text="A sign or a code, such as $, € or CHF.",
+        validators=[RegexValidator(r"^[^\d\s.,+-]*$", "Enter a sign or a code without digits, such as $, € or CHF.")],
+        widget=forms.TextInput(attrs={"autocomplete": "off", "list": "currencies"}),
+    )
+
+    class Meta:
+        model = Host
+        fields = ("gpu_hour_price", "currency")
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or self.cleaned_data
+        if values.get("gpu_hour_price") is not None and values.get("currency") == "":
+            self.add_error("currency", "Enter the currency of the price.")
+        return values

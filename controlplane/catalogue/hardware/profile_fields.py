@@ -1,0 +1,301 @@
+"""All fields of a hardware profile: labels, help texts, and when they apply. Data from which the form is built.
+
+Names are the contract's: HardwareSpec's without a prefix, ServerSpec's with `server_`, LoraSpec's with `lora_`, and
+GRPOConfig's for the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from workers.contract.run.hardware import (
+    Offload,
+    Optimizer,
+    Precision,
+    Quantization,
+    Rollout,
+    Strategy,
+    WeightSync,
+)
+from workers.contract.stack.commands import ENVIRONMENT
+from workers.contract.wire.names import MAX_SERVERS
+
+ATTACHED = "attached"
+"""The form's additional rollout choice: mode `server` with external servers."""
+BATCH_FIELDS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_generations",
+    "max_completion_length",
+    "num_iterations",
+)
+"""The batch settings of a profile, by GRPOConfig's names."""
+
+
+class When(StrEnum):
+    """The choice that makes a part of the form apply; otherwise it is folded and may hold anything."""
+
+    ALWAYS = "always"
+    COLOCATE = "colocate"
+    OWN = "own"  # the run's own vLLM servers
+    ATTACHED = "attached"
+    SERVERS = "servers"  # own or attached
+    LORA = "lora"
+    ZERO = "zero"  # one of DeepSpeed's strategies
+
+
+@dataclass(frozen=True)
+class FieldGroup:
+    """Fields that are shown or hidden together."""
+
+    when: When
+    names: tuple[str, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    about: str
+    parts: tuple[FieldGroup, ...]
+
+
+def _server(*names: str) -> tuple[str, ...]:
+    return tuple(f"server_{name}" for name in names)
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section(
+        "Rollouts",
+        "where completions are generated",
+        (
+            FieldGroup(When.ALWAYS, ("rollout",)),
+            FieldGroup(
+                When.COLOCATE,
+                (
+                    "colocate_memory_utilization",
+                    "colocate_max_model_len",
+                    "colocate_tensor_parallel",
+                    "colocate_sleep",
+                ),
+            ),
+            FieldGroup(
+                When.OWN,
+                _server("count", "gpus", "tensor_parallel", "data_parallel", "gpu_ids", "port", "shared"),
+                "Servers",
+            ),
+            FieldGroup(When.ATTACHED, ("server_attached",)),
+            FieldGroup(
+                When.OWN,
+                _server(
+                    "gpu_memory_utilization",
+                    "kv_cache_gib",
+                    "max_model_len",
+                    "dtype",
+                    "ready_timeout_s",
+                    "prefix_caching",
+                    "enforce_eager",
+                    "all_graphs",
+                    "keep_warm_minutes",
+                    "tuned_lora",
+                ),
+                "Engine",
+            ),
+            FieldGroup(When.SERVERS, _server("weight_sync", "request_timeout_s"), "Weights and answers"),
+        ),
+    ),
+    Section(
+        "Training",
+        "GPUs and processes",
+        (
+            FieldGroup(
+                When.ALWAYS,
+                (
+                    "trainer_gpus",
+                    "processes",
+                    "strategy",
+                    "offload",
+                    "trainer_gpu_ids",
+                    "cpu_slots",
+                    "threads",
+                    "precision",
+                ),
+            ),
+            FieldGroup(When.ZERO, ("deepspeed",)),
+        ),
+    ),
+    Section(
+        "Memory",
+        "what the trainer keeps on its GPUs",
+        (FieldGroup(When.ALWAYS, ("optimizer", "gradient_checkpointing", "memory_cap_gib", "liger_kernels")),),
+    ),
+    Section(
+        "LoRA and QLoRA",
+        "train an adapter instead of all weights",
+        (
+            FieldGroup(When.ALWAYS, ("use_lora",)),
+            FieldGroup(When.LORA, ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")),
+            FieldGroup(When.ALWAYS, ("quantization",)),
+        ),
+    ),
+    Section("Batch", "defaults for a launch; leave empty for none", (FieldGroup(When.ALWAYS, BATCH_FIELDS),)),
+    Section(
+        "Environment variables", "of the trainer and its own servers", (FieldGroup(When.ALWAYS, ("environment",)),)
+    ),
+)
+
+LABELS: dict[str, str] = {
+    "rollout": "Rollout backend",
+    "trainer_gpus": "Trainer GPUs",
+    "processes": "Processes",
+    "cpu_slots": "CPU slots",
+    "threads": "Threads",
+    "colocate_memory_utilization": "vLLM's share of GPU memory",
+    "colocate_sleep": "vLLM sleeps between generations",
+    "colocate_tensor_parallel": "Tensor parallel",
+    "colocate_max_model_len": "Longest sequence",
+    "trainer_gpu_ids": "Pin trainer to GPUs",
+    "strategy": "Strategy",
+    "offload": "Offload to the CPU",
+    "precision": "Precision",
+    "deepspeed": "DeepSpeed config",
+    "quantization": "Base model",
+    "optimizer": "Optimizer",
+    "gradient_checkpointing": "Gradient checkpointing",
+    "liger_kernels": "Liger kernels",
+    "memory_cap_gib": "Memory cap, GiB",
+    "environment": "Variables",
+    "server_count": "Number of servers",
+    "server_gpus": "GPUs of each server",
+    "server_tensor_parallel": "Tensor parallel",
+    "server_data_parallel": "Data parallel",
+    "server_shared": "On the trainer's own GPUs",
+    "server_gpu_ids": "Pin servers to GPUs",
+    "server_port": "First port",
+    "server_attached": "Addresses",
+    "server_gpu_memory_utilization": "Share of GPU memory",
+    "server_max_model_len": "Longest sequence",
+    "server_dtype": "Number format",
+    "server_enforce_eager": "Eager mode",
+    "server_all_graphs": "CUDA graphs for all batch sizes",
+    "server_keep_warm_minutes": "Keep warm, minutes",
+    "server_kv_cache_gib": "KV cache, GiB",
+    "server_tuned_lora": "Tuned LoRA kernels",
+    "server_prefix_caching": "Prefix caching",
+    "server_ready_timeout_s": "Startup timeout, seconds",
+    "server_request_timeout_s": "Response timeout, seconds",
+    "server_weight_sync": "Weight updates",
+    "use_lora": "Train a LoRA",
+    "lora_r": "Rank r",
+    "lora_alpha": "Alpha (α)",
+    "lora_dropout": "Dropout",
+    "lora_targets": "Targets",
+    "per_device_train_batch_size": "Batch per process",
+    "gradient_accumulation_steps": "Gradient accumulation",
+    "num_generations": "Generations per prompt",
+    "max_completion_length": "Completion length",
+    "num_iterations": "Iterations per batch",
+}
+
+HELP: dict[str, str] = {
+    "rollout": "In the trainer itself, by vLLM inside it, or by vLLM servers beside it.",
+    "trainer_gpus": "GPUs that train. 0 trains on the CPU.",
+    "processes": "Trainer processes (ranks). On GPUs, one per GPU.",
+    "cpu_slots": "CPU slots to lease when nothing runs on a GPU. The Hardware page shows what each host offers.",
+    "threads": "Torch threads of each process on the CPU. Leave empty for torch's default.",
+    "colocate_memory_utilization": "Share of each GPU's memory that vLLM may take; the rest is the trainer's.",
+    "colocate_sleep": "Gives vLLM's memory to the trainer while weights are updated. Slower, and fits larger models.",
+    "colocate_tensor_parallel": "How many trainer processes vLLM splits each layer over. Must divide their number.",
+    "colocate_max_model_len": "Longest prompt and completion together. Leave empty for the model's context length.",
+    "trainer_gpu_ids": "By index, such as 0, 1. Leave empty for any free GPUs, which queues less.",
+    "strategy": "How processes share the training: full copies (DDP), or sharded model state.",
+    "offload": "Keeps state in the host's memory: slower steps, and larger models fit.",
+    "deepspeed": 'A tuned JSON, used as it is; what the run sets must be "auto". Leave empty for the usual one.',
+    "precision": "Precision of training. Auto is bf16 on GPUs and fp32 on the CPU.",
+    "quantization": "Quantizes the frozen base model under a LoRA to half or a quarter of its memory.",
+    "optimizer": (
+        "AdamW: 8 bytes per trained weight, the usual choice. 8-bit AdamW: 2 bytes at the same speed, with slightly "
+        "noisier steps, where AdamW doesn't fit. Adafactor: almost none, and slower to converge, where nothing else "
+        "fits."
+    ),
+    "gradient_checkpointing": "Recomputes activations instead of storing them: less memory, slower. Auto: on for GPUs.",
+    "liger_kernels": "Fused Triton kernels that need less memory for logits and norms. They run on GPUs only.",
+    "memory_cap_gib": "GPU memory limit of each trainer process, to simulate a smaller card. Leave empty for no limit.",
+    "environment": f"One NAME=VALUE per line. Allowed names: {', '.join(ENVIRONMENT)}.",
+    "server_count": f"vLLM servers that share out the prompts of a step, up to {MAX_SERVERS}.",
+    "server_gpus": "Tensor parallel × data parallel, on top of the trainer's GPUs unless they are shared.",
+    "server_tensor_parallel": "Over how many GPUs each layer is split. Must divide the model's attention heads.",
+    "server_data_parallel": "Copies of the model in one server. Only useful for mixture-of-experts models.",
+    "server_shared": "Server and trainer on the same GPUs. The policy then goes as a LoRA: NCCL refuses one GPU twice.",
+    "server_gpu_ids": "By index, the first server's first. Leave empty for any free GPUs, which queues less.",
+    "server_port": "On loopback; further servers use the next ports. Leave empty for free ports of the host's range.",
+    "server_attached": "One http://host:port per line, as seen from the host. The run neither starts nor checks it.",
+    "server_gpu_memory_utilization": "Share of each of its GPUs that vLLM may take, above 0 and at most 1.",
+    "server_max_model_len": "Longest prompt and completion together. Leave empty for the model's context length.",
+    "server_dtype": "Precision of the server's weights; auto uses the model's.",
+    "server_enforce_eager": "No CUDA graphs: starts sooner, generates 5 to 10 times slower.",
+    "server_all_graphs": "Also for batches larger than the run's: the server starts 3 to 15 s later and gains nothing.",
+    "server_keep_warm_minutes": (
+        "How long servers stay for your next run of the same model and settings. They give way to runs that need their "
+        "GPUs. LoRA hot-swap only; 15 is usual, 0: not at all."
+    ),
+    "server_kv_cache_gib": (
+        "On each GPU, in place of what vLLM measures within the share. Too much runs out of memory."
+    ),
+    "server_tuned_lora": "Kernel configs measured for the card, where there are some; else vLLM’s own.",
+    "server_prefix_caching": "Reuses the shared beginning of prompts.",
+    "server_ready_timeout_s": "How long a server may take to become ready. A cold start takes 1 to 2 minutes.",
+    "server_request_timeout_s": "How long the trainer waits for one step's completions before it gives up.",
+    "server_weight_sync": "NCCL streams all weights to one server; the LoRA hot-swap sends an adapter to each.",
+    "use_lora": "Small matrices beside frozen weights: a tenth of the memory, and what the hot-swap sends to servers.",
+    "lora_r": "Size of the matrices; larger ones can learn more. 8 to 64 is usual.",
+    "lora_alpha": "The adapter is scaled by α / r. Usually twice the rank.",
+    "lora_dropout": "Dropout on the adapter's input during training.",
+    "lora_targets": "Modules that get an adapter, by the end of their name, or all-linear.",
+    "per_device_train_batch_size": "Completions in one pass on each process. Lower it when memory runs out.",
+    "gradient_accumulation_steps": "Passes added up before each optimizer step.",
+    "num_generations": "Completions of one prompt that are compared with each other; at least 2.",
+    "max_completion_length": "Maximum tokens per completion.",
+    "num_iterations": "Optimizer passes over each batch of completions.",
+}
+
+CHOICES: dict[str, tuple[tuple[str, str], ...]] = {
+    "rollout": (
+        (Rollout.TRANSFORMERS, "In the trainer, without vLLM"),
+        (Rollout.COLOCATE, "vLLM inside the trainer, on its GPUs"),
+        (Rollout.SERVER, "vLLM servers started by the run"),
+        (ATTACHED, "External vLLM servers"),
+    ),
+    "strategy": (
+        (Strategy.NONE, "One process"),
+        (Strategy.DDP, "DDP: full copies"),
+        (Strategy.FSDP2, "FSDP2: all shards"),
+        (Strategy.ZERO1, "ZeRO-1: optimizer shards"),
+        (Strategy.ZERO2, "ZeRO-2: + gradient shards"),
+        (Strategy.ZERO3, "ZeRO-3: + parameter shards"),
+    ),
+    "offload": (
+        (Offload.NONE, "Nothing"),
+        (Offload.OPTIMIZER, "Optimizer states"),
+        (Offload.PARAMETERS, "Optimizer states and parameters"),
+    ),
+    "precision": (
+        (Precision.AUTO, "Auto"),
+        (Precision.BF16, "bf16"),
+        (Precision.FP16, "fp16"),
+        (Precision.FP32, "fp32"),
+    ),
+    "quantization": (
+        (Quantization.NONE, "In its own precision"),
+        (Quantization.INT8, "8-bit"),
+        (Quantization.NF4, "4-bit (NF4)"),
+    ),
+    "optimizer": (
+        (Optimizer.ADAMW, "AdamW"),
+        (Optimizer.ADAMW_8BIT, "AdamW, 8-bit states"),
+        (Optimizer.ADAFACTOR, "Adafactor"),
+    ),
+    "server_dtype": tuple((name, name) for name in ("auto", "bfloat16", "float16", "float32")),
+    "server_weight_sync": ((WeightSync.NCCL, "All weights by NCCL"), (WeightSync.LORA, "LoRA adapter by HTTP")),
+}

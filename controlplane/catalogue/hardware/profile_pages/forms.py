@@ -1,0 +1,302 @@
+"""The profile form: a field for each field of the contract's dataclasses and of a profile's batch, with its type."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, cast
+
+from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS
+
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.hardware.profile_fields import (
+    ATTACHED,
+    BATCH_FIELDS,
+    CHOICES,
+    HELP,
+    LABELS,
+    SECTIONS,
+    FieldGroup,
+    When,
+)
+from controlplane.catalogue.hardware.profile_pages.form_fields import (
+    AddressesField,
+    EnvironmentField,
+    GpusField,
+    JsonObjectField,
+    NamesField,
+    YesNoField,
+)
+from controlplane.catalogue.hardware.profiles import Profile, profile_of, profile_problems
+from controlplane.platform.http.form_pages import wrong_fields
+from workers.contract.run.hardware import ZERO, HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.spec import LoraSpec
+from workers.contract.wire.documents import ContractError, from_dict
+
+LARGEST = 10**6
+WORDS = ("name", "description")
+LISTS: dict[str, type[forms.Field]] = {
+    "trainer_gpu_ids": GpusField,
+    "server_gpu_ids": GpusField,
+    "server_attached": AddressesField,
+    "lora_targets": NamesField,
+    "environment": EnvironmentField,
+    "deepspeed": JsonObjectField,
+}
+"""Values entered as text that are not a single value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """A form field's type and default, as in the contract."""
+
+    kind: Any
+    optional: bool
+    default: Any
+
+
+def spec_fields() -> dict[str, Typed]:
+    typed = {**_of(HardwareSpec, "", but=("profile", "server")), **_of(ServerSpec, "server_")}
+    lora = _of(LoraSpec, "lora_")
+    lora["lora_targets"] = lora.pop("lora_target_modules")
+    batch = {name: Typed(int, True, None) for name in BATCH_FIELDS}
+    return {**typed, "use_lora": Typed(bool, False, False), **lora, **batch}
+
+
+def _of(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, Typed]:
+    hints = typing.get_type_hints(cls)
+    typed = {}
+    for f in dataclasses.fields(cls):
+        if f.name in but:
+            continue
+        hint = hints[f.name]
+        optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kind = next(a for a in typing.get_args(hint) if a is not type(None)) if optional else hint
+        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        typed[prefix + f.name] = Typed(kind, optional, default)
+    return typed
+
+
+def _form_field(name: str, typed: Typed) -> forms.Field:
+    common: dict[str, Any] = {
+        "label": LABELS[name],
+        "help_text": HELP[name],
+        "initial": typed.default,
+        "required": not typed.optional and name not in LISTS,
+    }
+    if name in LISTS:
+        return LISTS[name](**common)
+    if name in CHOICES:
+        return forms.ChoiceField(choices=CHOICES[name], **common)
+    if typed.kind is bool:
+        return YesNoField(**common) if typed.optional else forms.BooleanField(**{**common, "required": False})
+    if typed.kind is int:
+        return forms.IntegerField(**common, min_value=int(name in BATCH_FIELDS), max_value=LARGEST)
+    if typed.kind is float:
+        widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+        return forms.FloatField(**common, min_value=0, max_value=LARGEST, widget=widget)
+    raise TypeError(f"{name}: no form field for {typed.kind}")
+
+
+class ProfileForm(forms.Form):
+    """When valid, has the complete `result`; fields that the choices leave unused may hold anything and become their
+    defaults."""
+
+    tips = False
+    """The page keeps each field's help behind a "?"."""
+
+    name = forms.CharField(max_length=80)
+    description = forms.CharField(required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}))
+
+    seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    """A digest of the profile when the page was opened."""
+
+    def __init__(
+        self,
+        *args: Any,
+        profile: HardwareProfile | None = None,
+        changes: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """`changes`: values that are offered in place of the profile's own, and marked until they are saved."""
+        self.profile = profile
+        if profile is not None:
+            kwargs.setdefault("initial", {**_stored(profile), "seen": _digest(profile)})
+        else:
+            kwargs.setdefault("initial", {"trainer_gpus": 1})
+        super().__init__(*args, **kwargs)
+        for name, typed in spec_fields().items():
+            self.fields[name] = _form_field(name, typed)
+        self.changes = dict(changes or {})
+        for name, value in self.changes.items():
+            self.fields[name].changed_from = str(self.initial.get(name))  # type: ignore[attr-defined]
+            self.fields[name].changed_why = "not saved yet"  # type: ignore[attr-defined]
+            self.initial[name] = value
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"]).strip()
+        others = HardwareProfile.objects.filter(name__iexact=name)
+        if self.profile is not None:
+            others = others.exclude(pk=self.profile.pk)
+        if others.exists():
+            raise forms.ValidationError("A profile with this name already exists. Choose another name.")
+        return name
+
+    def _refuse_to_overwrite(self, seen: Any) -> None:
+        """Refuse once to overwrite another user's change: the returned form has its digest."""
+        if self.profile is None or not seen or seen == _digest(self.profile):
+            return
+        data = copy.copy(cast("dict[str, Any]", self.data))  # a QueryDict, whose copy can be changed
+        data["seen"] = _digest(self.profile)
+        self.data = data
+        self.add_error(
+            None,
+            "Somebody changed this profile since you opened it. "
+            "Open it in another tab to compare; saving again keeps your version.",
+        )
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        self._refuse_to_overwrite(values.get("seen"))
+        for part in self._unused(values):
+            for name in part.names:
+                self.errors.pop(name, None)
+                values[name] = self.fields[name].initial
+        if (
+            values.get("rollout") == ATTACHED
+            and not values.get("server_attached")
+            and "server_attached" not in self.errors
+        ):
+            self.add_error("server_attached", "Name the address of at least one server.")
+        # Errors of name and description alone don't suppress other errors.
+        if set(self.errors) - {*WORDS, NON_FIELD_ERRORS}:
+            return values
+        self.result = _result({**dict.fromkeys(WORDS, ""), **values})
+        for problem in profile_problems(self.result):
+            self.add_error(problem.field, str(problem))
+        return values
+
+    def _unused(self, values: dict[str, Any]) -> list[FieldGroup]:
+        rollout = values.get("rollout")
+        counts = {
+            When.ALWAYS: True,
+            When.COLOCATE: rollout == Rollout.COLOCATE,
+            When.OWN: rollout == Rollout.SERVER,
+            When.ATTACHED: rollout == ATTACHED,
+            When.SERVERS: rollout in (Rollout.SERVER, ATTACHED),
+            When.LORA: bool(values.get("use_lora")),
+            When.ZERO: values.get("strategy") in ZERO,
+        }
+        return [part for section in SECTIONS for part in section.parts if not counts[part.when]]
+
+    @property
+    def sections(self) -> list[dict[str, Any]]:
+        """The sections with their parts and fields, for the template."""
+        return [
+            {
+                "title": section.title,
+                "about": section.about,
+                "parts": [
+                    {"when": part.when, "title": part.title, "fields": [self[name] for name in part.names]}
+                    for part in section.parts
+                ],
+            }
+            for section in SECTIONS
+        ]
+
+    @property
+    def wrong_fields(self) -> list[tuple[str, str, str]]:
+        return wrong_fields(self)
+
+
+def values_of(profile: Profile) -> dict[str, Any]:
+    """A profile as typed form values."""
+    spec, lora = profile.spec, profile.lora
+    server = spec.server or ServerSpec()
+    attached = spec.rollout == Rollout.SERVER and bool(server.attached)
+    return {
+        "name": profile.name,
+        "description": profile.description,
+        **{f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in ("profile", "server")},
+        "rollout": ATTACHED if attached else spec.rollout,
+        **{f"server_{f.name}": getattr(server, f.name) for f in dataclasses.fields(server)},
+        "use_lora": lora is not None,
+        **_lora_values(lora or LoraSpec()),
+        **profile.batch,
+    }
+
+
+def _stored(row: HardwareProfile) -> dict[str, Any]:
+    try:
+        return values_of(profile_of(row))
+    except ContractError:
+        # From a version with other fields: its name can still be shown, and saved again.
+        return {"name": row.name, "description": row.description}
+
+
+def _lora_values(lora: LoraSpec) -> dict[str, Any]:
+    return {
+        "lora_r": lora.r,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
+        "lora_targets": lora.target_modules,
+    }
+
+
+def _result(values: dict[str, Any]) -> Profile:
+    attached = values["rollout"] == ATTACHED
+    rollout = Rollout.SERVER if attached else Rollout(values["rollout"])
+    server = None
+    if rollout == Rollout.SERVER:
+        server = {f.name: values[f"server_{f.name}"] for f in dataclasses.fields(ServerSpec)}
+        server["attached"] = server["attached"] if attached else ()
+    plain = {f.name: values[f.name] for f in dataclasses.fields(HardwareSpec) if f.name in values}
+    spec = from_dict(HardwareSpec, {**plain, "rollout": rollout, "profile": values["name"], "server": server})
+    lora = None
+    if values["use_lora"]:
+        lora = LoraSpec(values["lora_r"], values["lora_alpha"], values["lora_dropout"], values["lora_targets"])
+    batch = {name: values[name] for name in BATCH_FIELDS if values.get(name) is not None}
+    return Profile(values["name"], values["description"], spec, lora, batch)
+
+
+def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
+    """Settings that mean what the row has stay as they are stored: a new name is not a change of settings."""
+    same = row.pk is not None and _settings(form.result) == _settings_of(row)
+    for column, value in form.result.columns().items():
+        if column in WORDS or not same:
+            setattr(row, column, value)
+    row.save()
+    return row
+
+
+def _settings(profile: Profile) -> tuple[Any, ...]:
+    return dataclasses.replace(profile.spec, profile=""), profile.lora, profile.batch
+
+
+def _settings_of(row: HardwareProfile) -> tuple[Any, ...] | None:
+    try:
+        return _settings(profile_of(row))
+    except ContractError:
+        return None
+
+
+def sent(values: Mapping[str, Any]) -> dict[str, str]:
+    """Typed values as a browser would send them."""
+    form = ProfileForm()
+    prepared = {name: form.fields[name].prepare_value(value) for name, value in values.items()}
+    return {
+        name: "on" if value is True else "" if value is None else str(value)
+        for name, value in prepared.items()
+        if value is not False
+    }
+
+
+def _digest(profile: HardwareProfile) -> str:
+    content = [profile.name, profile.description, profile.spec, profile.lora, profile.batch]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,109 @@
+"""A profile's form filled from our own YAML, or from the hardware settings of another tool's config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+
+from controlplane.catalogue.datasets import upload
+from controlplane.catalogue.exchange import documents, trl
+from controlplane.catalogue.exchange.reading import Kind, Reading, Unreadable, Verdict
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.hardware.profile_fields import ATTACHED, BATCH_FIELDS
+from controlplane.catalogue.hardware.profile_pages import profile_yaml
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, values_of
+from controlplane.catalogue.hardware.profile_pages.profile_yaml import Imported
+from controlplane.catalogue.hardware.profiles import Profile
+from controlplane.platform import safe_yaml
+from controlplane.platform.safe_yaml import YamlRefused
+from workers.contract.run.hardware import HardwareSpec, Rollout
+
+
+@dataclass(frozen=True)
+class ProfileImport:
+    form: ProfileForm
+    reading: Reading | None = None
+    """What the other tool's config said; None for our own YAML, whose errors are beside the fields."""
+
+
+def document(request: HttpRequest) -> bytes:
+    """The uploaded or pasted document. Raises YamlRefused."""
+    file = request.FILES.get("file")
+    if file is None or upload.problem(request):
+        return safe_yaml.document(request, documents.MOST_BYTES)
+    try:
+        return documents.content_of(file)
+    except Unreadable as error:
+        raise YamlRefused(str(error)) from error
+
+
+def read(content: bytes) -> ProfileImport:
+    """Raises YamlRefused if it is no document that describes hardware."""
+    try:
+        if not content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+            return ProfileImport(profile_yaml.read(content).form())
+    except YamlRefused as refused:
+        try:
+            return _from_other(content)
+        except Unreadable:
+            raise refused from None
+    try:
+        return _from_other(content)
+    except Unreadable as error:
+        raise YamlRefused(str(error)) from error
+
+
+def _from_other(content: bytes) -> ProfileImport:
+    schema = Host.objects.exclude(trainer_schema=None).values_list("trainer_schema", flat=True).first()
+    reading = documents.read(content, trl.fields_of(schema))
+    if reading.kind == Kind.PROFILE:
+        return ProfileImport(profile_yaml.read(content).form())
+    imported = Imported(values_of(Profile("", "", HardwareSpec(""))))
+    _assume(reading)
+    for path, value in reading.values.items():
+        if path.startswith("hardware."):
+            name = path.removeprefix("hardware.").replace("server.", "server_")
+            imported.values["name" if name == "profile" else name] = value
+    imported.values |= {name: value for name, value in _of_the_run(reading).items() if name in imported.values}
+    imported.values |= {
+        name: reading.values[f"grpo.{name}"] for name in BATCH_FIELDS if f"grpo.{name}" in reading.values
+    }
+    if imported.values["rollout"] == Rollout.SERVER and imported.values["server_attached"]:
+        imported.values["rollout"] = ATTACHED
+    for note in reading.notes:
+        if note.verdict == Verdict.WRONG and note.path.startswith("hardware."):
+            name = note.path.removeprefix("hardware.").replace("server.", "server_")
+            imported.refuse(name, note.raw, f"{note.key}: {note.text}")
+    form = imported.form()
+    for name in imported.values:
+        path = f"hardware.{name}".replace("hardware.server_", "hardware.server.")
+        if name in form.fields and (key := reading.sources.get(path) or reading.sources.get(f"grpo.{name}")):
+            form.fields[name].imported_from = key  # type: ignore[attr-defined]  # for components/imported_mark.html
+    return ProfileImport(form, reading)
+
+
+def _assume(reading: Reading) -> None:
+    if not reading.complete and "hardware.trainer_gpus" not in reading.values:
+        reading.values["hardware.trainer_gpus"] = 1
+        text = "The document doesn't say how many GPUs train: one is assumed."
+        reading.note(Verdict.ASSUMED, "", text, path="hardware.trainer_gpus")
+
+
+def _of_the_run(reading: Reading) -> dict[str, Any]:
+    """The LoRA, which a profile has too; everything else of a run is listed."""
+    values: dict[str, Any] = {"use_lora": bool(reading.values.get("lora"))}
+    values |= {f"lora_{name}": value for name, value in reading.below("lora").items()}
+    if "lora_target_modules" in values:
+        values["lora_targets"] = values.pop("lora_target_modules")
+    taken = {f"grpo.{name}" for name in BATCH_FIELDS}
+    others = [
+        reading.sources.get(path, path)
+        for path in reading.values
+        if not path.startswith(("hardware.", "lora", "_")) and path not in taken
+    ]
+    if others:
+        text = "Settings of a run, not of its hardware: import the document under New run for them."
+        reading.note(Verdict.LEFT_OUT, ", ".join(others[:12]), text)
+    return values

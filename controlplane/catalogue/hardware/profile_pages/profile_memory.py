@@ -1,0 +1,276 @@
+"""What a hardware profile holds: the memory model's answer for common models on GPUs of a size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.catalogue.hardware.inventory import number
+from controlplane.catalogue.hardware.models import HardwareProfile, Host, ModelInspection
+from controlplane.catalogue.hardware.profile_pages.memory_bars import MemoryView, view
+from controlplane.catalogue.hardware.profiles import Profile, profile_of
+from controlplane.catalogue.hardware.shipped import SHIPPED, Shipped
+from controlplane.platform.templatetags.figures import significant
+from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
+from workers.contract.memory.known import LADDER, known_shape
+from workers.contract.memory.room import Division, is_roomy, quickest
+from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.stack.step_time import Work, step_s
+from workers.contract.wire.documents import ContractError
+
+PROMPT_TOKENS = 256
+COMPLETION_TOKENS = 512
+"""Where the profile leaves the length open."""
+USUAL_CARD_GIB = 24.0
+LARGEST_CARD_GIB = 1024.0
+MOST_INSPECTED = 40
+
+
+@dataclass(frozen=True)
+class Held:
+    """A common model under a profile."""
+
+    name: str
+    needed_gib: float
+    """On the GPU that needs the most; without what the allocator can give back."""
+    fits: bool
+
+
+def shipped_with(spec: HardwareSpec) -> list[Shipped]:
+    """The built-in profiles with these settings, whatever their name; several differ in LoRA and batch alone."""
+    return [one for one in SHIPPED if replace(one.spec, profile=spec.profile) == spec]
+
+
+def shipped_as(row: HardwareProfile) -> Shipped | None:
+    """The built-in profile whose hardware settings a row still has, whatever its name is by now."""
+    try:
+        own = profile_of(row)
+    except ContractError:
+        return None
+    return max(
+        shipped_with(own.spec),
+        key=lambda one: (one.name == own.name, one.lora == own.lora, one.batch == own.batch),
+        default=None,
+    )
+
+
+def card_of(row: HardwareProfile) -> tuple[float, str]:
+    """The memory in GiB of the GPUs that a profile is meant for, and the host that has them. A built-in profile names
+    its GPUs, without a host; for any other it is the largest GPU of the hosts in reach."""
+    shipped = shipped_as(row)
+    if shipped is not None and shipped.card_gib:
+        return shipped.card_gib, ""
+    now = timezone.now()
+    sizes = [
+        (size / 1024, host.name)
+        for host in Host.objects.all()
+        if host.is_fresh(now)
+        for gpu in (host.inventory or {}).get("gpus") or ()
+        if isinstance(gpu, dict) and (size := number(gpu.get("memory_mib")))
+    ]
+    return max(sizes, default=(USUAL_CARD_GIB, ""))
+
+
+def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
+    """With the profile's own batch and LoRA on GPUs of one size."""
+    spec, batch = profile.spec, profile.batch
+    size, passes = batch.get("per_device_train_batch_size", 8), batch.get("gradient_accumulation_steps", 1)
+    settings = Settings(
+        batch=max(size, 1),
+        prompt_tokens=PROMPT_TOKENS,
+        completion_tokens=max(batch.get("max_completion_length", COMPLETION_TOKENS), 1),
+        passes=max(passes, 1),
+        generated=size * passes if spec.rollout is Rollout.TRANSFORMERS else 0,
+        lora=profile.lora,
+        optimizer=spec.optimizer,
+        checkpointing=spec.gradient_checkpointing is not False,
+    )
+    cards, servers = [card_gib] * spec.trainer_gpus, [card_gib] * spec.server_gpus
+    return estimate(shape, spec, settings, cards=cards, servers=servers)
+
+
+@dataclass(frozen=True)
+class Room:
+    """A quicker division of a profile's batch, and vLLM's share with it."""
+
+    gain: float
+    """Steps per second by the rule of thumb, as a multiple."""
+    words: str
+    values: dict[str, str]
+    """Fields of the profile's form."""
+
+    @property
+    def expected(self) -> str:
+        return f"By the rule of thumb that gives {self.gain:.2g} times the steps per second."
+
+
+def room(profile: Profile, shape: Shape, card_gib: float) -> Room | None:
+    """For a model on GPUs of one size; None: the batch has the room already, or doesn't fit."""
+    now, then, gain = division(profile, shape, card_gib)
+    if then is None:
+        return None
+    passes = "1 pass" if then.passes == 1 else f"{then.passes} passes"
+    words = [f"{then.micro_batch} per process, {passes}"]
+    values = {
+        "per_device_train_batch_size": str(then.micro_batch),
+        "gradient_accumulation_steps": str(then.passes),
+    }
+    if then.share != now.share:
+        own = profile.spec.vllm_server is not None
+        name = "server_gpu_memory_utilization" if own else "colocate_memory_utilization"
+        words.append(f"vLLM’s share {then.share:g}")
+        values[name] = f"{then.share:g}"
+    if profile.spec.vllm_server and profile.spec.vllm_server.all_graphs:
+        words.append("CUDA graphs only up to a step’s completions")
+        values["server_all_graphs"] = ""
+    return Room(gain, ", ".join(words), values)
+
+
+def division(
+    profile: Profile, shape: Shape, card_gib: float, *, any_share: bool = True
+) -> tuple[Division, Division | None, float]:
+    """The present one, the quickest if it is another, and its gain in steps per second. `any_share`: vLLM's may change
+    too."""
+    batch, spec = profile.batch, profile.spec
+    sizes = batch.get("per_device_train_batch_size"), batch.get("gradient_accumulation_steps")
+    now = Division(sizes[0] or 8, sizes[1] or 1, spec.vllm_share)
+    length = PROMPT_TOKENS + batch.get("max_completion_length", COMPLETION_TOKENS)
+
+    def seconds(one: Division) -> float | None:
+        if one.share != now.share and not any_share:
+            return None
+        divided = {
+            "per_device_train_batch_size": one.micro_batch,
+            "gradient_accumulation_steps": one.passes,
+        }
+        changed = replace(profile, spec=spec.with_vllm_share(one.share), batch={**batch, **divided})
+        answer = estimated(changed, shape, card_gib)
+        if not is_roomy(answer, longest=length, servers_too=one.share != now.share):
+            return None
+        cache = inf if answer.serving is None else answer.serving.sequences(length)
+        return step_s(_work(changed, length), changed.spec, shape.total, room=cache)
+
+    then = None if spec.trainer_gpus < 1 or spec.deepspeed else quickest(now, seconds)
+    before, after = seconds(now), seconds(then) if then else None
+    return now, then, before / after if before and after else 1.0
+
+
+def _work(profile: Profile, length: int) -> Work:
+    batch = profile.batch
+    size, passes = batch["per_device_train_batch_size"], batch["gradient_accumulation_steps"]
+    repeats = batch.get("num_iterations", 1)
+    completions = size * passes * max(profile.spec.processes, 1) / repeats
+    return Work(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
+
+
+def held(profile: Profile, card_gib: float) -> list[Held]:
+    """The common models, the smallest first."""
+    return [_held(profile, name, card_gib) for name in LADDER]
+
+
+@dataclass(frozen=True)
+class ProfileMemory:
+    """For the profile's page."""
+
+    sentence: str
+    unmeasured: bool
+    models: list[str]
+    model: str
+    card_gib: float
+    view: MemoryView
+    room: Room | None
+    guide: dict[str, int]
+    """Fields of the form with the division of the guide that a built-in profile comes from; {}: it has it."""
+    divided_for: str
+    """The model for which a built-in profile's batch was divided; "": for none."""
+
+    def values_to(self, use: str) -> dict[str, Any]:
+        """Fields of the form that the page's button `use` changes."""
+        if use == "memory":
+            return dict(self.room.values) if self.room else {}
+        return dict(self.guide) if use == "guide" else {}
+
+
+def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None:
+    """For a model and a card size as they were asked for; None on the CPU and for a profile that can't be read."""
+    try:
+        profile = profile_of(row)
+    except ContractError:
+        return None
+    if profile.spec.trainer_gpus < 1:
+        return None
+    own, host = card_of(row)
+    shapes = {name: known_shape(name) for name in LADDER} | _inspected()
+    chosen = model if model in shapes else largest(profile, own) or LADDER[0]
+    size = _size(card) or own
+    answer = estimated(profile, shapes[chosen], size)
+    length = PROMPT_TOKENS + profile.batch.get("max_completion_length", COMPLETION_TOKENS)
+    shipped = shipped_as(row)
+    return ProfileMemory(
+        sentence(profile, own, host),
+        shipped is not None and not shipped.measured,
+        list(shapes),
+        chosen,
+        size,
+        view(answer, length=length, where=f"{chosen} on GPUs of {size:.3g} GiB"),
+        room(profile, shapes[chosen], size),
+        guide_of(row),
+        shipped.model if shipped is not None else "",
+    )
+
+
+def guide_of(row: HardwareProfile) -> dict[str, int]:
+    """The division of the guide that a built-in profile comes from; {} where the profile has it."""
+    shipped = shipped_as(row)
+    guide = shipped.guide if shipped is not None else {}
+    return {} if all(row.batch.get(name) == size for name, size in guide.items()) else guide
+
+
+def largest(profile: Profile, card_gib: float) -> str:
+    """The largest usual model that fits; "" if none does."""
+    return next((one.name for one in reversed(held(profile, card_gib)) if one.fits), "")
+
+
+def _size(text: str) -> float | None:
+    try:
+        size = float(text)
+    except ValueError:
+        return None
+    return size if 1 <= size <= LARGEST_CARD_GIB else None
+
+
+def _inspected() -> dict[str, Shape]:
+    """The models that hosts have looked at lately, by path."""
+    rows = ModelInspection.objects.filter(answered_at__isnull=False).order_by("-answered_at")[:MOST_INSPECTED]
+    answers = {row.model: row.answer for row in reversed(rows) if isinstance(row.answer, dict) and row.answer.get("ok")}
+    shapes = {model: shape_of(answer) for model, answer in answers.items() if not answer.get("quantization")}
+    return {model: shape for model, shape in shapes.items() if shape is not None}
+
+
+def _held(profile: Profile, name: str, card_gib: float) -> Held:
+    answer = estimated(profile, known_shape(name), card_gib)
+    needed = max((gpu.needed for gpu in answer.gpus if gpu.role != "server"), default=0.0)
+    room = all(gpu.needed <= gpu.card_gib for gpu in answer.gpus)
+    cache = answer.serving is None or answer.serving.sequences(PROMPT_TOKENS + COMPLETION_TOKENS) >= 1
+    return Held(name, needed, room and cache)
+
+
+def sentence(profile: Profile, card_gib: float, host: str = "") -> str:
+    """What it holds on GPUs of this size, which a host may have; "" on the CPU."""
+    if profile.spec.trainer_gpus < 1:
+        return ""
+    models = held(profile, card_gib)
+    fitting = [one for one in models if one.fits]
+    over = next((one for one in models if not one.fits), None)
+    many = profile.spec.trainer_gpus + profile.spec.server_gpus > 1
+    cards, hold = (f"GPUs of {card_gib:.3g} GiB", "hold") if many else (f"a GPU of {card_gib:.3g} GiB", "holds")
+    estimated_for = f"Estimated for {host}" if host else "Estimated"
+    if not fitting:
+        least = f"{models[0].name} takes {significant(models[0].needed_gib)} GiB"
+        return f"{estimated_for}: {cards} {hold} none of the usual models; {least}."
+    largest = fitting[-1]
+    words = f"{estimated_for}: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
+    return f"{words}; {over.name} does not fit." if over else f"{words}."

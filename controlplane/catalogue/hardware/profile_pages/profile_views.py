@@ -1,0 +1,116 @@
+"""Hardware profiles: viewing, creating, changing, archiving, and export and import as YAML."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.text import slugify
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.catalogue.exchange.documents import MOST_BYTES
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.hardware.profile_pages import profile_import as profile_import_reading
+from controlplane.catalogue.hardware.profile_pages import profile_yaml
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, save
+from controlplane.catalogue.hardware.profile_pages.profile_memory import on_page
+from controlplane.catalogue.hardware.profiles import archive, profile_of
+from controlplane.catalogue.hardware.queries import profile_for
+from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.body_limit import reads_at_most
+from controlplane.platform.http.form_pages import form_page
+from controlplane.platform.safe_yaml import YamlRefused
+from workers.contract.wire.documents import ContractError
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def profile_new(request: HttpRequest) -> HttpResponseBase:
+    return _edit(request, None)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile(request: HttpRequest, profile_id: int) -> HttpResponseBase:
+    """Open to everyone; saving requires the operator role."""
+    row = profile_for(request, profile_id)
+    if request.method == "POST":
+        return _change(request, row)
+    return _edit(request, row)
+
+
+@operator_required
+def _change(request: HttpRequest, row: HardwareProfile) -> HttpResponseBase:
+    return _edit(request, row)
+
+
+@require_POST
+@operator_required
+def profile_archive(request: HttpRequest, profile_id: int) -> HttpResponseBase:
+    """archived=1 or 0."""
+    row, archived = profile_for(request, profile_id), request.POST.get("archived") == "1"
+    if archive(row, archived=archived):
+        offered = "isn't offered for new runs" if archived else "is offered for new runs again"
+        messages.success(request, f"{row.name} {offered}. Runs with it are unaffected.")
+    return redirect("profile", row.pk)
+
+
+@require_safe
+def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
+    """The whole profile as a YAML document."""
+    row = profile_for(request, profile_id)
+    try:
+        text = profile_yaml.export(profile_of(row))
+    except ContractError as error:
+        messages.error(request, f"{row.name} can't be exported: {error}. Open it and save it again.")
+        return redirect("profile", row.pk)
+    answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{slugify(row.name) or "profile"}.yaml"'
+    return answer
+
+
+@reads_at_most(MOST_BYTES)
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def profile_import(request: HttpRequest) -> HttpResponseBase:
+    """Open an uploaded or pasted document in a new profile's form, with errors per field; nothing is saved yet."""
+    if request.method != "POST":
+        return _import_form(request)
+    try:
+        imported = profile_import_reading.read(profile_import_reading.document(request))
+    except YamlRefused as error:
+        return _import_form(request, str(error))
+    form = imported.form
+    form.tips = True
+    context = {"form": form, "profile": None, "imported": True, "reading": imported.reading}
+    return form_page(request, "catalogue/hardware/profile.html", context)
+
+
+def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
+    text = request.POST.get("text", "")
+    context = {"problem": problem, "text": text, "most": MOST_BYTES}
+    return render(request, "catalogue/hardware/profile_import.html", context, status=422 if problem else 200)
+
+
+def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
+    memory = on_page(row, request.GET.get("model", ""), request.GET.get("card", "")) if row else None
+    use = {} if memory is None else memory.values_to(request.GET.get("use", ""))
+    form = ProfileForm(request.POST if request.method == "POST" else None, profile=row, changes=use)
+    form.tips = person(request).may_operate  # a viewer's fields are disabled, and so would be their "?"
+    status = 200
+    if request.method == "POST":
+        if form.is_valid() and (saved := _saved(request, form, row)):
+            messages.success(request, f"Profile {saved.name} is saved.")
+            return redirect("profile", saved.pk)
+        status = 422
+    context = {"form": form, "profile": row, "memory": memory}
+    return render(request, "catalogue/hardware/profile.html", context, status=status)
+
+
+def _saved(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None) -> HardwareProfile | None:
+    try:
+        with transaction.atomic():
+            return save(form, row or HardwareProfile(owner=person(request)))
+    except IntegrityError:
+        form.add_error("name", "A profile with this name was just created. Choose another name.")
+        return None

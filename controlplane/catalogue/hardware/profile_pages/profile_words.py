@@ -1,0 +1,125 @@
+"""Short descriptions of hardware profiles, for lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.hardware.profile_pages.profile_memory import largest, shipped_as, shipped_with
+from controlplane.catalogue.hardware.profiles import Profile, profile_of
+from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy, WeightSync
+from workers.contract.wire.documents import ContractError
+
+STRATEGIES = {
+    Strategy.DDP: "DDP",
+    Strategy.FSDP2: "FSDP2",
+    Strategy.ZERO1: "ZeRO-1",
+    Strategy.ZERO2: "ZeRO-2",
+    Strategy.ZERO3: "ZeRO-3",
+}
+
+
+@dataclass(frozen=True)
+class Words:
+    gpus: str
+    completions: str
+    training: str
+    batch: str
+    up_to: str = ""
+    """The largest usual model that fits the GPUs that it names, of a built-in profile."""
+    unmeasured: bool = False
+    """A built-in profile that was never run on a GPU."""
+
+
+@dataclass(frozen=True, order=True)
+class Group:
+    """Profiles that take as many GPUs of a size; in the order of a list."""
+
+    gpus: int
+    card_gib: float
+    """0: they name no size."""
+
+    def __str__(self) -> str:
+        if not self.gpus:
+            return "CPU"
+        count = f"{self.gpus} GPU{'' if self.gpus == 1 else 's'}"
+        return f"{count} of {self.card_gib:g} GiB" if self.card_gib else count
+
+
+def group_of(spec: HardwareSpec) -> Group:
+    """By the GPUs that a profile takes itself and, of a built-in one, by their memory."""
+    gpus = spec.trainer_gpus + spec.server_gpus
+    return Group(gpus, max((one.card_gib for one in shipped_with(spec)), default=0.0) if gpus else 0.0)
+
+
+def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[Group, list[HardwareProfile]]]:
+    """Small to large, each group's in the order given; those that can't be read first."""
+    groups: dict[Group, list[HardwareProfile]] = {}
+    for row in rows:
+        try:
+            group = group_of(profile_of(row).spec)
+        except ContractError:
+            group = Group(0, 0.0)
+        groups.setdefault(group, []).append(row)
+    return sorted(groups.items())
+
+
+def in_words(row: HardwareProfile) -> Words:
+    try:
+        profile = profile_of(row)
+    except ContractError:
+        return Words("?", "can't be read: open it and save it again", "", "")
+    shipped = shipped_as(row)
+    return Words(
+        _gpus(profile),
+        _completions(profile),
+        _training(profile),
+        _batch(profile),
+        largest(profile, shipped.card_gib) if shipped and shipped.card_gib and profile.spec.trainer_gpus else "",
+        bool(shipped and not shipped.measured),
+    )
+
+
+def _gpus(profile: Profile) -> str:
+    spec = profile.spec
+    if not spec.trainer_gpus and not spec.server_gpus:
+        return "CPU"
+    return f"{spec.trainer_gpus} + {spec.server_gpus}" if spec.server_gpus else str(spec.trainer_gpus)
+
+
+def _completions(profile: Profile) -> str:
+    spec = profile.spec
+    if spec.rollout == Rollout.TRANSFORMERS:
+        return "in the trainer"
+    if spec.rollout == Rollout.COLOCATE:
+        return f"vLLM in the trainer, share {spec.colocate_memory_utilization:g}"
+    if spec.server is None:
+        return "a vLLM server that isn't described"
+    how = "LoRA hot-swap" if spec.server.weight_sync == WeightSync.LORA else "weights by NCCL"
+    count = spec.server.servers
+    servers = "vLLM server" if count == 1 else f"{count} vLLM servers"
+    if spec.server.attached:
+        return f"attached {servers}, {how}"
+    wide = f" over {spec.server.gpus} GPUs" if spec.server.gpus > 1 else ""
+    beside = " beside the trainer" if spec.server.shared else ""
+    return f"{servers}{wide}{beside}, {how}"
+
+
+def _training(profile: Profile) -> str:
+    spec = profile.spec
+    parts = [STRATEGIES.get(spec.strategy, ""), "CPU offload" if spec.offload != Offload.NONE else ""]
+    parts.append(f"LoRA r {profile.lora.r}" if profile.lora else "all weights")
+    parts.append("" if spec.quantization == Quantization.NONE else spec.quantization.replace("bit", "-bit"))
+    return " · ".join(part for part in parts if part)
+
+
+def _batch(profile: Profile) -> str:
+    """Completions per step: per process × processes × accumulation, in groups."""
+    batch = profile.batch
+    sizes = [batch.get("per_device_train_batch_size"), batch.get("gradient_accumulation_steps")]
+    if None in sizes:
+        return "–"
+    groups = f" in groups of {batch['num_generations']}" if "num_generations" in batch else ""
+    factors = [sizes[0], *([profile.spec.processes] if profile.spec.processes > 1 else []), sizes[1]]
+    return " × ".join(str(factor) for factor in factors) + groups

@@ -1,0 +1,123 @@
+"""A hardware profile as a YAML document with the code's names, and back into the profile form."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.catalogue.hardware.profile_fields import ATTACHED
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, sent, values_of
+from controlplane.catalogue.hardware.profiles import BATCH_FIELDS, Profile
+from controlplane.platform import safe_yaml
+from controlplane.platform.safe_yaml import short
+from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.spec import LoraSpec
+from workers.contract.wire.documents import ContractError, from_dict
+
+TOP = ("name", "description", "hardware", "lora", "batch")
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "object": "fields"}
+
+
+def export(profile: Profile) -> str:
+    columns = profile.columns()
+    hardware = {name: value for name, value in columns["spec"].items() if name != "profile"}
+    batch = {name: profile.batch.get(name) for name in BATCH_FIELDS}
+    return safe_yaml.dump({**columns, "spec": None, "hardware": hardware, "batch": batch}, TOP)
+
+
+@dataclass
+class Imported:
+    """A document's values, by the form's names, and its errors."""
+
+    values: dict[str, Any]
+    wrong: list[tuple[str, str]] = field(default_factory=list)
+    """(form field, or "" if none; cause, with the path in the document)"""
+
+    def form(self) -> ProfileForm:
+        """The filled-in profile form with all errors; nothing is stored."""
+        form = ProfileForm(sent(self.values))
+        form.is_valid()
+        for name in {name for name, _ in self.wrong} & set(form.errors):
+            del form.errors[name]  # about the text that stands in for the document's value
+        for name, cause in self.wrong:
+            form.add_error(name or None, cause)
+        return form
+
+    def mapping(self, value: Any, path: str) -> dict[str, Any]:
+        if value is not None and not isinstance(value, dict):
+            self.wrong.append(("", f"{path}: expected fields, got {short(value)}."))
+        return dict(value) if isinstance(value, dict) else {}
+
+    def unknown(self, path: str, allowed: tuple[str, ...]) -> None:
+        self.wrong.append(("", f"{short(path)}: unknown field. Known fields: {', '.join(allowed)}."))
+
+    def take(self, cls: type, found: dict[str, Any], path: str, prefix: str = "", **needed: Any) -> None:
+        """Read the fields of one of the contract's dataclasses one by one, so that every wrong one is reported."""
+        names = tuple(f.name for f in dataclasses.fields(cls) if f.name not in needed)
+        for key, raw in found.items():
+            name = "lora_targets" if key == "target_modules" else prefix + key
+            if key not in names:
+                self.unknown(f"{path}.{key}", names)
+                continue
+            try:
+                self.values[name] = getattr(from_dict(cls, {**needed, key: raw}, at=path), key)
+            except ContractError as error:
+                self.refuse(name, raw, _in_words(str(error)))
+
+    def refuse(self, name: str, raw: Any, cause: str) -> None:
+        self.wrong.append((name, cause[:300]))
+        self.values[name] = short(raw)
+
+
+def read(content: bytes) -> Imported:
+    """Parse a document. Raises YamlRefused if it is not a profile at all."""
+    document = safe_yaml.load(content)
+    if not isinstance(document, dict) or not set(document) & set(TOP):
+        raise safe_yaml.YamlRefused(f"This is not a hardware profile, which has {', '.join(TOP)}.")
+    imported = Imported(values_of(Profile("", "", HardwareSpec(""))))
+    for key in document:
+        if key not in TOP:
+            imported.unknown(key, TOP)
+    for key in ("name", "description"):
+        value = document.get(key) or ""
+        imported.values[key] = value
+        if not isinstance(value, str):
+            imported.refuse(key, value, f"{key}: expected text, got {short(value)}; put it in quotes.")
+    hardware = imported.mapping(document.get("hardware"), "hardware")
+    server = imported.mapping(hardware.pop("server", None), "hardware.server")
+    imported.take(HardwareSpec, hardware, "hardware", profile="", server=None)
+    imported.take(ServerSpec, server, "hardware.server", "server_")
+    imported.take(LoraSpec, imported.mapping(document.get("lora"), "lora"), "lora", "lora_")
+    imported.values["use_lora"] = document.get("lora") is not None
+    if imported.values["rollout"] == Rollout.SERVER and imported.values["server_attached"]:
+        imported.values["rollout"] = ATTACHED
+    _environment(imported)
+    _batch(imported, imported.mapping(document.get("batch"), "batch"))
+    return imported
+
+
+def _environment(imported: Imported) -> None:
+    environment = imported.values["environment"]
+    if not isinstance(environment, dict):
+        return
+    for name, value in environment.items():
+        if not isinstance(value, str):
+            imported.wrong.append(
+                ("environment", f"hardware.environment.{short(name)}: expected text; put {short(value)} in quotes.")
+            )
+
+
+def _batch(imported: Imported, batch: dict[str, Any]) -> None:
+    for key, value in batch.items():
+        if key not in BATCH_FIELDS:
+            imported.unknown(f"batch.{key}", BATCH_FIELDS)
+        elif value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            imported.refuse(key, value, f"batch.{key}: expected a whole number, got {short(value)}.")
+        else:
+            imported.values[key] = value
+
+
+def _in_words(cause: str) -> str:
+    return re.sub(r"expected (?:an )?(\w+), got", lambda m: f"expected {KINDS.get(m[1], m[1])}, got", cause)

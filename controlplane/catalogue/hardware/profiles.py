@@ -1,0 +1,123 @@
+"""Hardware profiles as plain values, and the settings that a launch takes from one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from math import prod
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.hardware.profile_fields import BATCH_FIELDS, HELP
+from workers.contract.run.batch import Batch, BatchRule, broken, repairs
+from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.problem import Problem
+from workers.contract.run.spec import LoraSpec
+from workers.contract.stack.deepspeed import number_problems
+from workers.contract.stack.hardware_rules import problems_with_lora
+from workers.contract.wire.documents import from_dict, to_dict
+
+__all__ = ["BATCH_FIELDS", "HELP", "Profile", "launch_values", "profile_of", "profile_problems", "step_of"]
+
+DIVISION = ("per_device_train_batch_size", "gradient_accumulation_steps")
+"""The fields whose product are a process's completions of a step."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    name: str
+    description: str
+    spec: HardwareSpec
+    lora: LoraSpec | None = None
+    batch: dict[str, int] = field(default_factory=dict)
+    """BATCH_FIELDS; missing ones are left open."""
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of a HardwareProfile row."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "spec": to_dict(self.spec),
+            "lora": to_dict(self.lora) if self.lora else None,
+            "batch": self.batch,
+        }
+
+
+def profile_of(row: HardwareProfile) -> Profile:
+    """Raises ContractError for a row of an older contract."""
+    lora = from_dict(LoraSpec, row.lora, at="lora") if row.lora else None
+    spec = from_dict(HardwareSpec, {**row.spec, "profile": row.name}, at="hardware")
+    return Profile(row.name, row.description, spec, lora, {k: v for k, v in row.batch.items() if k in BATCH_FIELDS})
+
+
+def archive(row: HardwareProfile, *, archived: bool) -> bool:
+    """Offer it for new runs, or no more. False: so it was before."""
+    if archived == (row.archived_at is not None):
+        return False
+    row.archived_at = timezone.now() if archived else None
+    row.save(update_fields=["archived_at"])
+    return True
+
+
+def launch_values(row: HardwareProfile) -> dict[str, str]:
+    """Fields of the New run form -> the values that this profile is intended for."""
+    profile = profile_of(row)
+    values = {name: str(value) for name, value in profile.batch.items()}
+    if profile.lora is None:
+        return {**values, "use_lora": ""}
+    return {
+        **values,
+        "use_lora": "on",
+        "lora_r": str(profile.lora.r),
+        "lora_alpha": str(profile.lora.alpha),
+        "lora_dropout": f"{profile.lora.dropout:g}",
+        "lora_targets": ", ".join(profile.lora.target_modules),
+    }
+
+
+def step_of(batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The completions of a step, however it is divided into passes, and what else the batch says."""
+    sizes = [batch.get(name) for name in DIVISION]
+    numbers = [size for size in sizes if isinstance(size, int)]
+    others = {name: batch[name] for name in BATCH_FIELDS if name in batch and name not in DIVISION}
+    return prod(numbers) if len(numbers) == len(DIVISION) else sizes, others
+
+
+def profile_problems(profile: Profile) -> list[Problem]:
+    """Everything that could not run: hardware, LoRA, the profile's batch, the engines' lengths."""
+    return [
+        *problems_with_lora(profile.spec, profile.lora),
+        *number_problems(profile.spec, profile.batch),
+        *_arithmetic(profile),
+        *_lengths(profile),
+    ]
+
+
+def _arithmetic(profile: Profile) -> Iterator[Problem]:
+    batch_values = profile.batch
+    names = {f.name for f in fields(Batch)}
+    sizes: dict[str, Any] = {name: value for name, value in batch_values.items() if name in names}
+    batch = Batch(**sizes, processes=max(profile.spec.processes, 1))
+    for problem in broken(batch):
+        # Sizes that the profile leaves open can't be checked yet.
+        whole = {"per_device_train_batch_size", "num_generations"} <= set(batch_values)
+        if whole or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in batch_values):
+            changes = repairs(batch, problem.rule)
+            nearest = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in batch_values]
+            fix = f"Nearest that fit: {', '.join(nearest[:3])}." if nearest else ""
+            yield Problem(problem.field, problem.sentence, fix)
+
+
+def _lengths(profile: Profile) -> Iterator[Problem]:
+    spec, completion = profile.spec, profile.batch.get("max_completion_length")
+    server = spec.vllm_server if spec.vllm_server and not spec.vllm_server.attached else None
+    limits = {
+        "colocate_max_model_len": spec.colocate_max_model_len if spec.rollout == Rollout.COLOCATE else None,
+        "server_max_model_len": server.max_model_len if server else None,
+    }
+    for name, limit in limits.items():
+        if completion and limit is not None and 0 < limit <= completion:
+            sentence = f"{limit:,} tokens leave no room for a prompt beside completions of {completion:,}."
+            yield Problem(name, sentence)

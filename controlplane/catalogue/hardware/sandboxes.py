@@ -1,0 +1,63 @@
+"""How a host isolates code run by rewards: its own report, and an admin's permission."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.catalogue.hardware import inventory
+from controlplane.catalogue.hardware.models import Host
+
+BARE = (
+    "It can do all that the trainer’s user can: read files and keys, empty files, and use the network through that "
+    "user’s other processes."
+)
+"""What code can do on a host without a sandbox; workers/README.md has the details."""
+
+
+@dataclass(frozen=True)
+class HostSandbox:
+    known: bool
+    """The host has reported; it does so within a minute of its worker's start."""
+    backend: str
+    """The best backend that works there; "" if none does."""
+    lacks: tuple[tuple[str, str], ...]
+    """The backends that don't work, and why."""
+    allowed: bool
+    """An admin allows code to run there without a sandbox."""
+
+    @property
+    def bare(self) -> bool:
+        """Whether code runs there without a sandbox."""
+        return self.known and not self.backend and self.allowed
+
+    @property
+    def runs_code(self) -> bool:
+        return bool(self.backend) or self.bare
+
+    @property
+    def reach(self) -> str:
+        """What model-written code can do there, in words; "" if a sandbox isolates it or it doesn't run."""
+        return BARE if self.bare else ""
+
+    @property
+    def why_not(self) -> str:
+        """Why no sandbox works, in the host's words."""
+        return "; ".join(f"{name}: {reason}" for name, reason in self.lacks)
+
+
+def sandbox_of(host: Host) -> HostSandbox:
+    report = inventory.sandbox(host.inventory.get("sandbox"))
+    if report is None:
+        return HostSandbox(False, "", (), host.unsandboxed_allowed)
+    lacks = tuple((name, reason) for name, reason in report["tried"].items() if reason)
+    return HostSandbox(True, report["backend"] or "", lacks, host.unsandboxed_allowed)
+
+
+def problem(host: Host) -> str:
+    """Why rewards that run code can't be placed there, or ""."""
+    host_sandbox = sandbox_of(host)
+    if host_sandbox.runs_code:
+        return ""
+    if not host_sandbox.known:
+        return f"host {host.name} has not reported yet how it holds code that rewards run"
+    return f"host {host.name} has no sandbox for code that rewards run"

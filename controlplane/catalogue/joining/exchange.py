@@ -1,0 +1,62 @@
+"""A machine's code for its credentials: all or nothing, and every refusal in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import IntegrityError, transaction
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.joining import codes, credentials, host_redis
+from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, version_problem
+
+
+class NotJoined(Exception):
+    """Why a machine may not join."""
+
+    def __init__(self, status: int, what: str, *, where: str, fix: str = "") -> None:
+        super().__init__(what)
+        self.status, self.what, self.where, self.fix = status, what, where, fix
+
+
+@dataclass(frozen=True)
+class Joined:
+    name: str
+    token: str
+    redis_url: str
+
+
+def join(code: str, *, name: str, hostname: str, version: str) -> Joined:
+    """`name`: what the machine insists on; `hostname`: what it is called if nobody says otherwise. Raises NotJoined."""
+    if problem := version_problem(version):
+        raise NotJoined(426, problem, where="version")
+    row = codes.find(code)
+    problem = codes.problem(row)
+    if row is None or problem:
+        raise NotJoined(403, problem, where="code", fix="Make a new one on the Hardware page.")
+    if row.host_name and name and name != row.host_name:
+        raise NotJoined(409, f"This code is for a host named {row.host_name}, not {name}.", where="name")
+    chosen = row.host_name or name or hostname
+    if not HOST_NAME.fullmatch(chosen):
+        raise NotJoined(400, f"{chosen[:80]!r} can't be a host's name: {HOST_NAME_WORDS}.", where="name", fix=RENAME)
+    if problem := host_redis.problem():
+        raise NotJoined(409, problem, where="redis")
+    try:
+        with transaction.atomic():
+            issued = credentials.issue(chosen, by=row.created_by)
+            if not codes.use_up(row, chosen):
+                raise NotJoined(403, "Another machine has just used this join code.", where="code")
+            # It is on the Hardware page before it announces itself for the first time.
+            Host.every.update_or_create(name=chosen, defaults={"removed_at": None})
+            # Last, as the transaction takes everything back if there is no user for the host.
+            host_redis.allow(issued.credential)
+    except (credentials.NameTaken, IntegrityError):
+        raise NotJoined(409, f"A host named {chosen} has joined already.", where="name", fix=TAKEN) from None
+    except host_redis.NoUser as error:
+        raise NotJoined(503, str(error), where="redis", fix=AGAIN) from None
+    return Joined(chosen, issued.token, host_redis.url_for(chosen, issued.redis_password))
+
+
+AGAIN = "The code is still good: run the same command again."
+RENAME = "Give another one with --name."
+TAKEN = "Give another name with --name, or revoke that host on the Hardware page if this machine replaces it."

@@ -1,0 +1,59 @@
+"""The route by which a machine joins: its code is all that it has, so there is no session and no token."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import msgspec
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from controlplane.catalogue.joining import exchange
+from controlplane.platform.accounts import throttle
+from controlplane.platform.http.errors import error_json
+from controlplane.platform.http.request_body import BadBody, body_of, decode
+from workers.contract.wire.joining import VERSION
+
+LIMIT = 16 * 2**10
+Short = Annotated[str, msgspec.Meta(max_length=300)]
+
+
+class JoinBody(msgspec.Struct):
+    code: Short
+    version: Short
+    name: Short = ""
+    hostname: Short = ""
+
+
+@csrf_exempt
+@login_not_required
+def join(request: HttpRequest) -> HttpResponse:
+    """Exchange a code for a host's token and its address of Redis."""
+    if request.method != "POST":
+        answer = error_json(405, "Only POST is allowed here.", where=request.path)
+        answer.headers["Allow"] = "POST"
+        return answer
+    try:
+        body = decode(body_of(request, LIMIT), JoinBody)
+    except BadBody as error:
+        return error_json(error.status, error.what, where=error.where, fix=error.fix)
+    address = str(request.META.get("REMOTE_ADDR", ""))
+    # By address alone: nobody can keep others from joining.
+    guess = throttle.begin_try(f"join from {address}", address)
+    if guess is None:
+        what = "Too many join codes were tried from this address."
+        return error_json(429, what, where="code", fix="Wait ten minutes.")
+    try:
+        joined = exchange.join(body.code, name=body.name, hostname=body.hostname, version=body.version)
+    except exchange.NotJoined as error:
+        if error.where != "code":
+            guess.delete()
+        return error_json(error.status, error.what, where=error.where, fix=error.fix)
+    guess.delete()
+    said = {"name": joined.name, "token": joined.token, "redis_url": joined.redis_url}
+    url = request.build_absolute_uri("/").rstrip("/")
+    answer = JsonResponse({**said, "url": url, "version": VERSION, "time": time.time()})
+    answer.headers["Cache-Control"] = "no-store"
+    return answer

@@ -1,0 +1,142 @@
+"""Which components judge a reference answer, the completion that each of them gets, and what counts as a failure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.documents import ContractError, from_dict
+from workers.rewards import LIBRARY, Cost, Tools, score
+from workers.rewards.extract import FENCE, after_last
+from workers.rewards.reward import Reward, RewardGroup, Row
+
+TOLERANCE = 1e-6
+EXCERPT = 300
+LONGEST_MESSAGE = 500
+UNREAD = "The reward can't read this answer, so no completion gets a score on this row."
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A component of the config."""
+
+    name: str
+    spec: RewardSpec | None = None
+    reward: Reward | None = None
+    skipped: str = ""
+    """Why it judges no reference answer."""
+    form: bool = False
+    """It scores the answers' form (style, length): the page shows its mean, and no answer fails because of it."""
+
+    @property
+    def full(self) -> float | None:
+        """The highest score; None: there is none, and an answer fails only if the reward does."""
+        return self.reward.expected_of(self.spec.params)[1] if self.reward and self.spec else None
+
+    @property
+    def compares(self) -> bool:
+        """Whether it compares with the answer alone: then a row that has one should get a score."""
+        return self.reward is not None and "answer" in self.reward.needs and "test_cases" not in self.reward.needs
+
+    @property
+    def place(self) -> str:
+        """Where in the completion it gets the answer."""
+        params = {} if self.reward is None or self.spec is None else self.reward.defaults() | self.spec.params
+        source = params.get("source")
+        if source == "answer tag":
+            return f"in <{params['tag']}>"
+        if source == "after marker":
+            return f"after {params['marker']}"
+        return "in \\boxed{}" if source == "boxed" else "in a code block" if params.get("needs_block") else "as it is"
+
+
+@dataclass(frozen=True)
+class FailedAnswer:
+    row: int
+    component: str
+    score: float | None
+    message: str
+    excerpt: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A batch of rows by one component."""
+
+    scored: int
+    """Without rows that it doesn't apply to."""
+    failed: list[FailedAnswer]
+    total: float = 0.0
+    """The sum of the scores."""
+    unavailable: str = ""
+    """Why nothing could be scored on this machine."""
+
+
+def judges(components: Sequence[Mapping[str, Any]]) -> list[Judge]:
+    return [_judge(part) for part in components]
+
+
+def judge(one: Judge, rows: Sequence[Row], tools: Tools) -> Judged:
+    """Score the answers of rows, all of which have one."""
+    if one.spec is None or one.reward is None:
+        return Judged(0, [])
+    params = one.reward.defaults() | one.spec.params
+    scores = score(one.reward, [completion(row["answer"], params) for row in rows], rows, one.spec.params, tools)
+    failures = {failure.index: failure for failure in scores.failures}
+    gone = next((failure.message for failure in scores.failures if failure.kind == "unavailable"), "")
+    if gone:
+        return Judged(0, [], unavailable=gone)
+    total = math.fsum(value for value in scores.values if value is not None)
+    if one.form:
+        return Judged(sum(value is not None for value in scores.values), [], total)
+    failed, counted = [], 0
+    for index, (row, value) in enumerate(zip(rows, scores.values, strict=True)):
+        failure = failures.get(index)
+        unread = value is None and failure is None and one.compares
+        counted += failure is not None or value is not None or unread
+        low = value is not None and one.full is not None and value < one.full - TOLERANCE
+        if failure is not None or low or unread:
+            note = UNREAD if unread else scores.notes[index] if index < len(scores.notes) else ""
+            message = (failure.message if failure else note)[:LONGEST_MESSAGE]
+            failed.append(FailedAnswer(row["row"], one.name, value, message, _excerpt(row["answer"])))
+    return Judged(counted, failed, total)
+
+
+def completion(answer: str, params: Mapping[str, Any]) -> str:
+    """The answer where a component with these parameters looks for it; otherwise as it is."""
+    source, marker = params.get("source"), str(params.get("marker") or "")
+    short = after_last(answer, marker) or answer
+    if source == "answer tag":
+        return f"<{params['tag']}>{short}</{params['tag']}>"
+    if source == "after marker":
+        return answer if marker in answer else f"{marker} {answer}"
+    if source == "boxed":
+        return answer if "\\boxed{" in answer else f"\\boxed{{{short}}}"
+    return f"{FENCE}python\n{answer}\n{FENCE}" if params.get("needs_block") and FENCE not in answer else answer
+
+
+def _judge(part: Mapping[str, Any]) -> Judge:
+    name = str(part.get("name"))
+    try:
+        spec = from_dict(RewardSpec, dict(part))
+    except ContractError:
+        return Judge(name, skipped="Another version of the control plane saved it.")
+    reward = LIBRARY.get(spec.function)
+    if reward is None:
+        return Judge(name, skipped="It is no longer in the library.")
+    if reward.check(spec.params):
+        return Judge(name, skipped="Its parameters are no longer valid.")
+    if reward.cost is Cost.TRAINER:
+        return Judge(name, skipped="Only the trainer can score it.")
+    if reward.cost is Cost.HTTP:
+        return Judge(name, skipped="It asks another server.")
+    form = {"answer", "test_cases"}.isdisjoint(reward.needs) and reward.group is not RewardGroup.CUSTOM
+    return Judge(name, spec, reward, form=form)
+
+
+def _excerpt(answer: str) -> str:
+    plain = answer.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return plain[:EXCERPT] + ("…" if len(plain) > EXCERPT else "")

@@ -1,0 +1,24 @@
+"""Access to checks of reference answers: the only way for views to get one."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest
+
+from controlplane.catalogue.references.models import ReferenceCheck
+
+
+def checks_for(request: HttpRequest) -> QuerySet[ReferenceCheck]:
+    """All checks, for every signed-in user, the newest first."""
+    if not request.user.is_authenticated:
+        return ReferenceCheck.objects.none()
+    return ReferenceCheck.objects.select_related(
+        "dataset_version__dataset", "reward_version__config", "created_by"
+    ).defer("dataset_version__report")
+
+
+def check_for(request: HttpRequest, check_id: int) -> ReferenceCheck:
+    check = checks_for(request).filter(pk=check_id).first()
+    if check is None:
+        raise Http404
+    return check

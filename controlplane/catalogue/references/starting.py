@@ -1,0 +1,69 @@
+"""Starting and stopping a check of reference answers, and leaving out the rows whose answers fail."""
+
+from __future__ import annotations
+
+import logging
+
+from django.conf import settings
+from django.db import transaction
+from kombu.exceptions import KombuError
+
+from controlplane.catalogue.datasets import deriving
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
+from controlplane.catalogue.references.judging import judges
+from controlplane.catalogue.references.models import ReferenceCheck
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.celery import app
+from controlplane.platform.accounts.models import User
+
+log = logging.getLogger(__name__)
+
+TASK = "references.work"
+"""tasks.work by its Celery name."""
+
+
+def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> ReferenceCheck:
+    """Queue a check, unless the same one waits or runs. Raises DatasetError if there is nothing to check."""
+    if "answer" not in version.columns and not (version.mapping or {}).get("answer"):
+        raise DatasetError(f"{version} has no answers: map that column first.")
+    if all(judge.skipped for judge in judges(rewards.components)):
+        raise DatasetError(f"No component of {rewards} can score an answer here.")
+    same = ReferenceCheck.objects.filter(dataset_version=version, reward_version=rewards)
+    with transaction.atomic():
+        live = same.filter(status__in=ReferenceCheck.LIVE).first()
+        if live is not None:
+            return live
+        check = ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards, created_by=user)
+        transaction.on_commit(_send)
+    return check
+
+
+def stop(check: ReferenceCheck) -> bool:
+    """False: it had ended already. The worker sees it within the batch that it scores."""
+    live = ReferenceCheck.objects.filter(pk=check.pk, status__in=ReferenceCheck.LIVE)
+    return bool(live.update(status=ReferenceCheck.STOPPED))
+
+
+def leave_out(check: ReferenceCheck, user: User) -> DatasetVersion:
+    """Derive a version without the rows whose answers fail. Raises DatasetError if nothing would change or stay."""
+    if check.live:
+        raise DatasetError("The check is not over yet: stop it, or wait for its end.")
+    failed = tuple(check.failures.order_by("row").values_list("row", flat=True).distinct())
+    if not failed:
+        raise DatasetError("No answer fails, so there is nothing to leave out.")
+    if len(failed) >= check.dataset_version.rows:
+        raise DatasetError("Every answer fails, so no row would be left.")
+    why = f"leaving out answers that fail {check.reward_version}"
+    return deriving.derive(user, check.dataset_version, RowFilter(left_out=failed), why=why)
+
+
+def _send() -> None:
+    """Without a broker it waits until the worker looks by itself."""
+    if not settings.REDIS_URL:
+        return  # the demo and tests call the worker directly
+    try:
+        app.send_task(TASK, retry=False)
+    except (KombuError, OSError):
+        log.warning("No broker to queue a check of reference answers; the worker looks for it later")

@@ -1,0 +1,139 @@
+"""The background work: scores the reference answers of checks that wait, one check at a time.
+
+It stores what it has found after each batch, so a check that was interrupted (a killed worker) goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.catalogue.datasets import reader_process
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.exporting import JSONL
+from controlplane.catalogue.datasets.folders import held
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.worker import slot
+from controlplane.catalogue.references.judging import FailedAnswer, Judge, Judged, judge, judges
+from controlplane.catalogue.references.models import ReferenceCheck, ReferenceFailure
+from controlplane.catalogue.rewards import turns
+from controlplane.catalogue.rewards.turns import Turn
+from workers.contract.run.dataset import row_for_rewards
+
+log = logging.getLogger(__name__)
+
+BATCH = 32
+"""Rows scored at once."""
+MOST_FAILED = 10_000
+"""Rows. With more, the config or the column mapping is wrong, rather than the answers."""
+TOO_MANY = f"More than {MOST_FAILED:,} answers fail, so the other rows were not looked at."
+BROKEN = "The check failed on the server; the worker's log says why."
+
+
+class _Ended(Exception):
+    """The check ends before its last row, for a reason that its page gives."""
+
+
+def work() -> None:
+    """Do all checks that wait or were interrupted. Returns at once if another process is at it, or all slots of the
+    worker are taken: it is called again."""
+    with held(Path(settings.DATA_DIR) / "references.lock") as mine, slot() as free:
+        if not (mine and free):
+            return
+        try:
+            while check := ReferenceCheck.objects.filter(status__in=ReferenceCheck.LIVE).order_by("pk").first():
+                _work(check)
+        finally:
+            turns.close()
+
+
+def _work(check: ReferenceCheck) -> None:
+    status, problem = ReferenceCheck.DONE, ""
+    _still(check).update(status=ReferenceCheck.RUNNING)
+    try:
+        _score(check)
+    except _Ended as end:
+        problem = str(end)
+        status = ReferenceCheck.STOPPED if problem == TOO_MANY else ReferenceCheck.FAILED
+    except DatasetError as error:
+        status, problem = ReferenceCheck.FAILED, f"The rows can't be read: {error}"
+    except Exception:  # loop boundary: a check that fails must not keep those behind it
+        log.exception("Check %s of reference answers failed", check.pk)
+        status, problem = ReferenceCheck.FAILED, BROKEN
+    _still(check).update(status=status, problem=problem)
+
+
+def _score(check: ReferenceCheck) -> None:
+    """Return early once the check is no longer wanted."""
+    turn = Turn(until=math.inf, is_wanted=lambda: _still(check).exists())
+    chosen = [one for one in judges(check.reward_version.components) if not one.skipped]
+    for rows in _batches(_rows(check.dataset_version, after=check.done)):
+        answered = [row for row in rows if str(row["answer"] or "").strip()]
+        judged = [(one, judge(one, answered, turn.tools)) for one in chosen] if answered else []
+        if not turn.is_wanted():
+            return
+        for one, result in judged:
+            if result.unavailable:
+                raise _Ended(f"{one.name} can't be scored on this server: {result.unavailable}")
+        _store(check, len(rows), len(rows) - len(answered), judged)
+        if check.failed_rows > MOST_FAILED:
+            raise _Ended(TOO_MANY)
+
+
+def _store(check: ReferenceCheck, looked_at: int, unanswered: int, judged: Sequence[tuple[Judge, Judged]]) -> None:
+    failed = [each for _, result in judged for each in result.failed]
+    check.done += looked_at
+    check.unanswered += unanswered
+    check.failed_rows += len({each.row for each in failed})
+    for one, result in judged:
+        before = check.counts.get(one.name, {})
+        found = {"scored": result.scored, "failed": len(result.failed), "total": result.total}
+        check.counts[one.name] = {name: before.get(name, 0) + number for name, number in found.items()}
+    with transaction.atomic():
+        progress = {name: getattr(check, name) for name in ("done", "unanswered", "failed_rows", "counts")}
+        if _still(check).update(**progress):
+            ReferenceFailure.objects.bulk_create([_row(check, each) for each in failed])
+
+
+def _row(check: ReferenceCheck, failed: FailedAnswer) -> ReferenceFailure:
+    message = failed.message.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    values = {"row": failed.row, "component": failed.component, "score": failed.score, "excerpt": failed.excerpt}
+    return ReferenceFailure(check_of=check, message=message, **values)
+
+
+def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    while batch := list(islice(rows, BATCH)):
+        yield batch
+
+
+def _rows(version: DatasetVersion, *, after: int) -> Iterator[dict[str, Any]]:
+    """The rows after the first so many as rewards get them, in order, from a process that is killed when nobody reads
+    on. Raises DatasetError."""
+    chat = bool(version.mapping.get("chat", True))
+    for line in islice(_lines(reader_process.stream(version.folder, "export", {"format": JSONL})), after, None):
+        row = json.loads(line)
+        yield row_for_rewards(row, row["metadata"], chat=chat)
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    begun: list[bytes] = []
+    for piece in pieces:
+        first, *more = piece.split(b"\n")
+        begun.append(first)
+        if more:
+            yield b"".join(begun)
+            yield from more[:-1]
+            begun = more[-1:]
+
+
+def _still(check: ReferenceCheck) -> Any:
+    """The check as a queryset, while it is wanted."""
+    return ReferenceCheck.objects.filter(pk=check.pk, status__in=ReferenceCheck.LIVE)

@@ -1,0 +1,186 @@
+"""How much each component of a config can move the total, and whether one dominates the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM
+from controlplane.platform.templatetags.figures import significant
+from workers.contract.run.spec import RewardSpec, outcome_weights
+from workers.rewards import LIBRARY
+
+TIMES = 4.0
+"""A component dominates if its part of the total spans this many times that of the largest other one, beyond what their
+weights express: 1 beside 0.2 already means five times."""
+BY_WEIGHT = 25.0
+"""It also dominates if it spans this many times the other, whatever the weights; 1 beside 0.05 is a usual weight for a
+format."""
+NORMALISED = {"unique_chars": "unique_chars_normalised"}
+"""For an unbounded reward, its equivalent between 0 and 1."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A component's weighted part of the total."""
+
+    spec: RewardSpec
+    title: str
+    low: float | None
+    """None: no bound."""
+    high: float | None
+    usual: tuple[float, float] | None
+    """The usual range of its part; None: unknown."""
+    raw: tuple[float, float] | None
+    """The same, unweighted."""
+    place: int = 0
+    """Position in the config, which determines its colour."""
+    bar: tuple[float, float] = (0.0, 0.0)
+    """Start and width of its bar, of 100 on the axis that all components share."""
+
+    @property
+    def words(self) -> str:
+        return in_words(self.low, self.high)
+
+    @property
+    def unbounded(self) -> bool:
+        return self.low is None or self.high is None
+
+    @property
+    def size(self) -> float:
+        return self.usual[1] - self.usual[0] if self.usual else 0.0
+
+    @property
+    def expected_size(self) -> float:
+        """The size that its weight suggests, with scores from 0 to 1. A narrower range counts as a weight, too."""
+        scale = abs(self.raw[1] - self.raw[0]) if self.raw else 1.0
+        return abs(self.spec.weight) * min(scale, 1.0)
+
+
+@dataclass(frozen=True)
+class Drowns:
+    """A component that dominates the others, and the remedy."""
+
+    span: Span
+    times: float
+    """Ratio to the span of the largest other component."""
+    largest: Span
+    """The largest other component."""
+    size: float
+    """Its span."""
+    weight: float
+    """The weight that would make both equal."""
+    instead: str
+    """Key of the equivalent reward between 0 and 1; "" if none."""
+    instead_title: str
+
+
+@dataclass(frozen=True)
+class Balance:
+    spans: list[Span]
+    low: float | None
+    high: float | None
+    zero: float
+    """The position of 0 on the shared axis, of 100."""
+    normalised: bool
+    """Each component is normalised by itself, before the weights."""
+    drowns: Drowns | None
+
+    @property
+    def words(self) -> str:
+        return in_words(self.low, self.high)
+
+
+def in_words(low: float | None, high: float | None) -> str:
+    """A range in words; None: no bound."""
+    if low is None:
+        return "no bounds" if high is None else f"up to {significant(high)}"
+    return f"{significant(low)} and up" if high is None else f"{significant(low)} to {significant(high)}"
+
+
+def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
+    """The balance of a config's components in the outcome; invalid ones (None) and unknown functions are left out."""
+    known = [(place, spec) for place, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
+    weights = outcome_weights([spec for _, spec in known])
+    spans = [_span(replace(spec, weight=weight), place) for (place, spec), weight in zip(known, weights, strict=True)]
+    lows = [span.low for span in spans]
+    highs = [span.high for span in spans]
+    edges = [edge for span in spans for edge in _bar_edges(span)]
+    left, right = min([0.0, *edges]), max([0.0, *edges])
+    width = (right - left) or 1.0
+    bars = [_placed(span, left, width) for span in spans]
+    return Balance(
+        spans=bars,
+        low=None if None in lows else math.fsum(low for low in lows if low is not None),
+        high=None if None in highs else math.fsum(high for high in highs if high is not None),
+        zero=round(-100 * left / width, 2),
+        normalised=aggregation == NORMALIZE_THEN_SUM,
+        drowns=_drowns(bars, aggregation),
+    )
+
+
+def expected(spec: RewardSpec) -> tuple[float, float | None]:
+    """Its lowest and highest score; with default parameters if its own are invalid."""
+    reward = LIBRARY[spec.function]
+    return reward.range if reward.check(spec.params) else reward.expected(spec.params)
+
+
+def _span(spec: RewardSpec, place: int) -> Span:
+    reward = LIBRARY[spec.function]
+    low, high = expected(spec)
+    raw = (low, high) if high is not None else reward.typical
+    edges = [spec.weight * low, None if high is None else spec.weight * high]
+    if spec.weight < 0:
+        edges.reverse()
+    if spec.weight == 0:
+        edges = [0.0, 0.0]
+    usual = None
+    if raw is not None and spec.weight:
+        first, last = sorted(spec.weight * edge for edge in raw)
+        usual = (first, last)
+    return Span(spec, reward.title, edges[0], edges[1], usual, raw, place)
+
+
+def _bar_edges(span: Span) -> tuple[float, ...]:
+    """The edges of its bar; an unbounded one uses its usual range."""
+    if span.low is not None and span.high is not None:
+        return (span.low, span.high)
+    return span.usual or ()
+
+
+def _placed(span: Span, left: float, width: float) -> Span:
+    edges = _bar_edges(span)
+    if not edges:
+        return span
+    begin, end = (100 * (edge - left) / width for edge in (min(edges), max(edges)))
+    bar = (round(begin, 2), round(max(end - begin, 0.5), 2))
+    return replace(span, bar=bar)
+
+
+def _drowns(spans: Sequence[Span], aggregation: str) -> Drowns | None:
+    """If components are normalised separately, scales don't matter: the weights alone are the spans."""
+    normalised = aggregation == NORMALIZE_THEN_SUM
+    sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]
+    ranked = sorted((one for one in sizes if one[0] > 0), key=lambda one: one[0], reverse=True)
+    if len(ranked) < 2:
+        return None
+    (size, span), (other, largest) = ranked[:2]
+    ratio = size / other if normalised else span.expected_size / largest.expected_size
+    if size < other * min(TIMES * max(ratio, 1.0), BY_WEIGHT):
+        return None
+    instead = "" if normalised else NORMALISED.get(span.spec.function, "")
+    return Drowns(
+        span=span,
+        times=size / other,
+        largest=largest,
+        size=other,
+        weight=_rounded(span.spec.weight * other / size),
+        instead=instead,
+        instead_title=LIBRARY[instead].title if instead else "",
+    )
+
+
+def _rounded(number: float) -> float:
+    """Rounded to two digits, as people write weights."""
+    return float(f"{number:.2g}")

@@ -1,0 +1,52 @@
+"""Checks of custom code before it is saved: signature, syntax, and a trial on samples in the web's sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from controlplane.catalogue.rewards import permissions, turns
+from controlplane.platform.accounts.models import User
+from workers.contract.run.spec import RewardSpec
+from workers.rewards import LIBRARY, Completion
+from workers.rewards.entries import custom
+
+SECONDS = 20.0
+"""For the whole check; half of it for a function's samples."""
+KEY = "python"
+PARAM = "source"
+Sample = tuple[Completion, dict[str, Any]]
+_TEXTS = ("<think>\nSix times seven.\n</think>\n<answer>42</answer>", "The answer is 42", "I don't know.")
+_ROW = {"row": 0, "prompt": "What is 6 times 7?", "answer": "42", "test_cases": ["assert f(6, 7) == 42"]}
+
+
+def problems(
+    specs: Sequence[RewardSpec], user: User, samples: Callable[[], Sequence[Sample]] = lambda: ()
+) -> dict[int, str]:
+    """By component index: why this user may not save it. Code of an existing version was checked then.
+
+    `samples`: the playground's, requested only for new code; made-up ones if there are none.
+    """
+    by_index = {}
+    for place, spec in enumerate(specs):
+        if not permissions.may_use(user, spec):
+            by_index[place] = permissions.REFUSED
+        elif spec.function == KEY and not permissions.is_saved(spec):
+            error_text = check(str(spec.params.get(PARAM, _default())), samples()).problem
+            if error_text:
+                by_index[place] = f"It can't be saved like this: {error_text}"
+    return by_index
+
+
+def check(source: str, samples: Sequence[Sample] = ()) -> custom.CodeTrial:
+    """Try a source. Never raises because of it; without a sandbox on the web's machine, its problem says so."""
+    turn = turns.turn(SECONDS)
+    return custom.trial(source, [*samples] or made_up(), turn.tools, seconds=SECONDS / 2)
+
+
+def made_up() -> list[Sample]:
+    return [(Completion(text), dict(_ROW)) for text in _TEXTS]
+
+
+def _default() -> Any:
+    return LIBRARY[KEY].defaults()[PARAM]

@@ -1,0 +1,65 @@
+"""A version of a reward config as a YAML document with the code's names, and back into the editor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.catalogue.rewards import saving
+from controlplane.catalogue.rewards.forms import MOST_COMPONENTS, TURNS, WHOLE, Editor, editor_from
+from controlplane.catalogue.rewards.models import FAILED_SHARE, RewardConfig, RewardVersion
+from controlplane.catalogue.versioned.parts_yaml import Read, document_of
+from controlplane.platform import safe_yaml
+from controlplane.platform.safe_yaml import short
+from workers.rewards import LIBRARY, Reward
+
+TOP = ("name", "description", "aggregation", "failed_share", "components")
+PART = ("name", "function", "weight", "params", "per_turn")
+
+
+def export(version: RewardVersion) -> str:
+    document = {
+        "name": version.config.name,
+        "description": version.config.description,
+        "aggregation": version.aggregation,
+        "failed_share": version.failed_share,
+        "components": [saving.part_of(spec) for spec in version.specs],
+    }
+    return safe_yaml.dump(document, TOP)
+
+
+def read(content: bytes, config: RewardConfig | None = None) -> Editor:
+    """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not a
+    reward config at all. `config`: of which it is to be the next version."""
+    document, result = document_of(content, top=TOP, what="a reward config")
+    for name in ("name", "description", "aggregation"):
+        if document.get(name) is not None:
+            result.take("", name, document[name], "str", name)
+    share = document.get("failed_share")
+    result.take("", "failed_share", FAILED_SHARE if share is None else share, "float", "failed_share")
+    for prefix, path, part in result.parts("components", document.get("components"), PART, MOST_COMPONENTS):
+        _component(result, prefix, path, part)
+    editor = editor_from(result.sent, config)
+    editor.is_valid()
+    result.tell({"": editor.config, **{str(form.prefix): form for form in editor.components}})
+    editor.problem = " ".join([*result.problems, editor.problem]).strip()
+    return editor
+
+
+def _component(result: Read, prefix: str, path: str, part: dict[str, Any]) -> None:
+    reward = result.entry(prefix, path, part, LIBRARY, "reward")
+    if reward is None:
+        return
+    result.take(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
+    _scores(result, prefix, reward, part.get("per_turn", False), path)
+    result.unknown(prefix, path, part, PART)
+    result.params(prefix, path, reward, part.get("params"))
+
+
+def _scores(result: Read, prefix: str, reward: Reward, per_turn: Any, path: str) -> None:
+    field_name = "scores" if reward.per_turn else ""
+    result.sent[f"{prefix}-scores"] = TURNS if per_turn is True else WHOLE
+    if not isinstance(per_turn, bool):
+        result.wrong.append((prefix, field_name, f"{path}.per_turn: expected true or false, got {short(per_turn)}."))
+    elif per_turn and not reward.per_turn:
+        words = f"{path}.per_turn: {reward.title} scores whole completions only."
+        result.wrong.append((prefix, field_name, words))

@@ -1,0 +1,86 @@
+"""The reward library for pages: by group, with ranges in words and worked examples."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.catalogue.rewards.balance import in_words
+from controlplane.platform.accounts.models import User
+from workers.rewards import LIBRARY, Cost, Reward, RewardGroup
+from workers.rewards.reward import Example
+
+TITLES = {
+    RewardGroup.FORMAT: "Format",
+    RewardGroup.CORRECTNESS: "Correctness",
+    RewardGroup.CODE: "Code",
+    RewardGroup.SHAPE: "Length and shape",
+    RewardGroup.TOOLS: "Tools and turns",
+    RewardGroup.MODEL: "Judged by a model",
+    RewardGroup.CUSTOM: "Your own",
+    RewardGroup.TRL: "TRL's own",
+}
+COSTS = {
+    Cost.PURE: "",
+    Cost.SANDBOX: "runs in the sandbox",
+    Cost.HTTP: "calls a server",
+    Cost.TRAINER: "scored by the trainer only",
+}
+
+
+@dataclass(frozen=True)
+class Worked:
+    example: Example
+    params: dict[str, Any]
+    """Parameters that differ from the defaults."""
+    row: list[tuple[str, str]]
+    """The columns that it reads, as text."""
+
+
+@dataclass(frozen=True)
+class LibraryEntry:
+    reward: Reward
+    span: str
+    cost: str
+    params: list[dict[str, Any]]
+    examples: list[Worked]
+    offered: bool
+    """Whether this user may add it."""
+
+
+@dataclass(frozen=True)
+class LibraryGroup:
+    title: str
+    entries: list[LibraryEntry]
+
+
+def groups(user: User) -> list[LibraryGroup]:
+    """All rewards, in the library's order within each group."""
+    shelves = [
+        LibraryGroup(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
+        for group in RewardGroup
+    ]
+    return [shelf for shelf in shelves if shelf.entries]
+
+
+def _entry(reward: Reward, user: User) -> LibraryEntry:
+    return LibraryEntry(
+        reward=reward,
+        span=in_words(*reward.range),
+        cost=COSTS[reward.cost],
+        params=reward.schema(),
+        examples=[_worked(example) for example in reward.examples],
+        offered=user.may_administer or not reward.admin_only,
+    )
+
+
+def _worked(example: Example) -> Worked:
+    row = [(name, value if isinstance(value, str) else _plain(value)) for name, value in example.row.items()]
+    return Worked(example, dict(example.params), row)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return "\n".join(value)
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,52 @@
+"""Reward configs and their versions. A version never changes: runs refer to it."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.platform.deletable import Kept
+from workers.contract.run.spec import RewardSpec
+from workers.rewards import LIBRARY
+
+SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
+AGGREGATIONS = (SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM)
+"""TRL's two ways of combining components into advantages; the first one is its default."""
+FAILED_SHARE = 0.5
+
+
+class RewardConfig(Item):
+    """A named definition of a good completion; its newest version holds the current scoring."""
+
+    objects = Kept["RewardConfig"]()
+    every = models.Manager["RewardConfig"]()
+
+    def newest(self) -> RewardVersion:
+        """The newest version, in one query. Every config has one: both are created in one transaction."""
+        return self.versions.order_by("-number")[0]
+
+
+class RewardVersion(Version):
+    config = models.ForeignKey(RewardConfig, on_delete=models.CASCADE, related_name="versions")
+    components = models.JSONField(default=list)
+    """A list of workers.contract.RewardSpec; component names are unique."""
+    aggregation = models.CharField(
+        max_length=24, default=SUM_THEN_NORMALIZE, choices=[(name, name) for name in AGGREGATIONS]
+    )
+    failed_share = models.FloatField(default=FAILED_SHARE)
+    """The share of rows on which a component may fail before the run ends; 1: never ends."""
+    kind = Kind(
+        name="reward config",
+        slug="reward",
+        page="Rewards",
+        route="reward_config",
+        version_route="reward_version",
+        item="config",
+        parts="components",
+        spec=RewardSpec,
+        library=LIBRARY,
+    )
+
+    class Meta:
+        ordering = ("config", "-number")
+        constraints = [models.UniqueConstraint(fields=["config", "number"], name="reward_version_number")]

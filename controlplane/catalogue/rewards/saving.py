@@ -1,0 +1,62 @@
+"""From a composition of components to a version: a new config, a changed one, a clone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.catalogue.rewards.models import (
+    FAILED_SHARE,
+    SUM_THEN_NORMALIZE,
+    RewardConfig,
+    RewardVersion,
+)
+from controlplane.catalogue.versioned import saving
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.documents import to_dict
+
+
+@dataclass(frozen=True)
+class Composition(saving.Composition):
+    components: Sequence[dict[str, Any]]
+    aggregation: str = SUM_THEN_NORMALIZE
+    failed_share: float = FAILED_SHARE
+    kind = RewardVersion.kind
+
+    @classmethod
+    def of(cls, version: RewardVersion) -> Composition:
+        return cls(version.components, version.aggregation, version.failed_share)
+
+    def columns(self) -> dict[str, Any]:
+        return {
+            "components": list(self.components),
+            "aggregation": self.aggregation,
+            "failed_share": self.failed_share,
+        }
+
+
+def part_of(spec: RewardSpec) -> dict[str, Any]:
+    """A component as versions and YAML have it; that it scores each turn is named where it does."""
+    part = to_dict(spec)
+    if not spec.per_turn:
+        del part["per_turn"]
+    return part
+
+
+def make(name: str, composition: Composition | Sequence[dict[str, Any]], **columns: Any) -> RewardVersion:
+    return saving.make(RewardVersion, name, _composition(composition), **columns)
+
+
+def save(
+    config: RewardConfig, composition: Composition | Sequence[dict[str, Any]], *, by: Any = None, note: str = ""
+) -> tuple[RewardVersion, bool]:
+    return saving.save(RewardVersion, config, _composition(composition), by=by, note=note)
+
+
+def clone(version: RewardVersion, owner: Any) -> RewardVersion:
+    return saving.clone(version, Composition.of(version), owner)
+
+
+def _composition(content: Composition | Sequence[dict[str, Any]]) -> Composition:
+    return content if isinstance(content, Composition) else Composition(content)

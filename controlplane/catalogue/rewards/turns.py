@@ -1,0 +1,175 @@
+"""The web process's sandbox and endpoints: opened on first use, shared by all requests.
+
+A request takes a Turn: until its deadline it may evaluate rewards, one slice at a time, so that other requests get
+theirs in between. workers.sandbox decides what works on this machine; if nothing does, nothing runs and the turn has
+the reason.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from controlplane.catalogue.datasets.corpora.queries import file_of
+from controlplane.platform.accounts.vault import endpoint_for_trial as endpoint
+from workers.rewards.tools import Tools, Unavailable
+from workers.sandbox import (
+    Job,
+    Limits,
+    Outcome,
+    Program,
+    Sandbox,
+    SandboxUnavailable,
+    TestJob,
+    TestOutcome,
+    best_backend,
+)
+
+AT_ONCE = 2
+"""Concurrent slices over all requests; a slice has as many evaluations as there are cores."""
+SLICE = len(os.sched_getaffinity(0))
+LOOK_S = 0.2
+MOST_PAGES = 500
+_DEFAULT = Limits()
+
+JobT = TypeVar("JobT")
+OutcomeT = TypeVar("OutcomeT")
+
+
+class OutOfTime(Unavailable):
+    """The page's time was up before everything was scored."""
+
+    def __init__(self) -> None:
+        super().__init__("Scoring timed out.")
+
+
+@dataclass
+class Turn:
+    """A request's use of the shared tools."""
+
+    until: float
+    """By the monotonic clock. An evaluation under way still ends by its own limits."""
+    is_wanted: Callable[[], bool] = lambda: True
+    """Whether the client still waits for the answer."""
+    unavailable: str = ""
+    """Why nothing can be run here, once something was tried."""
+    late: bool = False
+    """Something was not evaluated because the time was up."""
+    tools: Tools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tools = Tools(open_sandbox=self._open, endpoint=endpoint, corpus=file_of)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.until or not self.is_wanted()
+
+    def _open(self, preload: tuple[str, ...]) -> Sandbox:
+        try:
+            return _InTurn(self, shared(preload))
+        except SandboxUnavailable as error:
+            self.unavailable = str(error)
+            raise
+
+    def wait(self) -> None:
+        """Wait for room to evaluate a slice. Raises OutOfTime."""
+        while not self.over:
+            if _room.acquire(timeout=LOOK_S):
+                return
+        self.late = True
+        raise OutOfTime
+
+
+def turn(seconds: float, *, of: str = "") -> Turn:
+    """`of`: an id of a repeating requester, whose next turn ends this one."""
+    if not of:
+        return Turn(until=time.monotonic() + seconds)
+    number = next(_numbers)
+    with _lock:
+        _newest[of] = number
+        _newest.move_to_end(of)
+        while len(_newest) > MOST_PAGES:
+            _newest.popitem(last=False)
+    return Turn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(of, number) == number)
+
+
+def shared(preload: tuple[str, ...]) -> Sandbox:
+    """The process's sandbox with these modules imported. Raises workers.sandbox.SandboxUnavailable."""
+    return _tools().sandbox(*preload)
+
+
+def close() -> None:
+    """Close the shared tools; the next request opens them again."""
+    with _lock:
+        opened, _open_tools[:] = list(_open_tools), []
+    for tools in opened:
+        tools.close()
+
+
+class _InTurn(Sandbox):
+    """The shared sandbox during one request's turn. Closing it closes nothing."""
+
+    def __init__(self, request_turn: Turn, inner: Sandbox) -> None:
+        self._request, self._shared, self.backend = request_turn, inner, inner.backend
+
+    def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for chunk in _slices(jobs):
+            self._request.wait()
+            try:
+                outcomes += self._shared.run(chunk, limits)
+            finally:
+                _room.release()
+        return outcomes
+
+    def test(self, jobs: Sequence[TestJob], limits: Limits = _DEFAULT) -> list[TestOutcome]:
+        outcomes: list[TestOutcome] = []
+        for chunk in _slices(jobs):
+            self._request.wait()
+            try:
+                outcomes += self._shared.test(chunk, limits)
+            finally:
+                _room.release()
+        return outcomes
+
+    def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
+        self._request.wait()
+        try:
+            return self._shared.call(job, limits)
+        finally:
+            _room.release()
+
+    def close(self) -> None:
+        pass
+
+
+def _slices(jobs: Sequence[JobT]) -> list[Sequence[JobT]]:
+    return [jobs[start : start + SLICE] for start in range(0, len(jobs), SLICE)]
+
+
+def _tools() -> Tools:
+    with _lock:
+        if not _open_tools:
+            _open_tools.append(
+                Tools(
+                    open_sandbox=lambda preload: Sandbox(best_backend(), preload=preload),
+                    endpoint=endpoint,
+                    corpus=file_of,
+                )
+            )
+        return _open_tools[0]
+
+
+_lock = threading.Lock()
+_room = threading.BoundedSemaphore(AT_ONCE)
+_open_tools: list[Tools] = []
+_numbers = itertools.count(1)
+_newest: OrderedDict[str, int] = OrderedDict()
+atexit.register(close)

@@ -1,0 +1,75 @@
+"""The changes between a version and the previous one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any
+
+from controlplane.catalogue.versioned.models import Kind, Version
+from controlplane.catalogue.versioned.reading import full_params, title
+from controlplane.platform.templatetags.figures import setting
+
+MOST_LINES = 200
+"""Changed lines of a text to show."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    what: str
+    before: str = ""
+    after: str = ""
+    lines: tuple[str, ...] = ()
+    """Diff lines of a multi-line text, with +, - or a blank in front."""
+
+
+def of_parts(
+    before: Version,
+    after: Version,
+    *,
+    more: Callable[[Any], str] = lambda spec: "",
+    settings: Callable[[Any, Any], list[Difference]] = lambda old, new: [],
+) -> list[Difference]:
+    """Compare parts by name; one whose function changed counts as another one.
+
+    `more`: what follows a part's title. `settings`: changes other than of parameters.
+    """
+
+    def words(spec: Any) -> str:
+        return title(after.kind, spec.function) + more(spec)
+
+    old, new = ({spec.name: spec for spec in version.specs} for version in (before, after))
+    changes = []
+    for name, spec in new.items():
+        if name not in old or old[name].function != spec.function:
+            changes.append(Difference(name, words(old[name]) if name in old else "", words(spec)))
+        else:
+            changes += settings(old[name], spec) + _params(after.kind, old[name], spec)
+    changes += [Difference(name, words(spec), "") for name, spec in old.items() if name not in new]
+    common = [name for name in old if name in new]
+    if not changes and common != [name for name in new if name in old]:
+        changes.append(Difference("order", ", ".join(old), ", ".join(new)))
+    return changes
+
+
+def of_setting(what: str, old: Any, new: Any) -> list[Difference]:
+    return [Difference(what, setting(old), setting(new))] if old != new else []
+
+
+def _params(kind: Kind, old: Any, new: Any) -> list[Difference]:
+    first, second = (full_params(kind, spec.function, spec.params) for spec in (old, new))
+    return [
+        _param(f"{new.name} {name.replace('_', ' ')}", first.get(name), second.get(name))
+        for name in dict.fromkeys([*first, *second])
+        if first.get(name) != second.get(name)
+    ]
+
+
+def _param(what: str, old: Any, new: Any) -> Difference:
+    first, second = (value if isinstance(value, str) else setting(value) for value in (old, new))
+    if all("\n" not in text and len(text) <= 80 for text in (first, second)):
+        return Difference(what, first, second)
+    lines = list(unified_diff(first.splitlines(), second.splitlines(), lineterm="", n=2))[2:]
+    more = [f" … {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
+    return Difference(what, lines=(*lines[:MOST_LINES], *more))

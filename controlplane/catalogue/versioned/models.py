@@ -1,0 +1,100 @@
+"""An item with a name, and its versions. A version never changes: runs refer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import models
+
+from controlplane.catalogue.versioned.reading import in_order, readable
+from controlplane.platform.deletable import Deletable, unique_name
+from workers.environments import Entry
+from workers.rewards import Reward
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What one kind of item is called, and of what its versions are composed."""
+
+    name: str
+    """Of one item, in words."""
+    slug: str
+    """Among the kinds that can be deleted and renamed (runs.pages.trash)."""
+    page: str
+    """The title of their list."""
+    route: str
+    """The name of an item's route, and the start of those of its actions."""
+    version_route: str
+    item: str
+    """The column of a version that refers to its item."""
+    parts: str
+    """The column with the list of its parts, and what they are called."""
+    spec: type[Any]
+    """A part in the contract: name, function, params."""
+    library: Mapping[str, Entry | Reward]
+    """The functions."""
+
+    @property
+    def part(self) -> str:
+        """Of one, in words."""
+        return self.parts.removesuffix("s")
+
+
+class Item(Deletable):
+    name = models.CharField(max_length=80)
+    description = models.TextField(blank=True)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    archived_at = models.DateTimeField(null=True)
+    """Archived: not offered for new runs."""
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+        ordering = ("name",)
+        constraints = [unique_name("%(class)s_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def validate_unique(self, exclude: Collection[str] | None = None) -> None:
+        """The database's own check looks at a column that no form has."""
+        super().validate_unique(exclude)
+        others = type(self)._default_manager.filter(name=self.name).exclude(pk=self.pk)
+        if "name" not in (exclude or ()) and others.exists():
+            raise ValidationError({"name": ValidationError("This name is taken.", code="unique")})
+
+
+class Version(models.Model):
+    number = models.IntegerField()
+    note = models.CharField(max_length=200, blank=True)
+    """The user's note about the change."""
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    kind: ClassVar[Kind]
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.item.name} v{self.number}"
+
+    @property
+    def item(self) -> Item:
+        return cast(Item, getattr(self, self.kind.item))
+
+    @property
+    def specs(self) -> list[Any]:
+        """The parts that the contract can read, each with its parameters in the library's order: PostgreSQL's JSON has
+        none."""
+        return [in_order(self.kind, spec) for spec in readable(getattr(self, self.kind.parts), self.kind.spec)]
+
+    @classmethod
+    def items(cls) -> type[Item]:
+        """The model of its item."""
+        return cast(type[Item], cls._meta.get_field(cls.kind.item).related_model)

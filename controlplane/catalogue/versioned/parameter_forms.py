@@ -1,0 +1,183 @@
+"""Form rows for entries of a library: a field for each parameter of the entry's schema, as its widget says."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+
+from controlplane.catalogue.datasets.models import CorpusVersion
+from controlplane.platform.accounts.models import Secret
+from controlplane.platform.templatetags.figures import setting
+from workers.rewards.parameters import Described
+
+PARAM = "p_"
+PREFIX = re.compile(r"[a-z0-9]{1,16}")
+"""Of a row in a form that has several."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+TEXT_AREAS: dict[str | None, dict[str, Any]] = {
+    "code": {"class": "code", "rows": 14, "data-code": "python"},
+    "json": {"class": "code", "rows": 8},
+    "pattern": {"class": "code", "rows": 2},
+    "text": {"rows": 6},
+}
+"""Text inputs by the widget that a schema names."""
+Choices = list[tuple[str, str]]
+
+
+class TextField(forms.CharField):
+    """Text with line feeds, as in code and YAML, whatever the browser sends."""
+
+    def to_python(self, value: Any) -> str:
+        return str(super().to_python(value) or "").replace("\r\n", "\n").replace("\r", "\n")
+
+
+class ChoiceParamField(forms.ChoiceField):
+    """Offers choices; the entry validates the value."""
+
+    def valid_value(self, value: Any) -> bool:
+        return True
+
+
+class StoredChoiceField(ChoiceParamField):
+    """Names something that is stored here; what was deleted stays until another is chosen."""
+
+    def __init__(self, *, stored: Callable[[], Choices], **kwargs: Any) -> None:
+        self._stored = stored
+        super().__init__(choices=stored, **kwargs)
+
+    def prepare_value(self, value: Any) -> Any:
+        stored = self._stored()
+        there = not value or value in [name for name, _ in stored]
+        self.choices = stored if there else [*stored, (value, f"{value} (not there)")]  # a query less
+        return value
+
+
+def endpoints() -> Choices:
+    """Those of the secrets page."""
+    names = Secret.objects.filter(kind=Secret.Kind.ENDPOINT).order_by("name").values_list("name", "address")
+    return [("", "choose an endpoint"), *((name, f"{name} · {urlsplit(address).netloc}") for name, address in names)]
+
+
+def corpora() -> Choices:
+    """The titles of those that a search can read."""
+    ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, archived_at=None).select_related("corpus")
+    return [("", "choose a corpus"), *((str(one), f"{one} · {one.documents:,} documents") for one in ready)]
+
+
+STORED: dict[str | None, Callable[[], Choices]] = {"secret": endpoints, "corpus": corpora}
+"""What a parameter's widget offers to choose from."""
+_REQUIRED = ("corpus",)
+"""Widgets whose choice no entry can do without."""
+
+
+class ParametersForm(forms.Form):
+    """An entry's parameters; a row of an editor adds its own fields."""
+
+    def __init__(self, entry: Described, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.entry = entry
+        for one in entry.schema():
+            self.fields[PARAM + one["name"]] = _field(one)
+
+    @property
+    def params(self) -> list[forms.BoundField]:
+        """Parameters that the page may fold away."""
+        return [self[name] for name in self.fields if name.startswith(PARAM) and not self._is_code(name)]
+
+    @property
+    def code(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.fields if self._is_code(name)]
+
+    @property
+    def needed(self) -> bool:
+        """Whether the defaults are not enough, so that the user must enter something."""
+        chosen = any(one["widget"] in _REQUIRED for one in self.entry.schema())
+        return chosen or bool(self.entry.check(self.entry.defaults()))
+
+    @property
+    def wrong_inside(self) -> bool:
+        """Whether the fold contains an error."""
+        return any(field.errors for field in self.params)
+
+    @property
+    def changed(self) -> str:
+        """The folded parameters that differ from the defaults, in words."""
+        defaults = self.entry.defaults()
+        current = self.current_params().items()
+        words = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in current if value != defaults.get(name)]
+        return ", ".join(word if len(word) <= 40 else f"{word[:39]}…" for word in words if "\n" not in word)
+
+    def current_params(self) -> dict[str, Any]:
+        """As sent or as filled in; none while there are errors."""
+        if not self.is_bound:
+            return params_of({name: self.initial.get(name) for name in self.fields})
+        return params_of(self.cleaned_data) if self.is_valid() else {}
+
+    def _is_code(self, name: str) -> bool:
+        return "data-code" in self.fields[name].widget.attrs
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        for problem in self.entry.check(params_of(fields)):
+            name, words = placed(self.entry, problem)
+            self.add_error(PARAM + name if name else None, sentence(words))
+        return fields
+
+    def refuse(self, reason: str) -> None:
+        """Add an error to the field that only admins edit, or at the top."""
+        fields = [PARAM + one["name"] for one in self.entry.schema() if one["widget"] == "code"]
+        self.add_error(fields[0] if fields else None, reason)
+
+
+def placed(entry: Described, problem: str) -> tuple[str, str]:
+    """The parameter that a problem of Described.check belongs to ("" for the whole entry), and the message."""
+    name, _, words = problem.partition(": ")
+    return (name, words) if name in entry.defaults() else ("", problem)
+
+
+def sentence(words: str) -> str:
+    """Capitalise only the first letter: quoted text stays unchanged."""
+    return words[:1].upper() + words[1:].removesuffix(".") + "."
+
+
+def new_prefix() -> str:
+    return "c" + secrets.token_hex(4)
+
+
+def params_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(PARAM): value for name, value in fields.items() if name.startswith(PARAM)}
+
+
+def label(name: str) -> str:
+    """A parameter's name in words, with its unit."""
+    for ending, unit in (("_mb", "MiB"), ("_s", "s")):
+        if name.endswith(ending):
+            name = f"{name.removesuffix(ending)} ({unit})"
+    return name[:1].upper() + name[1:].replace("_", " ")
+
+
+def _field(entry: Mapping[str, Any]) -> forms.Field:
+    """A form field for one entry of a schema. It parses the value; Described.check validates it."""
+    text = label(entry["name"])
+    common = {"label": text, "help_text": entry["help"]}
+    if entry["type"] == "bool":
+        return forms.BooleanField(required=False, **common)
+    if entry["choices"] is not None:
+        return ChoiceParamField(choices=[(c, c.capitalize()) for c in entry["choices"]], **common)
+    limits = {name: entry[name] for name in ("min", "max") if entry[name] is not None}
+    if entry["type"] == "int":
+        return forms.IntegerField(widget=forms.NumberInput(attrs=limits), **common)
+    if entry["type"] == "float":
+        return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **common)
+    if stored := STORED.get(entry["widget"]):
+        return StoredChoiceField(stored=stored, required=entry["widget"] in _REQUIRED, **common)
+    longest = {"maxlength": entry["longest"]}
+    if attrs := TEXT_AREAS.get(entry["widget"]):
+        area = forms.Textarea(attrs={"spellcheck": "false", **longest, **attrs})
+        return TextField(required=False, strip=False, widget=area, **common)
+    return TextField(required=False, strip=False, widget=forms.TextInput(attrs=longest), **common)

@@ -1,0 +1,92 @@
+"""From a composition to a version: of a new item, of a changed one, of a clone. Archiving an item."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self, TypeVar
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.catalogue.versioned.queries import free_name
+from controlplane.catalogue.versioned.reading import full
+from controlplane.platform.activity.recording import recorded
+
+VersionT = TypeVar("VersionT", bound=Version)
+
+
+class Composition:
+    """The content of a version."""
+
+    kind: ClassVar[Kind]
+
+    @classmethod
+    def of(cls, version: Any) -> Self:
+        raise NotImplementedError
+
+    def columns(self) -> dict[str, Any]:
+        """As a version stores it."""
+        raise NotImplementedError
+
+    def same_as(self, other: Composition) -> bool:
+        """Whether both are the same to a run; missing fields and parameters are defaults."""
+        return self._full() == other._full()
+
+    def _full(self) -> dict[str, Any]:
+        columns, parts = self.columns(), self.kind.parts
+        return columns | {parts: [full(self.kind, part) for part in columns[parts]]}
+
+
+def make(model: type[VersionT], name: str, content: Composition, **columns: Any) -> VersionT:
+    """Create an item with its first version. `columns`: the item's owner and description, the version's note.
+
+    IntegrityError: the name is taken.
+    """
+    note, owner = columns.pop("note", ""), columns.get("owner")
+    with transaction.atomic():
+        item = model.items()._default_manager.create(name=name, **columns)
+        return _add(model, item, 1, content, owner, note)
+
+
+def save(
+    model: type[VersionT], item: Item, content: Composition, *, by: Any = None, note: str = ""
+) -> tuple[VersionT, bool]:
+    """The newest version with this content, and whether this call created it."""
+    with transaction.atomic():
+        # Locked, so that the second of two concurrent saves sees the first one's version.
+        model.items()._default_manager.select_for_update().get(pk=item.pk)
+        newest = model._default_manager.filter(**{model.kind.item: item}).order_by("-number")[0]
+        if content.same_as(content.of(newest)):
+            return newest, False
+        return _add(model, item, newest.number + 1, content, by, note), True
+
+
+def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
+    """Put a version's content into a new item under the next free name, even if another user takes that name
+    meanwhile."""
+    item, items = version.item, version.items()
+    while True:
+        name = free_name(items, f"{item.name[:75]} copy")
+        note = f"Cloned from {version}."
+        try:
+            return make(type(version), name, content, owner=owner, description=item.description, note=note)
+        except IntegrityError:
+            if not items._default_manager.filter(name=name).exists():
+                raise  # a conflict other than the name
+
+
+def archive(item: Item) -> bool:
+    """Offer it no more for new runs; runs that used it are unaffected. False: it was archived already."""
+    live = type(item)._default_manager.filter(pk=item.pk, archived_at=None)
+    return recorded(live.update(archived_at=timezone.now()), item, "Archived")
+
+
+def unarchive(item: Item) -> bool:
+    """False: it wasn't archived."""
+    away = type(item)._default_manager.filter(pk=item.pk).exclude(archived_at=None)
+    return recorded(away.update(archived_at=None), item, "Unarchived")
+
+
+def _add(model: type[VersionT], item: Item, number: int, content: Composition, by: Any, note: str) -> VersionT:
+    columns = {model.kind.item: item, **content.columns()}
+    return model._default_manager.create(number=number, note=note[:200], created_by=by, **columns)

@@ -1,0 +1,119 @@
+"""The list of items, an item's versions, and actions on a whole item: clone, archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.text import slugify
+from django.views.decorators.http import require_GET, require_POST, require_safe
+
+from controlplane.catalogue.versioned import saving
+from controlplane.catalogue.versioned.differences import Difference
+from controlplane.catalogue.versioned.models import Version
+from controlplane.catalogue.versioned.queries import item_for, newest_versions, version_for
+from controlplane.catalogue.versioned.reading import parts
+from controlplane.platform.accounts.models import User
+from controlplane.platform.accounts.roles import operator_required, person
+
+NEWEST_RUNS = 20
+
+
+@require_GET
+def items(request: HttpRequest, model: type[Version]) -> HttpResponse:
+    """?q: words in the name, the description or the owner's name; ?archived: include archived ones."""
+    item, every = model.kind.item, model.items()._default_manager
+    versions = newest_versions(model).select_related(f"{item}__owner")
+    versions = versions.annotate(run_count=Count(f"{item}__versions__runs"))
+    words, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
+    if not archived:
+        versions = versions.filter(**{f"{item}__archived_at": None})
+    for word in words.split():
+        columns = ("name", "description", "owner__username")
+        versions = versions.filter(Q(*((f"{item}__{column}__icontains", word) for column in columns), _connector=Q.OR))
+    context = {
+        "kind": model.kind,
+        "versions": versions,
+        "any": every.exists(),
+        "away": 0 if archived else every.exclude(archived_at=None).count(),
+        "wanted": words,
+        "archived": archived,
+    }
+    return render(request, f"{model._meta.app_label}/list.html", context)
+
+
+@require_GET
+def versions(
+    request: HttpRequest,
+    item_id: int,
+    model: type[Version],
+    differences: Callable[[Any, Any], list[Difference]],
+) -> HttpResponse:
+    """All versions of an item, the newest first, with their changes."""
+    item = item_for(model.items(), request, item_id)
+    rows = model._default_manager.filter(**{model.kind.item: item}).order_by("-number")
+    rows = rows.select_related(model.kind.item, "created_by").annotate(run_count=Count("runs"))
+    before = {version.number + 1: version for version in rows}
+    entries = [
+        (version, differences(before[version.number], version) if version.number in before else []) for version in rows
+    ]
+    context = {"kind": model.kind, "item": item, "versions": entries}
+    return render(request, "catalogue/versioned/versions.html", context)
+
+
+def version_page(request: HttpRequest, version: Any, **context: Any) -> HttpResponse:
+    """A version, read-only, with the runs that use it."""
+    context |= {
+        "kind": version.kind,
+        "item": version.item,
+        "version": version,
+        "newest": version.item.newest(),
+        "parts": parts(version),
+        "runs": version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS],
+        "run_count": version.runs.count(),
+    }
+    return render(request, f"{version._meta.app_label}/version.html", context)
+
+
+@operator_required
+@require_POST
+def cloned(
+    request: HttpRequest, item_id: int, number: int, model: type[Version], clone: Callable[[Any, User], Version]
+) -> HttpResponse:
+    item = clone(version_for(model, request, item_id, number), person(request)).item
+    messages.success(request, f"Cloned as {item.name}.")
+    return redirect(model.kind.route, item.pk)
+
+
+@operator_required
+@require_POST
+def archive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
+    item = item_for(model.items(), request, item_id)
+    if saving.archive(item):
+        words = "it isn't offered for new runs. Runs that used it are unaffected."
+        messages.success(request, f"Archived {item.name}: {words}")
+    return redirect(model.kind.route, item.pk)
+
+
+@operator_required
+@require_POST
+def unarchive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
+    item = item_for(model.items(), request, item_id)
+    if saving.unarchive(item):
+        messages.success(request, f"{item.name} is offered for new runs again.")
+    return redirect(model.kind.route, item.pk)
+
+
+@require_safe
+def export(
+    request: HttpRequest, item_id: int, number: int, model: type[Version], document: Callable[[Any], str]
+) -> HttpResponse:
+    version = version_for(model, request, item_id, number)
+    answer = HttpResponse(document(version), content_type="application/yaml; charset=utf-8")
+    name = f"{slugify(version.item.name) or slugify(model.kind.name)}-v{number}.yaml"
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer

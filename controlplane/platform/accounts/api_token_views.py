@@ -1,0 +1,54 @@
+"""The page of a user's API tokens: make one (shown once), list, revoke. Admins also see and revoke those of others."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.forms import ApiTokenForm
+from controlplane.platform.accounts.models import ApiToken, ApiTokenAct, User
+from controlplane.platform.accounts.roles import person
+from controlplane.platform.http import once
+from controlplane.platform.http.form_pages import form_page
+
+SHOWN_ACTS = 50
+MADE = "API token"
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def tokens(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    form = ApiTokenForm(user, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        chosen = form.cleaned_data
+        try:
+            _, text = api_tokens.make(user, chosen["name"], chosen["scope"], days=chosen["days"])
+        except api_tokens.TooMany as error:
+            form.add_error(None, str(error))
+        else:
+            once.keep(request, MADE, text)
+            return redirect("api_tokens")
+    text = "".join(once.take(request, MADE))
+    return form_page(request, "platform/accounts/api_tokens.html", _context(user, form, text))
+
+
+@require_POST
+def revoke(request: HttpRequest, token_id: int) -> HttpResponse:
+    user = person(request)
+    token = get_object_or_404(api_tokens.seen_by(user), pk=token_id)
+    if api_tokens.revoke(ApiToken.objects.filter(pk=token.pk), user):
+        messages.success(request, f"{token.name} is revoked. Programs that use it are refused from now on.")
+    else:
+        messages.info(request, f"{token.name} was already revoked.")
+    return redirect("api_tokens")
+
+
+def _context(user: User, form: ApiTokenForm, text: str) -> dict[str, object]:
+    seen = api_tokens.valid(api_tokens.seen_by(user)).select_related("user")
+    acts = ApiTokenAct.objects.filter(token__in=api_tokens.seen_by(user)).select_related("token__user", "by")
+    return {"form": form, "tokens": seen, "text": text, "acts": acts[:SHOWN_ACTS]}

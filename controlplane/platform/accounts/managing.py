@@ -1,0 +1,56 @@
+"""What admins do to accounts: roles, disabling and enabling, limits. There is always an admin left."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.shortcuts import get_object_or_404
+
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.models import Role, User
+from controlplane.platform.accounts.signals import limits_raised, sign_in_changed
+
+
+class NotAllowed(Exception):
+    """The change would lock people out; the message says how."""
+
+
+def set_role(user_id: int, role: str) -> User:
+    """Raises NotAllowed."""
+    with transaction.atomic():
+        user = get_object_or_404(User, pk=user_id)
+        if role != Role.ADMIN and _is_last_admin(user):
+            raise NotAllowed("The last admin must keep the role, or nobody could manage users.")
+        user.role = role
+        user.save(update_fields=["role"])
+    return user
+
+
+def set_active(user_id: int, by: User, *, active: bool) -> User:
+    """Disable or enable an account. A disabled user's sessions are refused from the next request on, and their API
+    tokens are revoked for good. Raises NotAllowed."""
+    with transaction.atomic():
+        user = get_object_or_404(User, pk=user_id)
+        if not active and user.pk == by.pk:
+            raise NotAllowed("You can't disable yourself; another admin can.")
+        if not active and _is_last_admin(user):
+            raise NotAllowed("The last admin can't be disabled.")
+        user.is_active = active
+        user.save(update_fields=["is_active"])
+        user.sign_in_links.all().delete()
+        if not active:
+            api_tokens.revoke(user.api_tokens.all(), by)
+    sign_in_changed.send(User, user_id=user.pk)
+    return user
+
+
+def save_limits(user: User) -> None:
+    """Of the user's active and queued runs."""
+    with transaction.atomic():
+        user.save(update_fields=["max_running", "max_queued"])
+        transaction.on_commit(lambda: limits_raised.send(User), robust=True)
+
+
+def _is_last_admin(user: User) -> bool:
+    # Locked in a fixed order: otherwise two admins who demote each other at once would each still see the other one.
+    admins = User.objects.select_for_update().filter(role=Role.ADMIN, is_active=True).order_by("pk")
+    return user.role == Role.ADMIN and all(admin.pk == user.pk for admin in admins)

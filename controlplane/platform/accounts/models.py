@@ -1,0 +1,151 @@
+"""Users and roles. Viewers see everything; operators launch, stop and upload; admins manage users and secrets."""
+
+from __future__ import annotations
+
+import json
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractUser
+from django.core.validators import RegexValidator
+from django.db import models
+
+from controlplane.platform import sealing
+
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105  # its name
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer", "Viewer"
+    OPERATOR = "operator", "Operator"
+    ADMIN = "admin", "Admin"
+
+
+class User(AbstractUser):
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
+    max_running = models.PositiveIntegerField(null=True, blank=True)
+    """The user's limit of active runs. None: the installation's limit; 0: no limit."""
+    max_queued = models.PositiveIntegerField(null=True, blank=True)
+    """The user's limit of queued runs; None and 0 as above."""
+    toured_at = models.DateTimeField(null=True, blank=True)
+    """When the tour of a run's page ended or was skipped; None: it is shown on the next one."""
+
+    @property
+    def may_operate(self) -> bool:
+        return self.role in (Role.OPERATOR, Role.ADMIN)
+
+    @property
+    def may_administer(self) -> bool:
+        return self.role == Role.ADMIN
+
+
+class SignInLink(models.Model):
+    """A link that signs one user in, once. Only the token's hash is stored, so the table can't be used to sign in."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_in_links")
+    token_hash = models.CharField(max_length=64, unique=True)
+    asks_first = models.BooleanField(default=False)
+    """Opening it shows a button, which uses it up: for links sent by chat or mail, where previews open them first."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+
+
+class ApiScope(models.TextChoices):
+    READ = "read", "Read"
+    OPERATE = "operate", "Operate"
+    ADMIN = "admin", "Administer"
+
+
+class ApiToken(models.Model):
+    """A personal token for the API. Only its hash is stored; `api_tokens` decides what it may do."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=80)
+    token_hash = models.CharField(max_length=64, unique=True)
+    scope = models.CharField(max_length=10, choices=ApiScope.choices, default=ApiScope.READ)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at", "-pk")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ApiTokenAct(models.Model):
+    """What was done to a token, or with it: made, revoked, and each request for a change."""
+
+    token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="acts")
+    at = models.DateTimeField()
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    what = models.CharField(max_length=200)
+    """`made`, `revoked`, or a request: `POST /api/v1/runs`."""
+    status = models.PositiveSmallIntegerField(null=True)
+    """The answer to a request."""
+    address = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return self.what
+
+
+class FailedSignIn(models.Model):
+    """A wrong password, kept while it counts against further guesses."""
+
+    name = models.CharField(max_length=150)
+    address = models.CharField(max_length=64)
+    at = models.DateTimeField(db_index=True)
+
+
+class Secret(models.Model):
+    """A key that runs need and people must not see. Only `vault` decrypts secrets."""
+
+    class Kind(models.TextChoices):
+        ENDPOINT = "endpoint", "Endpoint (judge, player, W&B, MLflow)"
+        HUB = "hub", "Token of the model hub"
+        STORE = "store", "Store for checkpoints (S3)"
+        ENGINE = "engine", "API server of SkyPilot"
+
+    name = models.CharField(
+        max_length=40,
+        unique=True,
+        validators=[RegexValidator(r"\A[A-Z0-9_]+\Z", "Capital letters, digits and _ only.")],
+    )
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.ENDPOINT)
+    address = models.CharField(max_length=500, blank=True)
+    """The URL prefix of requests to an endpoint or an engine, or a store's server, bucket, prefix and region; "" for a
+    token."""
+    private_too = models.BooleanField(default=False)
+    """Whether the endpoint may be inside the private network."""
+    sealed = models.TextField()
+    """The encrypted key and address: a row whose address was changed yields no key."""
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    """The user who saved it last."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField()
+    """When the key was last entered."""
+    used_at = models.DateTimeField(null=True)
+    used_by = models.CharField(max_length=20, blank=True)
+    """The id of the run that last received it; "" after a trial on the config's page."""
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def lock_in(self, key: str) -> None:
+        self.sealed = sealing.seal(json.dumps({"address": self.address, "key": key}))
+
+    def key(self) -> str:
+        """The decrypted key. Raises sealing.CannotOpen, also if the address differs from the one the key was entered
+        for."""
+        content = json.loads(sealing.unseal(self.sealed))
+        if content["address"] != self.address:
+            raise sealing.CannotOpen("It was entered for another address.")
+        return str(content["key"])

@@ -1,0 +1,160 @@
+"""Sign-in by OpenID Connect: to the provider and back. The groups it names decide the role at each sign-in.
+
+An account of the provider is never joined with a local one of the same name or address: whoever controls a name there
+would own the account here.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialAccount, SocialLogin
+from allauth.socialaccount.providers.base import AuthError
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from django.conf import settings
+from django.contrib.auth import login
+from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+from requests import RequestException
+
+from controlplane.platform.accounts.models import User
+from controlplane.platform.accounts.next_page import safe_next
+from controlplane.platform.accounts.provider import Adapter, Provider
+from controlplane.platform.oidc import Oidc
+
+log = logging.getLogger(__name__)
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+_NOT_IN_NAMES = re.compile(r"[^\w.@+-]+")
+_LONGEST_NAME = 140
+"""Of the model's 150, with room for a number."""
+
+
+@login_not_required
+@never_cache
+@require_GET
+def begin(request: HttpRequest) -> HttpResponse:
+    """Send the browser to the provider."""
+
+    def go() -> HttpResponse:
+        provider: Provider = _adapter(request).get_provider()
+        target = safe_next(request, request.GET.get("next", ""))
+        sent: HttpResponse = provider.redirect(
+            request, "login", next_url=target, scope=provider.get_scope(), auth_params={}
+        )
+        return sent
+
+    return _guarded(request, go)
+
+
+@login_not_required
+@never_cache
+@require_GET
+def callback(request: HttpRequest) -> HttpResponse:
+    """Where the provider sends the browser back to."""
+    return _guarded(request, lambda: OAuth2CallbackView.adapter_view(_adapter(request))(request))
+
+
+def refuse_password(user: User) -> None:
+    """People of the provider get no password here: it would outlive their account there."""
+    if settings.OIDC is not None and SocialAccount.objects.filter(user=user).exists():
+        raise PermissionDenied(f"You sign in with {settings.OIDC.name}, so there is no password to set here.")
+
+
+class SignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
+    """allauth asks it between the provider's word and an account; its own forms for accounts are never reached."""
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> NoReturn:
+        raise ImmediateHttpResponse(_signed_in(request, sociallogin))
+
+    def on_authentication_error(
+        self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
+    ) -> NoReturn:
+        log.warning("sign-in by OpenID Connect failed: %s %s", error, exception or "")
+        if error == AuthError.CANCELLED:
+            raise ImmediateHttpResponse(redirect("sign_in"))
+        what = "The sign-in did not succeed: it was too old, or the provider's answer can't be used. Try again."
+        raise ImmediateHttpResponse(_refused(request, what))
+
+
+def _chosen() -> Oidc:
+    if settings.OIDC is None:
+        raise Http404
+    return settings.OIDC
+
+
+def _adapter(request: HttpRequest) -> Adapter:
+    _chosen()
+    return Adapter(request, Provider.id)
+
+
+def _guarded(request: HttpRequest, act: Callable[[], HttpResponse]) -> HttpResponse:
+    """What a provider that is away, or that breaks its protocol, ends in."""
+    try:
+        return act()
+    except (RequestException, OAuth2Error, KeyError, TypeError, ValueError) as error:
+        log.warning("sign-in by OpenID Connect failed: %r", error)
+        what = f"{_chosen().name} can't be reached, or its answer can't be used. Try again, or ask an admin."
+        return _refused(request, what, status=502)
+
+
+def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
+    role = _chosen().role_of(_groups(signing_in.claims))
+    if role is None:
+        return _refused(request, "None of your groups may sign in here. Ask whoever manages them.")
+    try:
+        with transaction.atomic():
+            user = _known(signing_in, role) if signing_in.is_existing else _new(signing_in, role)
+    except IntegrityError:  # two first sign-ins at once
+        return _refused(request, "Somebody has just signed in with this name. Try again.", status=409)
+    if not user.is_active:
+        return _refused(request, "Your account here is disabled. Ask an admin of this installation.")
+    login(request, user, backend=BACKEND)
+    return redirect(safe_next(request, signing_in.get_redirect_url(request) or ""))
+
+
+def _groups(claims: dict[str, Any]) -> list[str]:
+    told = claims.get(_chosen().groups_claim) or ()
+    return [told] if isinstance(told, str) else [group for group in told if isinstance(group, str)]
+
+
+def _known(signing_in: SocialLogin, role: str) -> User:
+    user = User.objects.select_for_update().get(pk=signing_in.user.pk)
+    if user.is_active and user.role != role:
+        user.role = role
+        user.save(update_fields=["role"])
+    return user
+
+
+def _new(signing_in: SocialLogin, role: str) -> User:
+    user = User(username=_free_name(signing_in.claims), email=signing_in.user.email, role=role)
+    user.set_unusable_password()
+    user.save()
+    signing_in.account.user = user
+    signing_in.account.save()
+    return user
+
+
+def _free_name(claims: dict[str, Any]) -> str:
+    told = claims.get("preferred_username") or claims.get("email") or claims["sub"]
+    name = _NOT_IN_NAMES.sub("-", str(told)).strip("-")[:_LONGEST_NAME] or "user"
+    taken = {*User.objects.filter(username__startswith=name).values_list("username", flat=True)}
+    number = 1
+    while (free := name if number == 1 else f"{name}-{number}") in taken:
+        number += 1
+    return free
+
+
+def _refused(request: HttpRequest, what: str, *, status: int = 403) -> HttpResponse:
+    return render(request, "platform/accounts/sign_in_refused.html", {"what": what}, status=status)

@@ -1,0 +1,42 @@
+"""Role checks as view decorators. The middleware already requires signing in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+
+from controlplane.platform.accounts.models import User
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+
+
+def person(request: HttpRequest) -> User:
+    """The signed-in user, for views behind the sign-in middleware."""
+    if not isinstance(request.user, User):
+        raise PermissionDenied("Sign in first.")
+    return request.user
+
+
+def operator_required(view: View[P]) -> View[P]:
+    """Required for launching, stopping, uploading and editing the catalogue."""
+    return _guarded(view, lambda user: user.may_operate, "This requires the operator role.")
+
+
+def admin_required(view: View[P]) -> View[P]:
+    """Required for users and secrets."""
+    return _guarded(view, lambda user: user.may_administer, "This requires the admin role.")
+
+
+def _guarded(view: View[P], may: Callable[[User], bool], why: str) -> View[P]:
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if not may(person(request)):
+            raise PermissionDenied(f"{why} Ask an admin of this installation for it.")
+        return view(request, *args, **kwargs)
+
+    return guarded

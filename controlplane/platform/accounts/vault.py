@@ -1,0 +1,199 @@
+"""Access to secrets: those named by a run's rewards and tools at its claim, and single endpoints for trials.
+
+Nothing else decrypts secrets. A decrypted one goes into one answer or one process and is stored nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from django.utils import timezone
+
+from controlplane.platform import sealing
+from controlplane.platform.accounts.models import HUB_TOKEN, Secret
+from controlplane.platform.http import addresses
+from workers.contract.run import jobs, sinks
+from workers.contract.run.episodes import PartSpec
+from workers.contract.run.spec import RewardSpec, RunSpec
+from workers.contract.stack.commands import hub_models
+from workers.contract.wire.artifacts import STORE, Store, store_of
+from workers.contract.wire.documents import ContractError
+from workers.environments import LIBRARY as ENTRIES
+from workers.rewards import LIBRARY
+from workers.rewards.parameters import Described
+from workers.rewards.tools import SECRET_PREFIX, Endpoint, Unavailable
+
+ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
+
+
+class NotGiven(Exception):
+    """A secret is unavailable. The text names it, the cause and the remedy."""
+
+
+def names_in(entries: Iterable[RewardSpec | PartSpec]) -> list[str]:
+    """The secrets that these rewards and parts of environments name, without duplicates."""
+    secret_names = (name for one in entries for name in _named(one))
+    return list(dict.fromkeys(secret_names))
+
+
+def problem(name: str) -> str:
+    """Why an endpoint of this name is unavailable, or ""."""
+    try:
+        _open(name)
+    except NotGiven as error:
+        return str(error)
+    return ""
+
+
+def hub_token_problem() -> str:
+    """Why the model hub's token is unavailable, or ""."""
+    try:
+        _hub_token()
+    except NotGiven as error:
+        return str(error)
+    return ""
+
+
+def for_run(spec: RunSpec) -> dict[str, str]:
+    """The environment variables for a run at its claim: only what its spec names. Raises NotGiven."""
+    if jobs.pushes(spec.kind):
+        token = _hub_token()
+        note_use([HUB_TOKEN], run=spec.run_id)
+        return {HUB_TOKEN: token}
+    names = [] if spec.kind in jobs.KINDS else names_in(spec.every_entry)  # a job scores nothing
+    variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
+    for name in {sink.secret for sink in spec.sinks if sink.secret}:
+        variables[sinks.SECRET_PREFIX + name] = _as_variable(*_open(name))
+        names.append(name)
+    if _fetches_from_hub(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
+        variables[HUB_TOKEN] = _key(stored)
+        names.append(HUB_TOKEN)
+    note_use(names, run=spec.run_id)
+    return variables
+
+
+def endpoint(name: str) -> tuple[Secret, str]:
+    """An endpoint with its key. Raises NotGiven."""
+    opened = _open(name)
+    note_use([name])
+    return opened
+
+
+def endpoint_for_trial(name: str) -> Endpoint:
+    """An endpoint by its name on the secrets page. Raises Unavailable.
+
+    Its `refusal` checks the IP address at connection time: the web's network is not the trainer's, and users who try a
+    reward see the server's answers.
+    """
+    try:
+        secret, key = endpoint(name)
+    except NotGiven as error:
+        raise Unavailable(str(error)) from None
+    return Endpoint(secret.address, key, refusal=addresses.rule_for(secret.address, private_too=secret.private_too))
+
+
+def has_artifact_store() -> bool:
+    return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).exists()
+
+
+def artifact_store_address() -> str:
+    """Without its keys; "": there is none."""
+    return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).values_list("address", flat=True).first() or ""
+
+
+def artifact_store(*, run: str = "") -> Store | None:
+    """The artifact store with its keys, or None if no admin has named one. Raises NotGiven."""
+    secret = Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).first()
+    if secret is None:
+        return None
+    try:
+        store = store_of(secret.address, _key(secret))
+    except ContractError as error:
+        raise NotGiven(f"The secret {STORE} can't be used: {error}") from error
+    if run:
+        note_use([STORE], run=run)
+    return store
+
+
+def engine(name: str) -> tuple[Secret, str]:
+    """The API server of an engine of machines, with its token. Raises NotGiven."""
+    opened = _open_engine(name)
+    note_use([name])
+    return opened
+
+
+def engines() -> dict[str, str]:
+    """The name of each API server of an engine, and its address."""
+    return dict(Secret.objects.filter(kind=Secret.Kind.ENGINE).order_by("name").values_list("name", "address"))
+
+
+def engine_problem(name: str) -> str:
+    """Why an engine of this name is unavailable, or ""."""
+    try:
+        _open_engine(name)
+    except NotGiven as error:
+        return str(error)
+    return ""
+
+
+def note_use(names: Iterable[str], *, run: str = "") -> None:
+    if names := list(names):
+        Secret.objects.filter(name__in=names).update(used_at=timezone.now(), used_by=run)
+
+
+def _named(one: RewardSpec | PartSpec) -> list[str]:
+    entry: Described | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
+    params = entry.schema() if entry else []
+    values = (one.params.get(each["name"], each["default"]) for each in params if each["widget"] == "secret")
+    return [value for value in values if isinstance(value, str) and value]
+
+
+def _open(name: str) -> tuple[Secret, str]:
+    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENDPOINT).first()
+    if secret is None:
+        raise NotGiven(
+            f"There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
+            "An admin can add it under Settings, Secrets, or another can be chosen where this one is named."
+        )
+    return secret, _key(secret)
+
+
+def _open_engine(name: str) -> tuple[Secret, str]:
+    secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENGINE).first()
+    if secret is None:
+        raise NotGiven(
+            f"There is no secret {name} of the kind “{Secret.Kind.ENGINE.label}”. An admin can add it under Settings, "
+            "Secrets."
+        )
+    return secret, _key(secret)
+
+
+def _hub_token() -> str:
+    secret = Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()
+    if secret is None:
+        raise NotGiven(
+            f"No token of the model hub is stored. An admin can add one under Settings, Secrets, as {HUB_TOKEN}: "
+            "it needs write access."
+        )
+    return _key(secret)
+
+
+def _key(secret: Secret) -> str:
+    try:
+        return secret.key()
+    except sealing.CannotOpen as error:
+        raise NotGiven(f"The secret {secret.name} can't be opened: {_lower(str(error))} {ENTER_ANEW}") from None
+
+
+def _as_variable(secret: Secret, key: str) -> str:
+    return json.dumps({"address": secret.address, "key": key})
+
+
+def _fetches_from_hub(spec: RunSpec) -> bool:
+    """Whether the model, or a reward model, is named by a hub id. The download validates it."""
+    return bool(hub_models(spec))
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,132 @@
+"""Sign-in and sign-out, and passwords."""
+
+from __future__ import annotations
+
+import time
+
+from django.conf import settings as site
+from django.contrib import messages
+from django.contrib.auth import authenticate, login, logout, update_session_auth_hash
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.platform.accounts import api_tokens, oidc, onetime, throttle
+from controlplane.platform.accounts.forms import PasswordForm, SignInForm
+from controlplane.platform.accounts.models import User
+from controlplane.platform.accounts.next_page import safe_next
+from controlplane.platform.accounts.roles import person
+from controlplane.platform.accounts.signals import sign_in_changed
+from controlplane.platform.http.form_pages import form_page
+
+BY_LINK_AT = "signed_in_by_link_at"
+LINK_PROVES_FOR_S = 900.0
+
+
+@require_safe
+def settings(request: HttpRequest) -> HttpResponse:
+    """The first of the settings, which lead to each other."""
+    return redirect("health_presets")
+
+
+@login_not_required
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def sign_in(request: HttpRequest) -> HttpResponse:
+    if request.user.is_authenticated:
+        return redirect(_next(request))
+    form = SignInForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        user = _authenticated(request, form)
+        if user is not None:
+            login(request, user)
+            return redirect(_next(request))
+    context = {"form": form, "oidc": site.OIDC, "next": request.POST.get("next") or request.GET.get("next", "")}
+    return form_page(request, "platform/accounts/sign_in.html", context)
+
+
+def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
+    """The user, or None with a form error that doesn't say whether the name or the password was wrong."""
+    name, address = form.cleaned_data["username"], request.META.get("REMOTE_ADDR", "")
+    if throttle.begin_try(name, address) is None:
+        form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
+        return None
+    user = authenticate(request, username=name, password=form.cleaned_data["password"])
+    if not isinstance(user, User):
+        form.add_error(None, "Name or password is wrong.")
+        return None
+    throttle.forget(name, address)
+    return user
+
+
+@login_not_required
+@never_cache
+@require_http_methods(["GET", "POST"])
+def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
+    """A one-time link. Invitations show a button first; the first start's link signs in at once."""
+    link = onetime.peek(token)
+    if link is None:
+        return render(request, "platform/accounts/link_gone.html", status=410)
+    if request.method == "GET" and (link.asks_first or _is_preview(request)):
+        return render(request, "platform/accounts/link_asks.html", {"link": link})
+    user = onetime.use(token)
+    if user is None:
+        return render(request, "platform/accounts/link_gone.html", status=410)
+    login(request, user, backend=oidc.BACKEND)
+    request.session[BY_LINK_AT] = time.time()
+    return redirect("set_password" if link.asks_first else _next(request))
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    logout(request)
+    sign_in_changed.send(User, user_id=user.pk)
+    return redirect("sign_in")
+
+
+@never_cache
+@sensitive_post_parameters()
+@require_http_methods(["GET", "POST"])
+def password(request: HttpRequest) -> HttpResponse:
+    """Set or change the password. The user's other sessions end, because their hash no longer matches; so do API
+    tokens, because whoever knew the old password may have made some."""
+    user = person(request)
+    oidc.refuse_password(user)
+    address = request.META.get("REMOTE_ADDR", "")
+    form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
+    guess = throttle.begin_try(user.username, address) if request.method == "POST" else None
+    if request.method == "POST" and guess is None:
+        form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
+    elif request.method == "POST" and form.is_valid():
+        form.save()
+        throttle.forget(user.username, address)
+        request.session.pop(BY_LINK_AT, None)
+        user.sign_in_links.all().delete()
+        revoked = api_tokens.revoke(user.api_tokens.all(), user)
+        update_session_auth_hash(request, user)
+        sign_in_changed.send(User, user_id=user.pk)
+        ended = " Your API tokens were revoked." if revoked else ""
+        messages.success(request, f"Your password is set. You were signed out everywhere else.{ended}")
+        return redirect("settings" if "current" in form.fields else "home")
+    elif guess is not None and not form.has_error("current", "wrong"):
+        guess.delete()
+    return form_page(request, "platform/accounts/password.html", {"form": form})
+
+
+def _came_by_link(request: HttpRequest) -> bool:
+    """Whether the user signed in by link recently; an older open browser is not enough to set a new password."""
+    return time.time() - float(request.session.get(BY_LINK_AT, 0)) < LINK_PROVES_FOR_S
+
+
+def _next(request: HttpRequest) -> str:
+    return safe_next(request, request.POST.get("next") or request.GET.get("next") or "")
+
+
+def _is_preview(request: HttpRequest) -> bool:
+    """Whether a browser is prefetching the link, which must not use it up."""
+    return "prefetch" in request.headers.get("Sec-Purpose", "") or "prefetch" in request.headers.get("Purpose", "")

@@ -1,0 +1,181 @@
+"""Records what people do, in the transaction that does it.
+
+They are read from the rows that a person's request saves and deletes, so pages and the API need no line of their own;
+`record` is for what an UPDATE does. Work that nobody asked for (the tick, workers, hosts) is not recorded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.db.models import Model
+from django.db.models.signals import post_delete, post_save, pre_save
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from controlplane.platform.accounts.models import ApiToken, User
+from controlplane.platform.activity.kinds import kind_of
+from controlplane.platform.activity.models import Act
+
+FAILED_WITHIN = timedelta(minutes=10)
+MOST_FAILED = 20
+"""Failed sign-ins recorded within that time, one for each name: whoever guesses can't flood the events."""
+
+_request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
+Phrase = str | Callable[[Any, Any], str]
+"""What to say of a changed field; a function gets the old and the new value."""
+
+
+class RemembersRequest:
+    """While a request is at work, what is saved is its user's act."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        before = _request.set(request)
+        try:
+            return self.get_response(request)
+        finally:
+            _request.reset(before)
+
+
+def acting() -> User | None:
+    """The person whose request is at work; None outside of requests, and for hosts."""
+    request = _request.get()
+    user = getattr(request, "user", None)
+    return user if isinstance(user, User) else None
+
+
+def record(row: Model, what: str) -> None:
+    """Record an act on an object, of a model in `kinds.KINDS`; nothing if no person's request is at work."""
+    if (user := acting()) is not None:
+        _record(user, kind_of(row), str(row.pk), str(row), what)
+
+
+def recorded(changed: int, row: Model, what: str) -> bool:
+    """Record the act if an UPDATE has changed rows; whether it has."""
+    if changed:
+        record(row, what)
+    return bool(changed)
+
+
+def _record(user: User, kind: str, key: str, name: str, what: str) -> None:
+    token = getattr(_request.get(), "auth", None)
+    Act.objects.create(
+        by_id=user.pk,
+        by_name=user.get_username(),
+        token=token.name if isinstance(token, ApiToken) else "",
+        kind=kind,
+        key=key,
+        name=name[:200],
+        what=what[:500],
+    )
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What to record when a person saves or deletes a row; "": nothing."""
+
+    kind: str
+    created: Phrase = ""
+    deleted: Phrase = ""
+    """Phrases of these two get the row twice."""
+    changed: Mapping[str, Phrase] = field(default_factory=dict)
+    """Column -> what its change is."""
+    of: Callable[[Any], tuple[Any, str]] = lambda row: (row.pk, str(row))
+    """The object's key and name; a version belongs to its item."""
+
+
+def renamed(old: str, new: str) -> str:
+    return f"Renamed from “{old}”"
+
+
+def watch(model: str, watched: Watched) -> None:
+    """Record what people do to rows of `app.Model`; once for each, when Django starts."""
+    sender = apps.get_model(model)
+    about = _Listener(watched)
+    pre_save.connect(about.before, sender=sender, weak=False, dispatch_uid=f"before {model}")
+    post_save.connect(about.saved, sender=sender, weak=False, dispatch_uid=f"saved {model}")
+    post_delete.connect(about.deleted, sender=sender, weak=False, dispatch_uid=f"deleted {model}")
+
+
+class _Listener:
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+
+    def before(self, sender: type[Model], instance: Any, update_fields: Any, **signal: Any) -> None:
+        """Keep the values that are about to change."""
+        instance._before_change = {}
+        names = [n for n in self.watched.changed if update_fields is None or n in update_fields]
+        if names and not instance._state.adding and acting() is not None:
+            old = sender._base_manager.filter(pk=instance.pk).values(*names).first()
+            instance._before_change = old or {}
+
+    def saved(self, instance: Any, created: bool, raw: bool = False, **signal: Any) -> None:
+        if raw or acting() is None:
+            return
+        if created:
+            self._tell(instance, [_said(self.watched.created, instance, instance)])
+            return
+        old: dict[str, Any] = instance._before_change
+        now = {name: getattr(instance, instance._meta.get_field(name).attname) for name in old}
+        phrases = self.watched.changed
+        self._tell(instance, [_said(phrases[name], old[name], now[name]) for name in old if old[name] != now[name]])
+
+    def deleted(self, sender: type[Model], instance: Any, origin: Any = None, **signal: Any) -> None:
+        # What goes with its item is not an act of its own.
+        itself = origin is instance or getattr(origin, "model", None) is sender
+        if itself and acting() is not None:
+            self._tell(instance, [_said(self.watched.deleted, instance, instance)])
+
+    def _tell(self, row: Any, phrases: list[str]) -> None:
+        user = acting()
+        said = list(dict.fromkeys(phrase for phrase in phrases if phrase))
+        if user is None or not said:
+            return
+        key, name = self.watched.of(row)
+        _record(
+            user, self.watched.kind, str(key), name, ", ".join([said[0], *(s[:1].lower() + s[1:] for s in said[1:])])
+        )
+
+
+def _said(phrase: Phrase, old: Any, new: Any) -> str:
+    return phrase if isinstance(phrase, str) else phrase(old, new)
+
+
+def sign_ins() -> None:
+    """Record who signs in and out, and who could not; once, when Django starts."""
+    user_login_failed.connect(_refused, dispatch_uid="refused")
+    user_logged_in.connect(_signed_in, dispatch_uid="signed in")
+    user_logged_out.connect(_signed_out, dispatch_uid="signed out")
+
+
+def _signed_in(request: HttpRequest, user: User, **signal: Any) -> None:
+    address = request.META.get("REMOTE_ADDR", "")
+    _record(user, "session", str(user.pk), user.get_username(), f"Signed in from {address}" if address else "Signed in")
+
+
+def _refused(credentials: Mapping[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
+    """By nobody: the name that was tried is what it is about."""
+    name = str(credentials.get("username", ""))[:200]
+    recent = Act.objects.filter(kind="session", by_name="", at__gt=timezone.now() - FAILED_WITHIN)
+    names = list(recent.values_list("name", flat=True)[:MOST_FAILED])
+    if name in names or len(names) >= MOST_FAILED:
+        return
+    address = request.META.get("REMOTE_ADDR", "") if request else ""
+    what = f"Failed to sign in{f' from {address}' if address else ''}"
+    if len(names) == MOST_FAILED - 1:
+        what += "; more names within ten minutes are not listed"
+    Act.objects.create(kind="session", name=name, what=what)
+
+
+def _signed_out(user: User | None, **signal: Any) -> None:
+    if user is not None:
+        _record(user, "session", str(user.pk), user.get_username(), "Signed out")

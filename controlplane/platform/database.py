@@ -1,0 +1,118 @@
+"""The chosen database: CONTROLPLANE_DATABASE_URL, otherwise SQLite in the data folder.
+
+Standard library only: the settings and manage.py use it before Django is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from controlplane.platform.environment import EnvironmentUnusable, whole
+from controlplane.platform.plaintext import refuse_open_postgresql
+
+URL = "CONTROLPLANE_DATABASE_URL"
+CONNECTIONS = "CONTROLPLANE_DATABASE_CONNECTIONS"
+WAIT = "CONTROLPLANE_DATABASE_WAIT_S"
+SHAPE = "postgresql://user:password@host:port/name"
+
+CONNECTION_WAIT_S = 3
+"""Supervisors and browsers should retry later rather than wait."""
+LOCK_WAIT_S = 20
+"""Longer: a lock's holder is at work and will be done soon."""
+MOST_CONNECTIONS = 16
+LOG_PAGES = 16_000
+"""Pages of SQLite's log after which a commit copies them into the database: see controlplane.platform.sqlite.checkpoints."""
+SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+PARTS = ("host", "port", "user", "password")
+"""Also allowed in the query: a Unix socket's folder fits nowhere else."""
+OPTIONS: dict[str, Any] = {
+    "application_name": "controlplane",
+    "connect_timeout": CONNECTION_WAIT_S,
+    # A server that lost its power answers nothing: without these a request would wait for a quarter of an hour.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+    # As long as SQLite waits for a lock; and a frozen process loses its locks. For a pooler that rejects start-up
+    # parameters, set `options=` in the address.
+    "options": f"-c lock_timeout={LOCK_WAIT_S}s -c idle_in_transaction_session_timeout=60s",
+}
+CHOICES = (*SSL, *OPTIONS)
+
+
+class DatabaseUnusable(EnvironmentUnusable):
+    """CONTROLPLANE_DATABASE_URL can't be used. The text never includes the address, which has a password."""
+
+
+def databases(data: Path) -> dict[str, dict[str, Any]]:
+    """Django's DATABASES."""
+    url = os.environ.get(URL, "")
+    return {"default": _postgresql(url) if url else _sqlite(data)}
+
+
+def _sqlite(data: Path) -> dict[str, Any]:
+    return {
+        "ENGINE": "controlplane.platform.sqlite",
+        "NAME": data / "controlplane.sqlite3",
+        # A file as in production: tests with several threads can't share a database in memory.
+        "TEST": {"NAME": data / "test.sqlite3"},
+        # Closing the last connection would write back the whole journal and wait for the disk: not after every request.
+        "CONN_MAX_AGE": 60,
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": whole(WAIT, LOCK_WAIT_S),
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON; "
+            f"PRAGMA wal_autocheckpoint={LOG_PAGES};",
+        },
+    }
+
+
+def _postgresql(url: str) -> dict[str, Any]:
+    parts = _split(url)
+    options = _query(parts)
+    name = unquote(parts.path.removeprefix("/"))
+    if not name or "/" in name:
+        raise DatabaseUnusable(f"{URL} names no database: {SHAPE}.")
+    host = options.pop("host", unquote(parts.hostname or ""))
+    password = options.pop("password", unquote(parts.password or ""))
+    refuse_open_postgresql(URL, host, password, options)
+    return {
+        "ENGINE": "controlplane.platform.postgres",
+        "NAME": name,
+        "USER": options.pop("user", unquote(parts.username or "")),
+        "PASSWORD": password,
+        "HOST": host,
+        "PORT": options.pop("port", str(parts.port or "")),
+        "OPTIONS": {**OPTIONS, **options, **_lending()},
+    }
+
+
+def _split(url: str) -> SplitResult:
+    """Parse the address with errors of our own: the library's quote the text, which may be half a password."""
+    try:
+        parts = urlsplit(url)
+        readable = parts.port is None or parts.port > 0
+    except ValueError:
+        readable = False
+    if not readable or parts.fragment:
+        hint = "In a password, write @ : / ? # and % as %40 %3A %2F %3F %23 and %25."
+        raise DatabaseUnusable(f"{URL} can't be read. It looks like {SHAPE}. {hint}")
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise DatabaseUnusable(f"{URL} must begin with postgresql://. Leave it out for SQLite in the data folder.")
+    return parts
+
+
+def _query(parts: SplitResult) -> dict[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if set(options) - {*PARTS, *CHOICES}:
+        names = ", ".join((*PARTS, *CHOICES))
+        raise DatabaseUnusable(f"{URL} has an option after its ? that is not known here. Known are: {names}.")
+    return options
+
+
+def _lending() -> dict[str, int]:
+    """Options of controlplane.platform.postgres: the most connections per process, and the time to wait for one."""
+    return {"most": whole(CONNECTIONS, MOST_CONNECTIONS), "wait_s": whole(WAIT, CONNECTION_WAIT_S)}

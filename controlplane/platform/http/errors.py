@@ -1,0 +1,159 @@
+"""The error pages, and the format of JSON errors: {"error": {"what", "where", "fix"}}."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.exceptions import DisallowedHost
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http.request import split_domain_port
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.platform.http import outage
+
+RETRY_S = 5
+SECTIONS = {
+    "runs": ("runs", "All runs"),
+    "datasets": ("datasets", "All datasets"),
+    "rewards": ("reward_configs", "All reward configs"),
+    "environments": ("environments", "All environments"),
+    "models": ("models", "All models"),
+    "hardware": ("hardware", "Hardware"),
+    "events": ("events", "Events"),
+    "settings": ("settings", "Settings"),
+    "users": ("settings", "Settings"),
+    "help": ("documents", "Documentation"),
+}
+"""First part of an address -> the route that it is below, and its name."""
+AWAY = "The database can't be reached. Runs go on training and hand in what they wrote as soon as it is back."
+
+
+class Deleted(Http404):
+    """Of what a person has deleted, and may still get back."""
+
+    def __init__(self, what: str, fix: str, restore: str) -> None:
+        """`restore`: the address that brings it back, by POST."""
+        super().__init__(what)
+        self.fix, self.restore = fix, restore
+
+
+def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> JsonResponse:
+    return JsonResponse({"error": {"what": what, "where": where, "fix": fix}}, status=status)
+
+
+def wants_json(request: HttpRequest) -> bool:
+    """Whether a program sent the request, not a browser window."""
+    return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    if isinstance(exception, DisallowedHost):
+        name = split_domain_port(request.META.get("HTTP_HOST", ""))[0] or "this name"
+        what = (
+            f"The control plane does not answer to “{name}”. Whoever runs it lists the name in CONTROLPLANE_HOSTS "
+            "(commas between several) and starts it again."
+        )
+        return _error(request, 400, "Unknown name", what)
+    return _error(request, 400, "Not understood", "This request can't be read: too many parts, or not of this page.")
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    # The text of a view's own PermissionDenied is for people; others are empty.
+    what = str(exception or "") or "You may not do this."
+    return _error(request, 403, "Not allowed", what)
+
+
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    what = "This form was out of date or came from another site, so nothing was done. Go back, reload and try again."
+    return _error(request, 403, "Not accepted", what)
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    said = exception.args[0] if exception is not None and exception.args else ""
+    own = isinstance(said, str) and said and not said.endswith("matches the given query.")  # a view's own words
+    what = str(said) if own else "There is nothing at this address."
+    ways = [(reverse("deleted"), "Recently deleted")]
+    if isinstance(exception, Deleted):
+        return _error(request, 404, "Deleted", what, fix=exception.fix, restore=exception.restore, ways=ways)
+    return _error(request, 404, "Not found", what, fix="If it was deleted, look under Recently deleted.", ways=ways)
+
+
+def method_not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
+    what = "This address only takes what a form sends; there is nothing to look at, and nothing was done."
+    response = _error(request, 405, "Nothing to show here", what)
+    response.headers["Allow"] = allowed
+    return response
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    # Django requests this page while it handles the error.
+    if outage.is_away(sys.exc_info()[1]):
+        return database_away(request)
+    what = "Something went wrong on our side. Your runs are not affected."
+    now = timezone.now()
+    fix = f"If it happens again, tell whoever runs this installation: the cause is in web.log at {now:%H:%M:%S} UTC."
+    if wants_json(request):
+        return error_json(500, what, fix=fix)
+    again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
+    return error_page(500, "Server error", what, fix=fix, again=again, ways=_ways(request))
+
+
+def database_away(request: HttpRequest) -> HttpResponse:
+    """503. Clients retry: supervisors with back-off, pages by the Refresh header, sockets by their feed, the tick on
+    schedule."""
+    if wants_json(request):
+        fix = "Send the same request again."
+        response: HttpResponse = error_json(503, AWAY, where="database", fix=fix)
+    else:
+        comes_back = request.method == "GET" and not request.headers.get("HX-Request")
+        ask = (
+            " This page tries again by itself."
+            if comes_back
+            else " Go back and look, in a moment, whether it was still done."
+        )
+        response = error_page(503, "The database is away", AWAY + ask)
+        if comes_back:
+            response.headers["Refresh"] = str(RETRY_S)
+    response.headers["Retry-After"] = str(RETRY_S)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def error_page(status: int, title: str, what: str, **more: Any) -> HttpResponse:
+    """Rendered without the request: its context processors (database, session) may be what is broken.
+
+    `more`: "fix", a sentence; "again", an address to try once more; "back", that of the page before; "ways", pages to
+    go to, as (address, label).
+    """
+    page = render_to_string("error.html", {"status": status, "title": title, "what": what, **more})
+    return HttpResponse(page, status=status)
+
+
+def _error(
+    request: HttpRequest,
+    status: int,
+    title: str,
+    what: str,
+    *,
+    fix: str = "",
+    restore: str = "",
+    ways: Sequence[tuple[str, str]] = (),
+) -> HttpResponse:
+    if wants_json(request):
+        return error_json(status, what, fix=fix)
+    context = {"status": status, "title": title, "what": what, "fix": fix, "restore": restore}
+    return render(request, "error.html", context | {"ways": [*_ways(request), *ways]}, status=status)
+
+
+def _ways(request: HttpRequest) -> list[tuple[str, str]]:
+    """(address, label) of pages that one can go to from here: the list that the address is below, and the runs."""
+    section = request.path.strip("/").partition("/")[0]
+    known = [(reverse(SECTIONS[section][0]), SECTIONS[section][1])] if section in SECTIONS else []
+    ways = [way for way in known if way[0] != request.path]
+    runs = (reverse("runs"), "All runs")
+    return ways if runs in ways or request.path == runs[0] else [*ways, runs]

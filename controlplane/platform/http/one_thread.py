@@ -1,0 +1,85 @@
+"""Django's ASGI handler with each whole request in one thread of a pool.
+
+Our code is synchronous. Django's handler runs every middleware that can be async as async, switches threads for each
+half of it, and starts a thread with a new database connection per request: several times the cost of a supervisor's
+sync, all of it under the GIL. Here a request switches once, and threads keep their connections for CONN_MAX_AGE.
+Async because it is ASGI; it does no other work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any
+
+from asgiref.sync import sync_to_async
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.db import close_old_connections
+from django.http import FileResponse
+from django.http.response import HttpResponseBase
+from django.urls import set_script_prefix
+
+from controlplane.platform.http.body_limit import Message
+
+THREADS = 64
+"""Most of them wait for a database lock, or for a database that is unavailable."""
+
+
+class OneThread(ASGIHandler):
+    def __init__(self, threads: int = THREADS) -> None:
+        super().__init__()
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        super().load_middleware(is_async=False)
+
+    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        with body:
+            response = await self._in_thread(self._answer, scope, body)
+            if not response.streaming:
+                await self.send_response(response, send)
+                return
+            try:
+                await self._stream(response, receive, send)
+            finally:
+                await self._in_thread(response.close)
+
+    def _answer(self, scope: Message, body: IO[bytes]) -> Any:
+        """Django's handling of a request, in the thread that has its connection."""
+        set_script_prefix(get_script_prefix(scope))
+        signals.request_started.send(sender=type(self), scope=scope)
+        request, refusal = self.create_request(scope, body)
+        response: Any = refusal if request is None else self.get_response(request)
+        response._handler_class = type(self)
+        if isinstance(response, FileResponse):
+            response.block_size = self.chunk_size
+        if response.streaming:
+            close_old_connections()  # streamed content uses its own connection; the request may end in another thread
+        else:
+            response.close()  # ends the request for Django; content to be sent stays
+        return response
+
+    async def _stream(self, response: HttpResponseBase, receive: Any, send: Any) -> None:
+        """Send the response until it is complete or the client has disconnected."""
+        sending = asyncio.create_task(self.send_response(response, send))
+        leaving = asyncio.create_task(self.listen_for_disconnect(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, RequestAborted):
+                    await task
+
+    async def _in_thread(self, call: Any, *arguments: Any) -> Any:
+        # For views that hand work back to the event loop (a static file).
+        return await sync_to_async(call, thread_sensitive=False, executor=self._threads)(*arguments)

@@ -1,0 +1,86 @@
+"""The settings of sign-in by OpenID Connect: the provider, and which of its groups have which role.
+
+Standard library only: the settings use it before Django is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from controlplane.platform.environment import EnvironmentUnusable, one_of, password_of
+
+PROVIDER = "oidc"
+"""The key of it in allauth's settings, and in the rows of accounts."""
+
+
+@dataclass(frozen=True)
+class Oidc:
+    issuer: str
+    client_id: str
+    secret: str
+    name: str
+    """What the button says."""
+    scopes: tuple[str, ...]
+    groups_claim: str
+    groups: dict[str, frozenset[str]]
+    """Role -> the groups that have it, the highest role first."""
+    others: str
+    """The role of people in none of them; "refuse": they may not sign in."""
+
+    def role_of(self, groups: Iterable[str]) -> str | None:
+        """The highest role of these groups; None: not allowed in."""
+        theirs = frozenset(groups)
+        found = next((role for role, named in self.groups.items() if named & theirs), self.others)
+        return None if found == "refuse" else found
+
+    def for_allauth(self) -> dict[str, object]:
+        """SOCIALACCOUNT_PROVIDERS."""
+        app = {
+            "provider_id": PROVIDER,
+            "name": self.name,
+            "client_id": self.client_id,
+            "secret": self.secret,
+            "settings": {
+                "server_url": self.issuer.rstrip("/"),
+                "oauth_pkce_enabled": True,
+                "scope": list(self.scopes),
+            },
+        }
+        return {PROVIDER: {"APPS": [app]}}
+
+
+def from_environment() -> Oidc | None:
+    """None: without an issuer, people have local accounts alone."""
+    issuer = os.environ.get("CONTROLPLANE_OIDC_ISSUER", "")
+    if not issuer:
+        return None
+    parts = urlsplit(issuer)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1")):
+        raise EnvironmentUnusable("CONTROLPLANE_OIDC_ISSUER must begin with https://, except on this machine.")
+    client_id, secret = os.environ.get("CONTROLPLANE_OIDC_CLIENT_ID", ""), password_of("CONTROLPLANE_OIDC_SECRET_FILE")
+    if not client_id or not secret:
+        raise EnvironmentUnusable(
+            "CONTROLPLANE_OIDC_ISSUER needs CONTROLPLANE_OIDC_CLIENT_ID and a secret in CONTROLPLANE_OIDC_SECRET_FILE."
+        )
+    return Oidc(
+        issuer=issuer,
+        client_id=client_id,
+        secret=secret,
+        name=os.environ.get("CONTROLPLANE_OIDC_NAME", "") or "single sign-on",
+        scopes=("openid", "profile", "email", *sorted(_listed("CONTROLPLANE_OIDC_SCOPES"))),
+        groups_claim=os.environ.get("CONTROLPLANE_OIDC_GROUPS_CLAIM", "") or "groups",
+        groups={
+            "admin": _listed("CONTROLPLANE_OIDC_ADMINS"),
+            "operator": _listed("CONTROLPLANE_OIDC_OPERATORS"),
+            "viewer": _listed("CONTROLPLANE_OIDC_VIEWERS"),
+        },
+        others=one_of("CONTROLPLANE_OIDC_OTHERS", ("viewer", "refuse")),
+    )
+
+
+def _listed(variable: str) -> frozenset[str]:
+    names = os.environ.get(variable, "").split(",")
+    return frozenset(name.strip() for name in names if name.strip())

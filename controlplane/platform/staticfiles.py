@@ -1,0 +1,95 @@
+"""Static files: collected with a compressed copy of each, and served by a synchronous middleware.
+
+What is collected has a version, which is part of every address: browsers keep all files for good and ask for none again
+until a start has collected others.
+
+The package's own middleware is async and would cost each request two more thread switches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.core.management import call_command
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.decorators import sync_only_middleware
+from servestatic.middleware import ServeStaticMiddleware
+from servestatic.storage import CompressedStaticFilesStorage
+
+from controlplane.platform import packagefinder
+
+_VERSIONED = re.compile(r"\A/static/[0-9a-f]{12}/")
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+
+@sync_only_middleware
+def static_files(get_response: GetResponse) -> GetResponse:
+    package = Files(_nothing)
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        file = package.files.get(_of_this_version(request.path_info))
+        if file is None:
+            return get_response(request)
+        response: HttpResponseBase = async_to_sync(package.aserve)(file, request)
+        return response
+
+    return answer
+
+
+class Files(ServeStaticMiddleware):  # type: ignore[misc]  # servestatic has no types
+    def immutable_file_test(self, path: str, url: str) -> bool:
+        """All files, if their version is in the URL. The package looks for hashes in names, whatever its setting."""
+        return bool(settings.STATIC_VERSION)
+
+
+def collect(report: Callable[[str], None]) -> None:
+    """Collect the files if they have changed. Programs that start after it use the new version."""
+    stamp = Path(settings.STATIC_ROOT) / settings.STATIC_STAMP
+    now = _fingerprint()
+    if stamp.exists() and stamp.read_text() == now:
+        return
+    report("Collecting static files …")
+    call_command("collectstatic", verbosity=0, interactive=False)
+    stamp.write_text(now)
+
+
+def _fingerprint() -> str:
+    """A fingerprint of our own files by size and time, and of the packages' by their lock."""
+    base: Path = settings.BASE_DIR
+    digest = hashlib.sha256((base / "requirements.lock").read_bytes())
+    digest.update((base / "controlplane" / "settings.py").read_bytes())
+    digest.update(packagefinder.PLOTLY.encode())
+    for path in sorted((base / "frontend" / "static").rglob("*")):
+        if path.is_file():
+            stat = path.stat()
+            digest.update(f"{path.relative_to(base)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _of_this_version(path: str) -> str:
+    """The same file's address in this version: a page that is open since an earlier one still loads its parts."""
+    return _VERSIONED.sub(settings.STATIC_URL, path)
+
+
+async def _nothing(request: HttpRequest) -> HttpResponseBase:
+    raise AssertionError("requests for other paths go to Django")
+
+
+class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # servestatic has no types
+    """Compresses only changed files: every start collects, and all of Plotly (4.8 MB) takes a second."""
+
+    def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Iterator[Any]:
+        changed = {name: entry for name, entry in paths.items() if not self._compressed(name)}
+        yield from super().post_process(changed, dry_run=dry_run, **options)
+
+    def _compressed(self, name: str) -> bool:
+        file = Path(self.path(name))
+        copy = file.with_name(f"{file.name}.gz")
+        return copy.exists() and copy.stat().st_mtime >= file.stat().st_mtime

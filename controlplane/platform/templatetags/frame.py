@@ -1,0 +1,120 @@
+"""The navigation items, and small drawings that pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import template
+from django.template import Context
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from controlplane.platform.templatetags.figures import NOTHING, change
+
+register = template.Library()
+
+
+@register.inclusion_tag("components/nav_item.html", takes_context=True)
+def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -> dict[str, Any]:
+    """A navigation link. It is current if the page is below its address, or that of a route in `also`; of two items the
+    longer address wins. A page that belongs elsewhere than its address says so by `section`, a route."""
+    try:
+        address = reverse(name)
+    except NoReverseMatch:
+        address = ""
+    path = context["request"].path if "request" in context else ""
+    longer = extra.get("but_not")
+    below = [address, *map(reverse, extra.get("also", "").split())]
+    current = bool(address) and path.startswith(tuple(below)) and not (longer and path.startswith(reverse(longer)))
+    if section := context.get("section"):
+        current = name == section
+    return {"name": name, "icon": icon, "label": label, "address": address, "current": current, **extra}
+
+
+@register.simple_tag
+def sparkline(values: Iterable[float | None], width: int = 88, height: int = 20) -> str | SafeString:
+    """A line as inline SVG, drawn on the server: no script, no library."""
+    points = [float(v) for v in values if v is not None]
+    if len(points) < 2:
+        return ""
+    low, high = min(points), max(points)
+    spread = (high - low) or 1.0
+    step = (width - 4) / (len(points) - 1)
+    path = " ".join(
+        f"{2 + i * step:.1f},{height - 2 - (v - low) / spread * (height - 4) if high > low else height / 2:.1f}"
+        for i, v in enumerate(points)
+    )
+    last = path.rsplit(" ", 1)[-1].split(",")
+    return format_html(
+        '<svg class="spark" width="{w}" height="{h}" viewBox="0 0 {w} {h}" aria-hidden="true">'
+        '<polyline points="{p}" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round"/>'
+        '<circle cx="{x}" cy="{y}" r="2" fill="currentColor"/></svg>',
+        w=width,
+        h=height,
+        p=path,
+        x=last[0],
+        y=last[1],
+    )
+
+
+@register.inclusion_tag("components/bar.html")
+def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", key: bool = True) -> dict[str, Any]:
+    """Segments of a whole: each is {"label", "value", "colour": "c1".."c8"}; the rest stays empty.
+
+    Widths are SVG attributes, so no inline style is needed.
+    """
+    drawn, at = [], 0.0
+    for part in parts:
+        share = 100 * max(0.0, float(part["value"])) / total if total else 0.0
+        drawn.append({**part, "x": round(at, 2), "width": round(min(share, 100 - at), 2)})
+        at = min(100.0, at + share)
+    return {"parts": drawn, "total": total, "unit": unit, "key": key}
+
+
+@register.simple_tag
+def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
+    """A runs.insight.metrics.spread.Spread on a scale from `low` to `high`: its range a line, mean ± deviation a band."""
+    if spread.mean is None or spread.low is None or spread.high is None:
+        return ""
+
+    def place(value: float) -> str:
+        return f"{2 + 96 * (min(max(value, low), high) - low) / ((high - low) or 1.0):.1f}"
+
+    deviation = spread.deviation or 0.0
+    left, right = place(spread.mean - deviation), place(spread.mean + deviation)
+    return format_html(
+        '<svg class="spread-bar" viewBox="0 0 100 16" preserveAspectRatio="none" aria-hidden="true">'
+        '<line x1="{}" x2="{}" y1="8" y2="8"/><rect x="{}" y="5" width="{}" height="6"/>'
+        '<line class="mean" x1="{m}" x2="{m}" y1="2" y2="14"/></svg>',
+        *(place(spread.low), place(spread.high), left),
+        f"{float(right) - float(left):.1f}",
+        m=place(spread.mean),
+    )
+
+
+@register.simple_tag
+def advantage(value: float | None, widest: float | None = None) -> SafeString:
+    """An advantage with its sign, in one of two colors; with `widest` also a bar from the middle, to the right above
+    zero and to the left below."""
+    kind = "above" if (value or 0) > 0 else "below" if (value or 0) < 0 else "zero"
+    bar = "" if value is None or not widest else _from_the_middle(value / widest)
+    return format_html(
+        '<span class="advantage {}">{}<span class="num">{}</span></span>', kind, bar, change(value) or NOTHING
+    )
+
+
+def _from_the_middle(share: float) -> SafeString:
+    width = 64
+    half = width / 2
+    length = min(1.0, abs(share)) * (half - 2)
+    return format_html(
+        '<svg width="{w}" height="10" viewBox="0 0 {w} 10" aria-hidden="true">'
+        '<rect x="{x}" y="1" width="{length}" height="8"/>'
+        '<line x1="{half}" x2="{half}" y1="0" y2="10"/></svg>',
+        w=width,
+        x=f"{half if share >= 0 else half - length:.1f}",
+        length=f"{max(length, 0.5):.1f}",
+        half=half,
+    )

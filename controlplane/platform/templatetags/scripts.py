@@ -1,0 +1,60 @@
+"""URLs of what a page preloads: scripts and the typeface."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from functools import cache
+from pathlib import Path
+
+from django import template
+from django.contrib.staticfiles import finders
+from django.templatetags.static import static
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from controlplane.platform import packagefinder
+
+register = template.Library()
+_IMPORT = re.compile(r'^(?:import|export)\b[^";]*"(\.{1,2}/[^"]+)"', re.MULTILINE)
+
+
+@register.simple_tag
+def plotly_src() -> str:
+    return static(packagefinder.PLOTLY)
+
+
+@register.simple_tag
+def font_src() -> str:
+    return static(packagefinder.FONT)
+
+
+@register.simple_tag
+def ace_src(name: str = packagefinder.ACE) -> str:
+    """The URL of a file of the code editor; "" for the folder from which it loads its parts."""
+    return static(f"{packagefinder.ACE_FOLDER}/{name}")
+
+
+@register.simple_tag
+def preload_modules(name: str) -> SafeString:
+    """A preload link for every module that `name` imports, directly or indirectly.
+
+    Without them a browser learns of each only after reading the one before: as many round trips as the imports are
+    deep.
+    """
+    links = ((static(module),) for module in imported(name))
+    return format_html_join("\n  ", '<link rel="modulepreload" href="{}">', links)
+
+
+@cache
+def imported(name: str) -> tuple[str, ...]:
+    """All modules that `name` needs, without duplicates, the nearest first; read once per process."""
+    modules = [name]
+    for module in modules:
+        path = finders.find(module)
+        if path is None:
+            raise LookupError(f"There is no static file {module}.")
+        folder = module.rpartition("/")[0]
+        near = [posixpath.normpath(f"{folder}/{other}") for other in _IMPORT.findall(Path(path).read_text("utf-8"))]
+        modules += [other for other in dict.fromkeys(near) if other not in modules]
+    return tuple(modules[1:])

@@ -1,0 +1,99 @@
+"""Provides manage.py with the right interpreter on a bare machine. Standard library only, in the whole package.
+
+With nothing but python3 and pip, this builds `.venv` (control plane, host side), `.venv-train` (the trainer) and
+`.venv-test` from the committed locks, and re-executes manage.py in the one that the command needs. An activated
+environment that has the required packages is used unchanged. CONTROLPLANE_BOOTSTRAP=off uses any interpreter unchanged:
+for images, and for machines without network access.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+from controlplane.setup.bootstrap.console import Failed, interruptible, say
+from controlplane.setup.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Environment, build
+
+WITH_TEST_TOOLS = frozenset({"test", "bench"})
+"""Benchmarks use the tests' browser and helpers."""
+WITH_TRAINER = frozenset({"up", "test", "bench"})
+"""`demo` installs it when its page is there, which shows it."""
+OPTIONAL_TRAINER = frozenset({"up"})
+"""Commands that also work without a trainer: launches then wait, everything else works."""
+
+TRAINER_PYTHON = TRAINER.python
+STARTED = "CONTROLPLANE_STARTED"
+INSTALL_SECONDS = "CONTROLPLANE_INSTALL_SECONDS"
+_INSIDE = "CONTROLPLANE_BOOTSTRAPPED"
+
+
+def ensure(argv: list[str]) -> None:
+    """Return in an interpreter that can run the command, or don't return."""
+    command = argv[1] if len(argv) > 1 else ""
+    os.environ.setdefault(STARTED, repr(time.time()))
+    if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off" or os.environ.get(_INSIDE) == sys.prefix:
+        _point_at_trainer()
+        return
+    environment = TEST if command in WITH_TEST_TOOLS else BASE
+    begin = time.monotonic()
+    try:
+        with interruptible():
+            stay = _is_suitable_environment(environment)
+            if not stay:
+                build(environment)
+            if command in WITH_TRAINER and "GRPO_TRAINER_PYTHON" not in os.environ:
+                _build_trainer(optional=command in OPTIONAL_TRAINER)
+    except Failed as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        _interrupted()
+    os.environ[INSTALL_SECONDS] = repr(time.monotonic() - begin)
+    _point_at_trainer()
+    if not stay:
+        os.environ[_INSIDE] = str(environment.folder)
+        os.execv(environment.python, [str(environment.python), *argv])  # noqa: S606
+
+
+def ensure_trainer() -> None:
+    """For a host that has joined: the trainer's environment, unless there is one. It works without, too: launches
+    wait."""
+    try:
+        if os.environ.get("CONTROLPLANE_BOOTSTRAP") != "off" and "GRPO_TRAINER_PYTHON" not in os.environ:
+            with interruptible():
+                _build_trainer(optional=True)
+    except KeyboardInterrupt:
+        _interrupted()
+    _point_at_trainer()
+
+
+def _interrupted() -> NoReturn:
+    say("Interrupted. Nothing is broken: the same command goes on from here.")
+    sys.exit(130)
+
+
+def _is_suitable_environment(environment: Environment) -> bool:
+    """Whether this is already a chosen environment with the required packages."""
+    inside = sys.prefix != sys.base_prefix
+    return inside and all(find_spec(module) is not None for module in environment.needs)
+
+
+def _build_trainer(*, optional: bool) -> None:
+    try:
+        build(TRAINER)
+    except Failed as error:
+        if not optional:
+            raise
+        say(f"{error}\nGoing on without the trainer: pages work, launches wait until it is installed.")
+
+
+def _point_at_trainer() -> None:
+    """Set the trainer's interpreter: only this package knows the folder's name."""
+    if TRAINER.is_built() or (TRAINER.is_foreign() and TRAINER.python.exists()):
+        os.environ.setdefault("GRPO_TRAINER_PYTHON", str(TRAINER.python))
+
+
+__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "TRAINER_PYTHON", "Path", "ensure", "ensure_trainer"]

@@ -1,0 +1,182 @@
+"""The environments: which lock fills which folder, built so that an interruption leaves nothing broken.
+
+A finished environment has a stamp with the hash of its lock, an unfinished one a mark; both change under a file lock. A
+mark, or a stamp with another hash, triggers a rebuild, which is quick because downloads are cached. A folder with
+neither was made by someone else: it is used if it has the required packages, and never deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.setup.bootstrap import torch
+from controlplane.setup.bootstrap.console import Failed, ask, say
+from controlplane.setup.bootstrap.installers import choose_installer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TOOLS = ROOT / ".tools"
+
+
+@dataclass(frozen=True)
+class Environment:
+    title: str
+    folder: Path
+    lock: Path
+    needs: tuple[str, ...]
+    """Modules that a suitable environment of another origin must have."""
+    gpu_lock: Path | None = None
+    """Of the trainer's: in place of `lock` where a GPU answers, with torch and vLLM. Without a GPU the CPU build
+    of torch comes on top of `lock`."""
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def stamp(self) -> Path:
+        return self.folder / ".lock-hash"
+
+    @property
+    def building(self) -> Path:
+        return self.folder / ".building"
+
+    def fingerprint(self, lock: Path) -> str:
+        digest = hashlib.sha256(lock.read_bytes())
+        if self.gpu_lock is not None:
+            digest.update(repr(torch.SETS).encode())
+        return digest.hexdigest()
+
+    def is_built(self) -> bool:
+        locks = filter(None, (self.lock, self.gpu_lock))
+        try:
+            return self.stamp.read_text() in map(self.fingerprint, locks) and self.python.exists()
+        except FileNotFoundError:
+            return False
+
+    def is_foreign(self) -> bool:
+        """Whether someone else made it."""
+        return self.folder.exists() and not self.stamp.exists() and not self.building.exists()
+
+    def has_needs(self) -> bool:
+        code = "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
+        return ask([str(self.python), "-c", code, *self.needs]) is not None
+
+
+BASE = Environment(
+    "the control plane", ROOT / ".venv", ROOT / "requirements.lock", ("django", "celery", "channels", "uvicorn")
+)
+TEST = Environment(
+    "the tests", ROOT / ".venv-test", ROOT / "requirements-test.lock", (*BASE.needs, "pytest", "playwright")
+)
+GPU_LOCK = ROOT / "requirements-gpu.lock"
+TRAINER = Environment(
+    "the trainer",
+    ROOT / ".venv-train",
+    ROOT / "requirements-train.lock",
+    ("torch", "trl"),
+    gpu_lock=GPU_LOCK,
+)
+LM_EVAL = Environment(
+    "the benchmarks",
+    ROOT / ".venv-lm-eval",
+    ROOT / "requirements-lm-eval.lock",
+    ("lm_eval", "transformers", "aiohttp"),
+)
+ENVIRONMENTS = Environment(
+    "environments of others",
+    ROOT / ".venv-environments",
+    ROOT / "requirements-environments.lock",
+    ("reasoning_gym", "textarena", "openenv"),
+)
+ATROPOS = Environment(
+    "Atropos", ROOT / ".venv-atropos", ROOT / "requirements-atropos.lock", ("atroposlib", "uvicorn", "openai")
+)
+SINKS = Environment(
+    "the programs that figures are also sent to",
+    ROOT / ".venv-sinks",
+    ROOT / "requirements-sinks.lock",
+    ("tensorboard", "wandb", "trackio", "mlflow"),
+)
+ON_DEMAND = {"lm-eval": LM_EVAL, "environments": ENVIRONMENTS, "atropos": ATROPOS, "sinks": SINKS}
+"""By the group in pyproject.toml: built when something first needs them."""
+
+
+def build(environment: Environment) -> None:
+    """Build the environment unless it exists."""
+    if environment.is_built():
+        return
+    if environment.is_foreign():
+        if environment.has_needs():
+            return
+        raise Failed(
+            f"{environment.folder} was not made by manage.py and lacks some of: {', '.join(environment.needs)}.\n"
+            "Move it away, and run the command again."
+        )
+    with _alone():
+        if not environment.is_built():  # another process may have built it meanwhile
+            try:
+                _build(environment)
+            except OSError as error:
+                raise Failed(
+                    f"Can't write to {environment.folder} ({error.strerror}). "
+                    "Put that right and run the same command again: what was fetched is kept."
+                ) from error
+
+
+def _build(environment: Environment) -> None:
+    say(f"Installing {environment.title} into {environment.folder.name} (needed once) …")
+    installer = choose_installer(TOOLS)
+    # An interrupted installer may leave half a package that counts as installed: start from an empty folder.
+    _empty(environment)
+    installer.make_environment(environment.folder)
+    lock = environment.lock
+    if environment.gpu_lock is not None and torch.gpu_usable():
+        lock = environment.gpu_lock
+    installer.install_lock(environment.python, lock)
+    if environment.gpu_lock is not None and lock == environment.lock:
+        torch.install_cpu(installer, environment.python)
+    environment.stamp.write_text(environment.fingerprint(lock))
+    environment.building.unlink()
+    say(f"Installed {environment.title}.")
+
+
+def _empty(environment: Environment) -> None:
+    """Make an empty folder that has the mark at every moment."""
+    environment.folder.mkdir(exist_ok=True)
+    environment.building.touch()
+    for entry in environment.folder.iterdir():
+        if entry == environment.building:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Allow one installation at a time. A dead process's lock file doesn't block: the kernel released its lock."""
+    try:
+        TOOLS.mkdir(exist_ok=True)
+        handle = os.open(TOOLS / "install.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise Failed(
+            f"Can't write to {ROOT} ({error.strerror}). Make the folder writable, or install "
+            "requirements.lock yourself and set CONTROLPLANE_BOOTSTRAP=off."
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another process is installing; waiting for it …")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,157 @@
+"""uv if available (on PATH, fetched before, or installable by pip), otherwise pip with the venv module."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from controlplane.setup.bootstrap.console import Failed, ask, run, say
+
+UV = "uv==0.13.8"
+
+DOWNLOAD_FAILED = (
+    "The installation of {what} did not finish (the lines above say why).\n"
+    "Check the network, the disk's free space, and a proxy or mirror if you use one (HTTPS_PROXY, PIP_INDEX_URL or "
+    "UV_DEFAULT_INDEX, PIP_FIND_LINKS).\nThen run the same command again: what was fetched is kept."
+)
+NO_PIP = (
+    "This Python has neither uv nor pip, so nothing can be installed. One line fixes it:\n"
+    "  sudo apt-get install -y python3-pip      (Debian, Ubuntu; elsewhere install pip or uv)"
+)
+
+
+class Installer(ABC):
+    """Creates environments and installs packages."""
+
+    @abstractmethod
+    def make_environment(self, folder: Path) -> None: ...
+
+    @abstractmethod
+    def install(self, python: Path, arguments: list[str], what: str) -> None: ...
+
+    @abstractmethod
+    def would_install(self, python: Path, requirement: str) -> str:
+        """The installer's dry-run output for one requirement, without its dependencies."""
+
+    def install_lock(self, python: Path, lock: Path) -> None:
+        self.install(python, ["--require-hashes", "--no-deps", "-r", str(lock)], lock.name)
+
+
+class Uv(Installer):
+    def __init__(self, program: str) -> None:
+        self.program = program
+        pip = pip_settings()
+        self.env = uv_environment(pip)
+        # uv has no variable for it. An index configured for uv itself takes effect.
+        self.sources = ["--no-index"] if _is_on(pip, "no-index") and not os.environ.get("UV_DEFAULT_INDEX") else []
+
+    def make_environment(self, folder: Path) -> None:
+        argv = [self.program, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)]
+        if run(argv, self.env):
+            raise Failed(f"uv could not make {folder}.")
+
+    def install(self, python: Path, arguments: list[str], what: str) -> None:
+        if run([self.program, "pip", "install", "--python", str(python), *self.sources, *arguments], self.env):
+            raise Failed(DOWNLOAD_FAILED.format(what=what))
+
+    def would_install(self, python: Path, requirement: str) -> str:
+        import subprocess
+
+        argv = [self.program, "pip", "install", "--python", str(python), *self.sources]
+        argv += ["--dry-run", "--no-deps", requirement]
+        return subprocess.run(argv, env=self.env, capture_output=True, text=True).stderr
+
+
+class Pip(Installer):
+    """Debian's python3 has the venv module without ensurepip, and its pip refuses its own environment: so the
+    environment has no pip and is filled by the pip outside."""
+
+    def make_environment(self, folder: Path) -> None:
+        if run([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
+            raise Failed(f"Python could not make {folder}.")
+
+    def install(self, python: Path, arguments: list[str], what: str) -> None:
+        if run([sys.executable, "-m", "pip", "--python", str(python), "install", *arguments]):
+            raise Failed(DOWNLOAD_FAILED.format(what=what))
+
+    def would_install(self, python: Path, requirement: str) -> str:
+        argv = [sys.executable, "-m", "pip", "--python", str(python), "install", "--dry-run", "--no-deps", requirement]
+        return ask(argv) or ""
+
+
+def choose_installer(tools: Path) -> Installer:
+    """The best installer that this machine has or can get."""
+    fetched = tools / "bin" / "uv"
+    for program in (shutil.which("uv"), str(fetched)):
+        if program and _runs(program):
+            return Uv(program)
+    if ask([sys.executable, "-m", "pip", "--version"]) is None:
+        raise Failed(NO_PIP)
+    say("Fetching the installer uv …")
+    run([sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(tools), UV])
+    if _runs(str(fetched)):
+        return Uv(str(fetched))
+    say("uv isn't available here; using pip instead, which takes a little longer.")
+    return Pip()
+
+
+def _runs(program: str) -> bool:
+    return ask([program, "--version"]) is not None
+
+
+PIP_OPTIONS = ("find-links", "index-url", "extra-index-url", "no-index", "trusted-host", "cert")
+"""pip's settings about the sources of packages."""
+
+
+def uv_environment(pip: dict[str, str]) -> dict[str, str]:
+    """pip's configuration for uv, which doesn't read it: indexes, find-links, certificates, trusted hosts. uv's own
+    settings stay."""
+    env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+    # The caller's VIRTUAL_ENV is not the target.
+    env.pop("VIRTUAL_ENV", None)
+    if "find-links" in pip:
+        env.setdefault("UV_FIND_LINKS", ",".join(pip["find-links"].split()))
+    if "index-url" in pip:
+        env.setdefault("UV_DEFAULT_INDEX", pip["index-url"])
+    if "extra-index-url" in pip:
+        env.setdefault("UV_INDEX", " ".join(pip["extra-index-url"].split()))
+        # As pip does. uv's default stops at the first index that has the name, even without the pinned version.
+        env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    if "trusted-host" in pip:
+        env.setdefault("UV_INSECURE_HOST", " ".join(pip["trusted-host"].split()))
+    if "cert" in pip:
+        env.setdefault("SSL_CERT_FILE", pip["cert"])
+    return env
+
+
+def pip_settings() -> dict[str, str]:
+    """pip's configuration: its files, overridden by PIP_* in the environment."""
+    settings: dict[str, str] = {}
+    listing = ask([sys.executable, "-m", "pip", "config", "list"]) or ""
+    environment: dict[str, str] = {}
+    for line in listing.splitlines():
+        key, _, value = line.partition("=")
+        section, _, name = key.rpartition(".")
+        target = environment if section == ":env:" else settings
+        target[name.strip()] = _unquoted(value)
+    for name in PIP_OPTIONS:
+        # Without pip, what it would have read from the environment.
+        if override := os.environ.get("PIP_" + name.upper().replace("-", "_")):
+            environment[name] = override
+    return {**settings, **environment}
+
+
+def _is_on(pip: dict[str, str], name: str) -> bool:
+    return pip.get(name, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
+
+
+def _unquoted(value: str) -> str:
+    import ast
+
+    try:
+        return str(ast.literal_eval(value))
+    except (ValueError, SyntaxError):
+        return value

@@ -1,0 +1,70 @@
+"""`manage.py bench [NAME] [--json] [options of the benchmark]`: the benchmarks in tests/benchmarks, with the machine's
+load beside each figure."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.setup.serving.embedded import BASE_DIR
+
+FOLDER = BASE_DIR / "tests" / "benchmarks"
+
+
+class Command(BaseCommand):
+    help = "Run benchmarks: all, or the named one."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", nargs="?", help="one of: " + ", ".join(names()))
+        parser.add_argument("--json", action="store_true", help="one JSON object for each benchmark")
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options of the benchmark; --help tells them")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        name = options["name"]
+        if name is not None and name not in names():
+            raise CommandError(f"There is no benchmark {name!r}. There are: {', '.join(names())}.")
+        sys.path.insert(0, str(BASE_DIR))
+        # Everything after the name belongs to the benchmark, except this option.
+        arguments = [word for word in options["arguments"] if word not in ("--json", "--")]
+        as_json = options["json"] or "--json" in options["arguments"]
+        for chosen in [name] if name else names():
+            self._run(chosen, arguments, as_json=as_json)
+
+    def _run(self, name: str, arguments: list[str], *, as_json: bool) -> None:
+        before = os.getloadavg()[0]
+        figures = importlib.import_module(f"tests.benchmarks.{modules()[name]}").main(arguments)
+        machine = {"load_before": round(before, 2), "load_after": round(os.getloadavg()[0], 2), "cores": os.cpu_count()}
+        figures = _beside(figures, machine)
+        if as_json:
+            self.stdout.write(json.dumps(_beside(figures, {"benchmark": name})))
+            return
+        self.stdout.write(f"{name}")
+        offenders: dict[str, list[str]] = figures.pop("offenders", {})
+        for key, value in figures.items():
+            self.stdout.write(f"  {key:<32} {value}")
+            for offender in offenders.get(key, []):
+                self.stdout.write(f"      {offender}")
+
+
+def _beside(figures: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Merge into `about`, if the benchmark has one: its other keys are then things, not figures."""
+    if "about" in figures:
+        return {**figures, "about": {**figures["about"], **more}}
+    return {**figures, **more}
+
+
+def names() -> list[str]:
+    return sorted(modules())
+
+
+def modules() -> dict[str, str]:
+    """By name; a trailing _ keeps a benchmark from taking the place of a module of Python's."""
+    stems = [path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith(("_", "test_"))]
+    return {stem.rstrip("_"): stem for stem in stems}

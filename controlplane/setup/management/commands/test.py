@@ -1,0 +1,63 @@
+"""`manage.py test [--postgres] [pytest arguments]`: all tests, in real processes where needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from controlplane.setup.serving.embedded import BASE_DIR
+
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
+
+POSTGRES = "--postgres"
+ON_POSTGRES = ("-p", "tests.on_postgres", "-m", "not (processes or browser or trainer or gpu)")
+"""Tests with processes of their own choose each its database."""
+OPTIONAL = ("deepspeed", "ninja", "bitsandbytes")
+
+
+class Command(BaseCommand):
+    help = "Run the tests (--postgres: not on SQLite). Arguments go to pytest: manage.py test tests/runs -k ingest"
+    requires_system_checks: list[str] = []
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        # Everything after `test`, options included, is pytest's: Django's parser must not see it.
+        if "--help" in argv[2:]:
+            super().run_from_argv(argv)
+        else:
+            self.handle(arguments=argv[2:])
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("arguments", nargs="*", help="pytest's own arguments")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        arguments: list[str] = options["arguments"]
+        self._say_what_is_missing()
+        # A separate process: pytest must set up the environment before Django's settings are read.
+        chosen = [each for each in arguments if each != POSTGRES] or ["--durations=10", "-ra"]
+        if POSTGRES in arguments:
+            chosen = [*ON_POSTGRES, *chosen]
+        completed = subprocess.run([sys.executable, "-m", "pytest", *chosen], cwd=BASE_DIR, env=dict(os.environ))
+        sys.exit(completed.returncode)
+
+    def _say_what_is_missing(self) -> None:
+        if not any(map(shutil.which, CHROMIUMS)):
+            self.stdout.write("No Chromium on PATH: browser tests are skipped (apt-get install chromium runs them).")
+        if not os.environ.get("GRPO_TRAINER_PYTHON"):
+            self.stdout.write("No trainer environment: trainer tests are skipped.")
+        elif missing := _missing_packages(os.environ["GRPO_TRAINER_PYTHON"]):
+            self.stdout.write(f"Not in the trainer's environment: {', '.join(missing)}. Their tests are skipped.")
+        self.stdout.flush()
+
+
+def _missing_packages(python: str) -> list[str]:
+    """Optional trainer packages, in no lock, that some tests need."""
+    code = f"import importlib.util as u; print(*(n for n in {OPTIONAL} if u.find_spec(n) is None))"
+    try:
+        return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.split()
+    except OSError:  # no such interpreter: the trainer's tests report it
+        return []

@@ -1,0 +1,209 @@
+"""The demo: the trainer installed if it is missing, a tiny model made on the spot, a few hundred problems, and a run
+like any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets import importing, worker
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.rewards import saving
+from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.platform.accounts.models import User
+from controlplane.setup.bootstrap import INSTALL_SECONDS, TRAINER_PYTHON
+from controlplane.setup.serving.processes import BASE_DIR, Program, bury, has_ended, spawn, tail
+from controlplane.setup.serving.serving import Serving
+from runs.engine.models import Run
+from runs.engine.scheduling import launching
+from runs.engine.spec import LaunchRequest
+from runs.engine.states import ACTIVE
+from runs.launch import demo
+from runs.launch.demo import NAME, Stage
+
+MODEL = "demo-arithmetic"
+TEACHING = "Making a tiny language model and teaching it the form of an answer"
+INSTALLER = (sys.executable, "-m", "controlplane.setup.bootstrap.on_demand", "trainer")
+INSTALL_DEADLINE_S = 3600.0
+MODEL_DEADLINE_S = 3600.0
+PROGRESS_S = 15.0
+HOST_DEADLINE_S = 120.0
+DATASET_DEADLINE_S = 120.0
+
+
+class DemoFailed(Exception):
+    """The demo could not be set up; the message says why."""
+
+
+class Demo:
+    """The demo's inputs in one installation; each step reuses those of an earlier demo."""
+
+    def __init__(self, serving: Serving, user: User, report: Callable[[str], None], *, quick: bool) -> None:
+        self.quick = quick
+        self.serving = serving
+        self.user = user
+        self._say = report
+        self.installation = serving.installation
+
+    def launch(self, steps: int | None) -> Run:
+        """The demo run: the active one of an earlier demo, otherwise a new one."""
+        try:
+            self._install()
+            return self._launch(steps)
+        finally:
+            demo.done()
+
+    def _install(self) -> None:
+        """The trainer's environment, while the page already shows it; then this machine's worker is started with it."""
+        if self.installation.trainer_python is None:
+            if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off":
+                raise DemoFailed(
+                    "There is no trainer environment: set GRPO_TRAINER_PYTHON to an interpreter that has trl."
+                )
+            self._say("Installing the trainer, which takes a few minutes once; the page shows it …")
+            began = time.monotonic()
+            self._watched("trainer-install", INSTALLER, Stage.INSTALL, INSTALL_DEADLINE_S)
+            taken = time.monotonic() - began
+            os.environ[INSTALL_SECONDS] = repr(float(os.environ.get(INSTALL_SECONDS, "0")) + taken)
+            self.serving.use_trainer(TRAINER_PYTHON)
+            self.installation = self.serving.installation
+        self.python = str(self.installation.trainer_python)
+
+    def _launch(self, steps: int | None) -> Run:
+        living = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
+        if living is not None:
+            self._say("The demo run of an earlier start is still going; going on with it.")
+            return living
+        demo.report(Stage.DATA)
+        config = self._config()
+        version, rewards = self._dataset(config["dataset"]), self._rewards(config["rewards"])
+        model = self._model()
+        host = self._host()
+        grpo = {**config["grpo"], **({"max_steps": steps} if steps else {})}
+        demo.report(Stage.START)
+        return launching.submit(
+            LaunchRequest(
+                name=NAME,
+                host=host,
+                dataset_version=version,
+                reward_version=rewards,
+                profile=self._profile(config["hardware"]),
+                model=str(model),
+                grpo=grpo,
+                attn_implementation=config["attn_implementation"],
+                eval_rows=config["dataset"]["eval_rows"],
+            ),
+            user=self.user,
+        )
+
+    def _config(self) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads(self._tiny("--demo-config"))
+        return config
+
+    def _dataset(self, config: dict[str, Any]) -> DatasetVersion:
+        ready = DatasetVersion.objects.filter(
+            dataset__name=config["name"],
+            dataset__deleted_at=None,
+            status=DatasetVersion.READY,
+            validation_rows__gte=config["eval_rows"],
+        )
+        if existing := ready.order_by("number").last():
+            return existing
+        problems = self.installation.data / "demo-problems.jsonl"
+        self._tiny("--problems", str(problems))
+        with problems.open("rb") as file:
+            version = importing.create_from_upload(self.user, config["name"], file, problems.name)
+        mapping = ColumnMapping(prompt=config["prompt_column"], answer=config["answer_column"])
+        if self._settled(version).status == DatasetVersion.NEEDS_MAPPING and importing.ask_for_import(version, mapping):
+            self._settled(version)
+        if version.status != DatasetVersion.READY:
+            report = version.report.get("mapped") or version.report
+            raise DemoFailed(f"The demo's dataset is not usable: {report.get('file_error') or report.get('problems')}")
+        return version
+
+    def _settled(self, version: DatasetVersion) -> DatasetVersion:
+        """The version, processed here unless the worker was faster."""
+        deadline = time.monotonic() + DATASET_DEADLINE_S
+        worker.work(version)
+        version.refresh_from_db()
+        while version.status in DatasetVersion.AT_WORK:
+            if time.monotonic() > deadline:
+                raise DemoFailed("The demo's dataset was not read in time; control.log in the data folder says why.")
+            time.sleep(0.2)
+            worker.work(version)
+            version.refresh_from_db()
+        return version
+
+    def _rewards(self, components: list[dict[str, Any]]) -> RewardVersion:
+        if config := RewardConfig.objects.filter(name=NAME).first():
+            return config.newest()
+        about = "Is the answer right, and is it in the right form?"
+        return saving.make(NAME, components, owner=self.user, description=about)
+
+    def _profile(self, hardware: dict[str, Any]) -> HardwareProfile:
+        defaults = {"spec": hardware, "owner": self.user, "description": "One CPU slot; enough for the tiny model."}
+        return HardwareProfile.objects.get_or_create(name=NAME, defaults=defaults)[0]
+
+    def _model(self) -> Path:
+        """The model's folder; created under another name and renamed, so that it is always complete."""
+        name = f"{MODEL}-quick" if self.quick else MODEL
+        model = self.installation.models_dir / name
+        if model.exists():
+            return model
+        takes = "a few seconds" if self.quick else "half a minute on a quiet machine"
+        self._say(f"{TEACHING} ({takes}) …")
+        draft = self.installation.models_dir / f".{name}.new"
+        argv = [self.python, "-m", "workers.trainer.tiny", str(draft), *(["--quick"] if self.quick else [])]
+        self._watched("demo-model", argv, Stage.MODEL, MODEL_DEADLINE_S)
+        draft.rename(model)
+        return model
+
+    def _watched(self, name: str, argv: Sequence[str], stage: Stage, deadline_s: float) -> None:
+        """Run a program to its end, with the last line of its log on the page. Raises DemoFailed with the log's end."""
+        log = self.installation.data / f"{name}.log"
+        log.unlink(missing_ok=True)
+        process = spawn(Program(name=name, argv=list(argv), env=self.installation.environment(), log=log))
+        try:
+            ended = self.serving.watch_until(self._progress_until_ended(process, log, stage), deadline_s)
+        finally:
+            code = bury(process)
+        if not ended or code:
+            raise DemoFailed(f"“{stage}” failed; the end of {log}:\n{tail(log)}")
+
+    def _progress_until_ended(self, process: subprocess.Popen[bytes], log: Path, stage: Stage) -> Callable[[], bool]:
+        shown_at = time.monotonic()
+
+        def ended() -> bool:
+            nonlocal shown_at
+            last_line = tail(log, lines=1)
+            demo.report(stage, last_line)
+            if last_line and time.monotonic() - shown_at > PROGRESS_S:
+                shown_at = time.monotonic()
+                self._say(f"  {last_line}")
+            return has_ended(process)
+
+        return ended
+
+    def _host(self) -> Host:
+        """This machine, once its worker has announced it with the trainer."""
+        here = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
+        announced = here.exclude(inventory__trainer="missing")
+        demo.report(Stage.HOST)
+        if not self.serving.watch_until(announced.exists, HOST_DEADLINE_S):
+            raise DemoFailed(f"This machine's worker has not announced itself; see {self.installation.data}/host.log.")
+        return announced.get()
+
+    def _tiny(self, *arguments: str) -> str:
+        argv = [self.python, "-m", "workers.trainer.tiny", *arguments]
+        completed = subprocess.run(argv, cwd=BASE_DIR, capture_output=True, text=True)
+        if completed.returncode:
+            raise DemoFailed(f"The trainer's interpreter failed:\n{completed.stderr}")
+        return completed.stdout

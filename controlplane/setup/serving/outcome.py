@@ -1,0 +1,85 @@
+"""The outcome of the demo run, as the JSON object of `demo --once --json`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlplane.setup.bootstrap import INSTALL_SECONDS, STARTED
+from runs.engine.models import Attempt, MetricChunk, MetricRow, Run, RunEvent
+from runs.engine.step_spans import StepSpans
+from runs.insight.metrics.series import Points
+from runs.insight.metrics.series import series as series_of
+from workers.contract.wire.names import FileName
+
+EVERY_POINT = 1_000_000
+EDGE = 10
+"""Steps at each end whose mean reward is compared. With several iterations per batch not every step has a reward."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """When the page first responded; process start and installation times come from the bootstrap."""
+
+    page: float
+
+    @classmethod
+    def now(cls) -> Times:
+        return cls(page=time.time())
+
+    @property
+    def install_s(self) -> float:
+        return float(os.environ.get(INSTALL_SECONDS, "0"))
+
+    @property
+    def to_page_s(self) -> float:
+        return self.page - float(os.environ.get(STARTED, repr(self.page)))
+
+
+def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
+    attempt = run.attempts.get(number=run.attempts.count())
+    reward = series_of(run, ["reward"], EVERY_POINT)["series"].get("reward")
+    points = list(zip(reward["step"], reward["value"], strict=True)) if reward else []
+    return {
+        "run": run.pk,
+        "status": attempt.status,
+        "reason": attempt.reason,
+        "detail": attempt.detail,
+        "steps": run.step,
+        "seconds_install": round(times.install_s, 1),
+        "seconds_to_page": round(times.to_page_s, 1),
+        "seconds_to_first_step": round(reward["t"][0] - times.page, 1) if points and reward else None,
+        "reward_first10": _mean(value for step, value in points if step and step <= EDGE),
+        "reward_last10": _mean(value for step, value in points if step and step > run.step - EDGE),
+        "rows_written": rows_written(attempt, runs_dir),
+        "rows_stored": rows_stored(attempt),
+        "receipt": attempt.receipt,
+    }
+
+
+def rows_written(attempt: Attempt, runs_dir: Path) -> int:
+    """Lines of the outbox, the source of truth; readable because this command runs on the host too."""
+    outbox = runs_dir / attempt.run_id / str(attempt.number) / FileName.OUTBOX
+    return outbox.read_bytes().count(b"\n") if outbox.exists() else 0
+
+
+def rows_stored(attempt: Attempt) -> int:
+    """Distinct seqs of the attempt in the store: raw, folded, as events or as a step's phases."""
+    first = attempt.first_seq or 1
+    # With the run: rows of numbers have no index by attempt.
+    of_attempt = {"run": attempt.run_id, "attempt": attempt}
+    seqs: set[int] = set(MetricRow.objects.filter(**of_attempt).values_list("seq", flat=True))
+    seqs.update(RunEvent.objects.filter(attempt=attempt, seq__isnull=False).values_list("seq", flat=True))  # type: ignore[arg-type]
+    seqs.update(StepSpans.objects.filter(**of_attempt).values_list("seq", flat=True))
+    for chunk in MetricChunk.objects.filter(run_id=attempt.run_id, last_seq__gte=first):
+        seqs.update(int(seq) for seq in Points.unpack(chunk.data, chunk.points).seq if seq >= first)
+    return len(seqs)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    values = list(values)
+    return round(sum(values) / len(values), 4) if values else None

@@ -1,0 +1,80 @@
+"""Preparing the data folder before the web starts: database, static files, the host's token. Quick when up to date."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+
+from controlplane.platform import staticfiles
+from controlplane.platform.datafolder import DataFolderUnusable
+from controlplane.setup.serving.claims import ServingRefused
+from controlplane.setup.serving.embedded import Installation
+
+OPEN_FILES = 65_536
+
+
+def prepare(installation: Installation, report: Callable[[str], None]) -> None:
+    raise_file_limit()
+    prepare_store(installation, report)
+    _write_host_token(installation)
+
+
+def prepare_store(installation: Installation, report: Callable[[str], None]) -> None:
+    """What all programs of the control plane share."""
+    installation.make_folders()
+    _migrate(report)
+    staticfiles.collect(report)
+
+
+def raise_file_limit() -> None:
+    """For this process and its children: with the usual 1,024 files a client with as many idle connections would keep
+    everybody out."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, room), hard))
+
+
+def _migrate(report: Callable[[str], None]) -> None:
+    _refuse_half_old_tables()
+    executor = MigrationExecutor(connection)
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        report("Bringing the database up to date …")
+        call_command("migrate", verbosity=0, interactive=False)
+
+
+def _refuse_half_old_tables() -> None:
+    """Refuse a database with only some of the migrations that each app's single one replaces."""
+    applied = MigrationRecorder(connection).applied_migrations()
+    for migration in MigrationLoader(None).disk_migrations.values():
+        applied_count = sum(tuple(name) in applied for name in migration.replaces)
+        if 0 < applied_count < len(migration.replaces):
+            raise DataFolderUnusable(
+                "The database was made by an early version of this project and can't be brought up to date. To start "
+                "over, set CONTROLPLANE_DATA to another folder, or move the data folder away; nothing was changed."
+            )
+
+
+def _write_host_token(installation: Installation) -> None:
+    """Give this machine's host worker a token, unless it has one that fits; renamed into place, so that it is never
+    seen half-written."""
+    from controlplane.catalogue.joining import embedded
+
+    path = installation.host_token_file
+    try:
+        token = embedded.token_for(installation.host_name, path.read_text() if path.exists() else "")
+    except embedded.NameTaken as error:
+        raise ServingRefused(str(error)) from None
+    if token is None:
+        return
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+        f.write(token)
+    draft.rename(path)

@@ -1,0 +1,198 @@
+"""Child processes: tied to our life, restarted when they die, stopped together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from workers.contract.wire.tied import end_with
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 30.0
+LOG_LIMIT = 20_000_000
+"""Bytes; a longer log is rotated at the program's next start."""
+SICK_AFTER = 3
+"""After this many deaths in a row, the cause is shown, not only the log's path."""
+STEADY_AFTER_S = 60.0
+"""After living this long, a child restarts with the first back-off again."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A child process: its command, and how to know that it is ready."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str] | None
+    log: Path
+    ready: Callable[[], bool] | None = None
+    pass_fds: tuple[int, ...] = ()
+    grace_s: float = 8.0
+    niceness: int = 0
+    """Of what trains nothing: GPUs on this machine need the cores first."""
+    needed_to_the_end: bool = False
+    """Needed by other children until they have ended."""
+
+
+class NotReady(RuntimeError):
+    """A child did not start."""
+
+
+@dataclass
+class _Child:
+    program: Program
+    process: subprocess.Popen[bytes]
+    started: float
+    backoff_s: float
+    restart_at: float | None = None
+    deaths: int = 0
+    """Deaths in a row."""
+
+
+@dataclass
+class Fleet:
+    """The children of one `up`. Call from the main thread only: the children's death signal is tied to the *thread*
+    that spawned them."""
+
+    report: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    first_backoff_s: float = FIRST_BACKOFF_S
+    steady_after_s: float = STEADY_AFTER_S
+    pass_fds: tuple[int, ...] = ()
+    """File descriptors that every child inherits."""
+    _children: dict[str, _Child] = field(default_factory=dict)
+
+    def start(self, program: Program) -> None:
+        program = replace(program, pass_fds=(*program.pass_fds, *self.pass_fds))
+        self._children[program.name] = _Child(program, spawn(program), self.clock(), self.first_backoff_s)
+
+    def wait_ready(self, names: Iterable[str], deadline_s: float = 120.0) -> None:
+        """Wait until every named child is ready; raises NotReady with the end of its log if it dies or takes too
+        long."""
+        end = self.clock() + deadline_s
+        for name in names:
+            child = self._children[name]
+            ready = child.program.ready or (lambda: True)
+            while not ready():
+                ended = has_ended(child.process)
+                if ended or self.clock() > end:
+                    reason = (
+                        f"ended with code {bury(child.process)}"
+                        if ended
+                        else f"does not answer after {deadline_s:.0f} s"
+                    )
+                    raise NotReady(f"{name} {reason}; the end of {child.program.log}:\n{tail(child.program.log)}")
+                time.sleep(0.02)
+
+    def tick(self) -> None:
+        """Notice dead children and restart those whose back-off is over."""
+        now = self.clock()
+        for child in self._children.values():
+            if child.restart_at is None:
+                self._notice_death(child, now)
+            elif now >= child.restart_at:
+                child.process, child.started, child.restart_at = spawn(child.program), now, None
+                self.report(f"{child.program.name} started again")
+
+    def _notice_death(self, child: _Child, now: float) -> None:
+        if not has_ended(child.process):
+            return
+        code = bury(child.process)
+        if now - child.started > self.steady_after_s:
+            child.backoff_s, child.deaths = self.first_backoff_s, 0
+        child.deaths += 1
+        child.restart_at = now + child.backoff_s
+        name, log = child.program.name, child.program.log
+        self.report(f"{name} ended with code {code} (see {log}); starting it again in {child.backoff_s:.0f} s")
+        if child.deaths == SICK_AFTER:
+            self.report(f"{name} ended {SICK_AFTER} times in a row; the end of its log:\n{tail(log)}")
+        child.backoff_s = min(child.backoff_s * 2, MAX_BACKOFF_S)
+
+    def pids(self) -> dict[str, int]:
+        return {name: child.process.pid for name, child in self._children.items()}
+
+    def programs(self) -> dict[str, Program]:
+        return {name: child.program for name, child in self._children.items()}
+
+    def stop(self, names: Iterable[str] | None = None) -> None:
+        """Stop children: first in parallel, then those that the others need to end. SIGTERM, and after the grace period
+        SIGKILL to the whole process group."""
+        chosen = set(self._children if names is None else names)
+        needed = {name for name in chosen if self._children[name].program.needed_to_the_end}
+        for ending in (chosen - needed, needed):
+            for name in ending:
+                _ask_to_end(self._children[name])
+            asked_at = time.monotonic()
+            for name in ending:
+                child = self._children[name]
+                while not _is_over(child) and time.monotonic() - asked_at < child.program.grace_s:
+                    time.sleep(0.02)
+                if child.restart_at is None:
+                    bury(child.process)
+            for name in ending:
+                del self._children[name]
+
+
+def _ask_to_end(child: _Child) -> None:
+    # Popen's terminate() would reap a child that has just died, and its group could no longer be identified.
+    if child.restart_at is None and child.process.returncode is None:
+        os.kill(child.process.pid, signal.SIGTERM)
+
+
+def _is_over(child: _Child) -> bool:
+    return child.restart_at is not None or has_ended(child.process)
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Checked without reaping: while it is a zombie, its pid and group id can't be reused."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def bury(process: subprocess.Popen[bytes]) -> int:
+    """SIGKILL to its whole group, even after a clean end (a busy pool process may remain); then reap."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def spawn(program: Program) -> subprocess.Popen[bytes]:
+    """Start a program in its own session, in the project's folder, tied to our life."""
+    if program.log.exists() and program.log.stat().st_size > LOG_LIMIT:
+        program.log.replace(program.log.with_suffix(".log.1"))
+    with program.log.open("ab") as log:
+        # Its own session: Ctrl-C in the terminal reaches only `up`, which then stops the children.
+        child = subprocess.Popen(
+            program.argv,
+            cwd=BASE_DIR,
+            env=program.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=program.pass_fds,
+            start_new_session=True,
+            preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
+        )
+    if program.niceness:
+        with contextlib.suppress(OSError):  # ended already, or nicer
+            os.setpriority(os.PRIO_PROCESS, child.pid, program.niceness)
+    return child
+
+
+def tail(path: Path, lines: int = 12) -> str:
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])

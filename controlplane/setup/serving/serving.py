@@ -1,0 +1,201 @@
+"""The life of an `up`: claim folder and port, prepare, start the children, watch them, stop them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from django.conf import settings
+
+from controlplane.setup.serving import valkey
+from controlplane.setup.serving.claims import (
+    DEFAULT_PORT,
+    ServingRefused,
+    children_lock,
+    data_folder_lock,
+    open_listener,
+    refuse_full_disk,
+)
+from controlplane.setup.serving.embedded import Installation
+from controlplane.setup.serving.preparing import prepare
+from controlplane.setup.serving.processes import Fleet
+from workers.contract.wire.names import broker_url
+
+TICK_S = 0.3
+AGAIN_S = 1.0
+"""Seconds after which an ignored interrupt is raised again."""
+
+
+@dataclass(frozen=True)
+class Options:
+    command: str
+    bind: str = "127.0.0.1"
+    port: int | None = None
+    web_workers: int = 1
+
+
+@dataclass
+class Serving:
+    """The children of one installation, for as long as `served` holds it."""
+
+    installation: Installation
+    fleet: Fleet
+    listener: socket.socket
+    report: Callable[[str], None]
+
+    def watch_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
+        """Watch the children until a condition holds. False: the deadline came first."""
+        end = time.monotonic() + deadline_s
+        while not _holds(condition):
+            if time.monotonic() > end:
+                return False
+            self.fleet.tick()
+            time.sleep(TICK_S)
+        return True
+
+    def use_trainer(self, python: Path) -> None:
+        """Start this machine's worker again, with a trainer that has been installed since."""
+        os.environ["GRPO_TRAINER_PYTHON"] = str(python)
+        self.installation = replace(self.installation, trainer_python=python)
+        self.fleet.stop(["host"])
+        self.fleet.start(self.installation.host_worker())
+
+    def watch(self) -> None:
+        """Watch the children until Ctrl-C."""
+        while True:
+            self.fleet.tick()
+            time.sleep(TICK_S)
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    """Whether the condition holds; False while the database is unavailable."""
+    from django.db import Error, connection
+
+    from controlplane.platform.http.outage import is_away
+
+    try:
+        return condition()
+    except Error as error:
+        if not is_away(error):
+            raise
+        connection.close()
+        return False
+
+
+@contextlib.contextmanager
+def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]:
+    """Everything runs inside the block and has ended after it, however it ends."""
+    data = Path(settings.DATA_DIR)
+    # The data folder may have existed with open permissions: what we and our children write in it is private.
+    os.umask(0o077)
+    with signals_interrupt(), data_folder_lock(data, options.command) as lock:
+        refuse_full_disk(data)
+        refuse_unsafe_bind(options.bind)
+        listener = open_listener(options.bind, options.port)
+        if options.port is None and listener.getsockname()[1] != DEFAULT_PORT:
+            report(f"Port {DEFAULT_PORT} is in use by another program; taking the next free one.")
+        installation = _installation(options, data, listener)
+        adopt(installation)
+        lock.describe(url=installation.control_url)
+        with contextlib.closing(listener), children_lock(data, report) as lock_handle:
+            fleet = Fleet(report, pass_fds=(lock_handle,))
+            try:
+                _start(installation, fleet, listener, report)
+                yield Serving(installation, fleet, listener, report)
+            finally:
+                with uninterrupted(report):
+                    fleet.stop()
+
+
+def refuse_unsafe_bind(bind: str) -> None:
+    """Refuse to listen beyond loopback without a password. Needs the database."""
+    from django.core.management import call_command
+
+    from controlplane.platform.accounts.checks import may_bind
+
+    if bind not in ("127.0.0.1", "localhost", "::1"):
+        call_command("migrate", verbosity=0, interactive=False)
+        if reason := may_bind(bind):
+            raise ServingRefused(reason)
+
+
+def adopt(installation: Installation) -> None:
+    """Configure this process to send messages and read rows like the children."""
+    from controlplane.celery import app
+
+    os.environ.update(installation.environment())
+    settings.REDIS_URL = installation.redis_url
+    app.conf.broker_url = broker_url(installation.redis_url)  # it may have been imported before the address was known
+
+
+def _installation(options: Options, data: Path, listener: socket.socket) -> Installation:
+    trainer = os.environ.get("GRPO_TRAINER_PYTHON")
+    redis = os.environ.get("REDIS_URL", "")
+    return Installation(
+        data=data,
+        port=listener.getsockname()[1],
+        redis_url=redis or valkey.redis_url(valkey.socket_path(data)),
+        embedded_redis=not redis,
+        host_name=os.environ.get("GRPO_HOST_NAME") or socket.gethostname(),
+        trainer_python=Path(trainer) if trainer else None,
+        bind=options.bind,
+        web_workers=options.web_workers,
+    )
+
+
+def _start(installation: Installation, fleet: Fleet, listener: socket.socket, report: Callable[[str], None]) -> None:
+    installation.make_folders()
+    if installation.embedded_redis:
+        fleet.start(valkey.program(installation.data))
+    else:
+        valkey.check(installation.redis_url)
+    prepare(installation, report)
+    fleet.wait_ready(fleet.pids())
+    for program in (installation.web(listener), installation.control_worker(), installation.host_worker()):
+        fleet.start(program)
+    fleet.wait_ready(["web"])
+
+
+@contextlib.contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """Let SIGTERM and a closed terminal end the process like Ctrl-C."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        # Python drops exceptions raised while it finalizes an object: then the alarm raises it again.
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        raise KeyboardInterrupt
+
+    with _handler(interrupt, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def uninterrupted(report: Callable[[str], None]) -> Iterator[None]:
+    """Keep a second Ctrl-C from leaving half of the children behind."""
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        report("Stopping; a moment …")
+
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    with _handler(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextlib.contextmanager
+def _handler(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

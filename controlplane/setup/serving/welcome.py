@@ -1,0 +1,40 @@
+"""The messages of `up` and `demo` once the page responds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.conf import settings
+
+from controlplane.platform.accounts.checks import is_loopback
+from controlplane.platform.accounts.models import Role, User
+from controlplane.platform.accounts.onetime import make_link
+from controlplane.setup.serving.serving import Serving
+
+
+def owner() -> User:
+    """The admin who acts for the user at this terminal. The first one is created without a password: there is no
+    default one, and the first sign-in uses a one-time link."""
+    admin = User.objects.filter(role=Role.ADMIN, is_active=True).order_by("pk").first()
+    if admin is None:
+        admin, created = User.objects.get_or_create(username="admin", defaults={"role": Role.ADMIN})
+        if created:
+            admin.set_unusable_password()
+        # Whoever is at this machine's terminal owns the installation: an `admin` without rights gets them back.
+        admin.role, admin.is_active = Role.ADMIN, True
+        admin.save(update_fields=["password", "role", "is_active"])
+    return admin
+
+
+def show_address(serving: Serving, report: Callable[[str], None], *, to: str = "") -> None:
+    """`to`: the page that the sign-in link leads to."""
+    url = serving.installation.control_url
+    report(f"\n  {url}")
+    admin = owner()
+    if not admin.has_usable_password():  # a service's output is a log that others may read
+        report(f"  sign in once, within 10 minutes:  {make_link(admin, url, to=to)}\n")
+    if not is_loopback(serving.installation.bind) and not settings.PUBLIC_HOSTS:
+        report(
+            "The web answers under this address alone. List the names and addresses that other machines use for it in "
+            "CONTROLPLANE_HOSTS (commas between) and start again."
+        )

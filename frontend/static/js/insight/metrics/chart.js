@@ -1,0 +1,183 @@
+// One chart on the page: its element, its range, its value. Draws with Plotly; knows no socket.
+
+import { dragged, on } from "./chart_ranges.js";
+import { drawing, kindOf, marginOf } from "./plotly_figure.js";
+import { duration, figure, si, significant } from "../../figures.js";
+import { hush, rowsOf, tell } from "./readout.js";
+import { convert, place, source } from "./series.js";
+import { short } from "../../times.js";
+
+/**
+ * @typedef {import("./plotly_figure.js").Spec} Spec
+ * @typedef {import("./plotly_figure.js").Mark} Mark
+ * @typedef {import("./series.js").Kind} Kind
+ * @typedef {{x: Kind, smoothing: number, range: Range | null, marks: Mark[], tokens: Record<string, string>}} View  what all charts share
+ * @typedef {{kind: Kind, from: number, to: number}} Range  what of the x axis is looked at; time in seconds
+ */
+
+const CONFIG = { responsive: false, displayModeBar: false, doubleClick: "autosize", showTips: false };
+
+export class Chart {
+  /**
+   * @param {HTMLElement} element  the figure that reserves the space
+   * @param {Spec} spec @param {import("./series.js").Series} series
+   */
+  constructor(element, spec, series) {
+    this.element = element;
+    this.spec = spec;
+    this.series = series;
+    this.plot = /** @type {any} */ (element.querySelector("[data-plot]"));
+    this.value = /** @type {HTMLElement} */ (element.querySelector("[data-value]"));
+    this.cursor = /** @type {HTMLElement} */ (element.querySelector("[data-cursor]"));
+    this.log = spec.log;
+    this.smoothed = true;
+    this.large = false;
+    this.drawn = false;
+    /** @type {Kind} */
+    this.kind = kindOf(spec, "step");
+    /** Finer points of the range that is looked at. @type {Map<string, import("./series.js").Columns> | undefined} */
+    this.detail = undefined;
+    /** Whether they have been asked for. */
+    this.detailed = false;
+    /** As last seen by an observer, so that drawing never measures. @type {{width: number, height: number} | null} */
+    this.size = null;
+    this.metrics = new Set(spec.lines.flatMap((l) => [l.metric, l.band, l.evaluation]).filter(Boolean));
+    /** The line whose newest value stands beside the title; of several only one that speaks for all. */
+    this.main = spec.lines.find((l, _, { length }) => length === 1 || /^(mean|all|total)$/.test(l.label)) ?? null;
+    this.value.hidden = !this.main;
+    /** Of its values, as drawn. */
+    this.suffix = "";
+    this.onRange = (/** @type {Range | null} */ _range) => {};
+    this.onHover = (/** @type {number | null} */ _x) => {};
+  }
+
+  /** What the server has to be asked for. */
+  sources() {
+    return [...new Set([...this.metrics].map(source))];
+  }
+
+  /** @param {Set<string>} metrics */
+  concerns(metrics) {
+    for (const metric of this.metrics) if (metrics.has(metric)) return true;
+    return false;
+  }
+
+  hasPoints() {
+    return this.spec.lines.some((l) => this.series.get(l.metric).value.length > 0);
+  }
+
+  /** The newest value beside the title; text only, so it follows each frame. @param {number | null} [value] */
+  showValue(value = null) {
+    if (!this.main) return;
+    const last = this.series.last(this.main.metric);
+    const [text, unit] = figure(value ?? (last === null ? null : last * this.main.weight), this.spec.format);
+    if (this.value.firstChild?.textContent === text) return;
+    this.value.replaceChildren(text, Object.assign(document.createElement("span"), { className: "unit", textContent: unit }));
+  }
+
+  /** @param {any} plotly @param {View} view */
+  draw(plotly, view) {
+    const empty = !this.hasPoints();
+    this.element.classList.toggle("waiting", empty);
+    if (empty) return;
+    const { traces, layout, suffix } = this.figure(view);
+    this.suffix = suffix;
+    plotly.react(this.plot, traces, layout, CONFIG);
+    if (!this.drawn) this.listen();
+    this.drawn = true;
+    this.element.classList.add("drawn");
+  }
+
+  /** The drawing as data. @param {View} view @param {{width: number, height: number} | null} [size]  of an enlarged one, for a file */
+  figure(view, size = null) {
+    const clock = this.series.clock();
+    const asked = view.x === "tokens" && !clock.tokens.length ? "step" : view.x;
+    this.kind = kindOf(this.spec, asked);
+    const range = on(view.range, this.kind, clock);
+    const numbers = { get: (/** @type {string} */ metric) => this.series.get(metric, this.detail), clock, origin: this.series.origin() };
+    /** @type {import("./plotly_figure.js").Look} */
+    const look = { smoothing: this.smoothed ? view.smoothing : 0, log: this.log, x: asked, large: this.large || size !== null };
+    const { t, b } = marginOf(look.large);
+    const room = size ?? this.size;
+    if (room) look.height = room.height - t - b;
+    if (range) look.range = [this.to(range.from), this.to(range.to)];
+    const { traces, layout, suffix } = drawing(this.spec, numbers, view.marks, look, view.tokens);
+    return { traces, suffix, layout: { ...layout, ...room } };
+  }
+
+  /** A place as Plotly is given it. @param {number} x */
+  to(x) {
+    return this.kind === "time" ? x - this.series.origin() : x;
+  }
+
+  /** A place of Plotly's axis. @param {number} x */
+  from(x) {
+    return this.kind === "time" ? x + this.series.origin() : x;
+  }
+
+  listen() {
+    const told = (/** @type {any} */ { points, event }) => {
+      const x = this.from(points[0].x);
+      tell(this.element, this.plot, this.pixel(points[0].x), event, { where: this.words(x), rows: rowsOf(points, this.suffix, (at) => this.placeOf(at)) });
+      this.onHover(x);
+    };
+    // A tap is a click alone.
+    for (const name of ["plotly_hover", "plotly_click"]) this.plot.on(name, told);
+    this.plot.on("plotly_unhover", () => {
+      hush();
+      this.onHover(null);
+    });
+    this.plot.on("plotly_relayout", (/** @type {any} */ change) => {
+      const ends = dragged(change);
+      if (ends !== undefined) this.onRange(ends && { kind: this.kind, from: this.from(ends[0]), to: this.from(ends[1]) });
+    });
+  }
+
+  /** Show where the pointer stands on another chart. @param {Kind} kind @param {number | null} x  null: on none */
+  point(kind, x) {
+    const here = x === null ? null : convert(this.series.clock(), x, kind, this.kind);
+    const axis = this.drawn && here !== null ? this.plot._fullLayout.xaxis : null;
+    const at = axis ? this.pixel(this.to(/** @type {number} */ (here))) - axis._offset : -1;
+    const inside = axis !== null && at >= 0 && at <= axis._length;
+    this.cursor.hidden = !inside;
+    if (inside) this.cursor.style.transform = `translateX(${axis._offset + at}px)`;
+    this.value.classList.toggle("pointed", inside);
+    this.showValue(inside ? this.valueAt(/** @type {number} */ (here)) : null);
+  }
+
+  /** From the plot's left. @param {number} x  as Plotly has it @returns {number} */
+  pixel(x) {
+    const axis = this.plot._fullLayout.xaxis;
+    return axis._offset + axis.d2p(x);
+  }
+
+  /** @param {number} x  as Plotly has it */
+  placeOf(x) {
+    if (this.kind === "time") return duration(Math.max(0, x));
+    return this.kind === "tokens" ? `${si(x)} tokens` : `step ${significant(x, 9)}`;
+  }
+
+  /** A place on the x axis in each of its kinds, and on the clock on the wall. @param {number} x */
+  words(x) {
+    const clock = this.series.clock();
+    const [step, tokens, t] = /** @type {Kind[]} */ (["step", "tokens", "time"]).map((kind) => convert(clock, x, this.kind, kind));
+    const parts = [];
+    if (step !== null) parts.push(`step ${significant(Math.floor(step), 9)}`);
+    if (tokens !== null) parts.push(`${si(tokens)} tokens`);
+    if (t !== null) parts.push(duration(Math.max(0, t - this.series.origin())), short(new Date(t * 1000)));
+    return parts.join(" · ");
+  }
+
+  /** @param {number} x @returns {number | null} */
+  valueAt(x) {
+    if (!this.main) return null;
+    const columns = this.series.get(this.main.metric, this.detail);
+    const byStep = this.kind !== "time" && columns.step[0] !== null;
+    const sorted = /** @type {number[]} */ (byStep ? columns.step : columns.t);
+    const wanted = convert(this.series.clock(), x, this.kind, byStep ? "step" : "time");
+    if (wanted === null || !sorted.length) return null;
+    const after = Math.min(place(sorted, wanted), sorted.length - 1);
+    const before = Math.max(0, after - 1);
+    return columns.value[wanted - sorted[before] < sorted[after] - wanted ? before : after] * this.main.weight;
+  }
+}

@@ -1,0 +1,260 @@
+// The New run page: a profile and fixes put values into fields, findings mark the fields they are about, links open
+// folded fields, and the commands are fetched while somebody looks at them.
+
+import { isRestored } from "../../restored.js";
+
+const form = /** @type {HTMLFormElement} */ (document.getElementById("launch"));
+const panel = /** @type {HTMLElement} */ (document.getElementById("preflight"));
+
+const AGAIN_MS = 3000;
+
+/** @typedef {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} Field */
+
+/** @param {string} name @returns {Field | null} */
+function control(name) {
+  const found = name ? form.elements.namedItem(name) : null;
+  return found instanceof HTMLInputElement || found instanceof HTMLSelectElement || found instanceof HTMLTextAreaElement
+    ? found
+    : null;
+}
+
+/** @param {Element} element */
+function show(element) {
+  for (let fold = element.closest("details"); fold; fold = fold.parentElement?.closest("details") ?? null) fold.open = true;
+}
+
+/** @param {Field} field @param {string} text */
+function put(field, text) {
+  if (field instanceof HTMLInputElement && field.type === "checkbox") field.checked = text !== "";
+  else field.value = text;
+  flash(field);
+}
+
+/** @param {Field} field */
+function held(field) {
+  if (field instanceof HTMLInputElement && field.type === "checkbox") return field.checked ? "on" : "";
+  return field.value;
+}
+
+/** @param {Record<string, string>} values */
+function apply(values) {
+  let changed = null;
+  for (const [name, text] of Object.entries(values)) {
+    const field = control(name);
+    if (!field) continue;
+    put(field, text);
+    show(field);
+    changed = field;
+  }
+  // One event for all: one check.
+  changed?.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+/** @param {HTMLElement} field */
+function flash(field) {
+  field.classList.remove("fixed");
+  void field.offsetWidth;
+  field.classList.add("fixed");
+}
+
+/** Shows below a field what is wrong with it, unless it is shown already. @param {Field} field @param {Element} box
+ * @param {string} words */
+function tell(field, box, words) {
+  const id = errorOf(field);
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", [...described(field), id].join(" "));
+  if (document.getElementById(id)) return;
+  const list = Object.assign(document.createElement("ul"), { className: "errorlist", id });
+  list.append(Object.assign(document.createElement("li"), { textContent: words }));
+  box.append(list);
+}
+
+/** Removes the message below a field. @param {Element} box */
+function forget(box) {
+  box.querySelector(".errorlist")?.remove();
+  const field = box.querySelector("[aria-invalid]");
+  if (!field) return;
+  field.removeAttribute("aria-invalid");
+  field.setAttribute("aria-describedby", described(field).join(" "));
+}
+
+/** @param {Element} field */
+function errorOf(field) {
+  return `${field.id}_error`;
+}
+
+/** The ids of what describes a field besides its error. @param {Element} field */
+function described(field) {
+  return (field.getAttribute("aria-describedby") ?? "").split(" ").filter((id) => id && id !== errorOf(field));
+}
+
+/** Clears the messages about a field's old value; the panel judges the new one. @param {Event} event */
+function clearError(event) {
+  const box = event.target instanceof Element ? event.target.closest(".field") : null;
+  if (box) forget(box);
+}
+
+/** Whether the run can be launched, and how each profile's label says that it fits, with what is chosen now. */
+function followVerdict() {
+  const launch = panel.querySelector(".launch");
+  if (launch instanceof HTMLButtonElement) launch.disabled = launch.hasAttribute("data-blocked");
+  /** @type {Record<string, string>} */
+  const fits = JSON.parse(document.getElementById("fits")?.textContent || "{}");
+  for (const option of profile instanceof HTMLSelectElement ? profile.options : []) {
+    const label = fits[option.value];
+    if (label && option.text !== label) option.text = label;
+  }
+}
+
+/** The fields that keep the run from being launched. @type {Set<string>} */
+let stopping = new Set();
+
+/** Marks the fields that the newest findings are about, and says below each what keeps it from being launched. A fold
+ * opens for what is new in it: somebody may close it again. */
+function mark() {
+  const before = stopping;
+  stopping = new Set();
+  for (const marked of form.querySelectorAll("[data-mark]")) {
+    marked.removeAttribute("data-mark");
+    forget(marked);
+  }
+  for (const finding of panel.querySelectorAll(".finding")) {
+    const { field: name = "", grade = "" } = /** @type {HTMLElement} */ (finding).dataset;
+    const field = grade === "note" ? null : control(name);
+    const box = field?.closest(".field");
+    if (!field || !box || box.getAttribute("data-mark") === "stop") continue;
+    box.setAttribute("data-mark", grade);
+    if (grade !== "stop") continue;
+    tell(field, box, finding.querySelector(".cause")?.textContent ?? "");
+    stopping.add(name);
+    if (!before.has(name)) show(field);
+  }
+}
+
+/** What each profile puts into the form, and what those fields hold without one, as the server says it.
+ * @type {{base: Record<string, string>, profiles: Record<string, Record<string, string>>}} */
+const fillable = JSON.parse(document.getElementById("fillable")?.textContent || '{"base":{},"profiles":{}}');
+const profile = control("profile");
+/** The profile whose values the form has had until now. */
+let followed = profile?.value ?? "";
+
+/** @param {string} chosen */
+function valuesOf(chosen) {
+  return { ...fillable.base, ...fillable.profiles[chosen] };
+}
+
+/** @param {string} one @param {string} other */
+function same(one, other) {
+  return one === other || (one !== "" && other !== "" && Number(one) === Number(other));
+}
+
+/** Puts in what the profile was made for, but not into a field that holds something else than its predecessor put
+ * there: that is the person's own. */
+function follow() {
+  const chosen = profile?.value ?? "";
+  if (chosen === followed) return;
+  const before = valuesOf(followed);
+  followed = chosen;
+  for (const [name, text] of Object.entries(valuesOf(chosen))) {
+    const field = control(name);
+    if (field && same(held(field), before[name]) && !same(held(field), text)) put(field, text);
+  }
+  count();
+}
+
+/** How many fields of each fold differ from what the page came with. */
+function count() {
+  for (const fold of form.querySelectorAll("details.fold")) {
+    let changed = 0;
+    for (const field of fold.querySelectorAll("input, select, textarea")) {
+      if (field instanceof HTMLSelectElement) {
+        const first = [...field.options].find((option) => option.defaultSelected) ?? field.options[0];
+        changed += Number(field.value !== (first?.value ?? ""));
+      } else if (field instanceof HTMLInputElement && field.type === "checkbox") {
+        changed += Number(field.checked !== field.defaultChecked);
+      } else if (field instanceof HTMLInputElement || field instanceof HTMLTextAreaElement) {
+        changed += Number(field.value !== field.defaultValue);
+      }
+    }
+    const place = fold.querySelector(":scope > summary .fold-count");
+    if (place) place.textContent = changed ? `${changed} changed` : "";
+  }
+}
+
+/** Shows the parts of the page that count with what is chosen. */
+function reveal() {
+  for (const part of form.querySelectorAll("[data-needs]")) {
+    if (!(part instanceof HTMLElement)) continue;
+    const { needs = "", also = "", among = "" } = part.dataset;
+    const wanted = needs.split(" ").some((name) => control(name)?.value);
+    const fits = !also || among.split(" ").includes(control(also)?.value || "none");
+    const wrong = part.querySelector(".errorlist, [data-mark]");
+    part.hidden = !(wrong || (wanted && fits));
+  }
+}
+
+form.addEventListener("click", (event) => {
+  const target = event.target instanceof Element ? event.target : null;
+  const fix = target?.closest("[data-fix]");
+  if (fix instanceof HTMLElement) apply(JSON.parse(fix.dataset.fix ?? "{}"));
+});
+// In the panel, in an import's report, and at the head of the page.
+document.addEventListener("click", (event) => {
+  const target = event.target instanceof Element ? event.target : null;
+  const link = target?.closest('a[href^="#id_"]');
+  const field = link && document.getElementById(link.getAttribute("href")?.slice(1) ?? "");
+  if (field) {
+    event.preventDefault();
+    show(field);
+    field.focus();
+    field.scrollIntoView({ block: "center" });
+  }
+});
+// Before the check that the same event sets off reads the form.
+profile?.addEventListener("change", follow);
+
+const commands = document.getElementById("commands");
+const box = commands?.closest("details");
+/** The commands are made on the server, and only for somebody who looks at them. */
+function fetchCommands() {
+  if (box?.open) commands?.dispatchEvent(new Event("wanted"));
+}
+box?.addEventListener("toggle", fetchCommands);
+
+/** @type {number | undefined} */
+let next;
+
+/** The verdict is of what the form held before: says so, and asks again until it is answered. */
+function outdated() {
+  if (!panel.querySelector(".outdated")) {
+    const words = "The control plane doesn't answer, so this verdict may be out of date. Trying again …";
+    panel.prepend(Object.assign(document.createElement("p"), { className: "outdated warn", textContent: words }));
+  }
+  clearTimeout(next);
+  next = setTimeout(() => panel.dispatchEvent(new Event("again")), AGAIN_MS);
+}
+for (const failure of ["htmx:sendError", "htmx:responseError"]) panel.addEventListener(failure, outdated);
+
+panel.addEventListener("htmx:afterSwap", () => {
+  followVerdict();
+  mark();
+  reveal();
+  fetchCommands();
+});
+// What the host says of the model stands for the panel's words below the field.
+document.getElementById("inspection")?.addEventListener("htmx:afterSwap", mark);
+for (const change of ["input", "change"]) {
+  form.addEventListener(change, clearError);
+  form.addEventListener(change, count);
+  form.addEventListener(change, reveal);
+}
+// A page brought back by the Back button or a reload keeps what was typed: check it again.
+addEventListener("pageshow", (event) => {
+  followed = profile?.value ?? "";
+  count();
+  reveal();
+  if (isRestored(event)) form.dispatchEvent(new Event("change", { bubbles: true }));
+});
+followVerdict();
+mark();
+reveal();

@@ -1,0 +1,164 @@
+// The thin bar that says that what the page shows is old, and since when. It greys nothing: the page stays readable.
+
+import { timeOfDay } from "../../times.js";
+
+const PATIENCE_MS = 2500;
+const PROBE_MS = 5000;
+const ASK_MS = 1000;
+/** What was held back goes on within this time, or is to be asked for again: nobody expects it later. */
+const GO_ON_MS = 1000;
+
+const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
+/** What has lost the control plane: the page's feed, or its requests. @type {Set<"feed" | "requests">} */
+const away = new Set();
+/** When what the page shows was last known to be so. */
+let known = new Date();
+let timer = 0;
+
+/** @param {"feed" | "requests"} part */
+function lose(part) {
+  away.add(part);
+  // A short break is nothing to read about.
+  if (!timer && bar.hidden) timer = setTimeout(say, PATIENCE_MS);
+}
+
+/** @param {"feed" | "requests"} part */
+function find(part) {
+  if (!away.size) known = new Date();
+  if (!away.delete(part) || away.size) return;
+  clearTimeout(timer);
+  timer = 0;
+  known = new Date();
+  bar.hidden = true;
+  document.dispatchEvent(new CustomEvent("reconnected"));
+}
+
+function say() {
+  timer = 0;
+  bar.textContent = `Offline: this page shows what was known at ${timeOfDay(known)}. Reconnecting automatically; runs are not affected.`;
+  bar.hidden = false;
+}
+
+/** Follows the states of a feed. @returns {(state: import("./feed.js").State) => void} */
+export function connectionBar() {
+  return (state) => {
+    if (state === "connecting") return;
+    document.documentElement.dataset.live = state;
+    if (state === "open") {
+      find("feed");
+    } else if (state === "lost") {
+      if (!away.has("feed")) known = new Date(); // heard until now
+      lose("feed");
+    } else {
+      clearTimeout(timer);
+      bar.replaceChildren(
+        ...(state === "gone"
+          ? ["This run no longer exists."]
+          : ["You are signed out, so this page no longer updates. ", signInLink()]),
+      );
+      bar.hidden = false;
+    }
+  };
+}
+
+/** Follows the page's own requests and the network; call once, on every page. */
+export function watchNetwork() {
+  /** @type {number | undefined} */
+  let probing;
+  const probe = async () => {
+    if (await answers(PROBE_MS)) back();
+  };
+  const gone = () => {
+    lose("requests");
+    probing ??= setInterval(probe, PROBE_MS);
+  };
+  const back = () => {
+    clearInterval(probing);
+    probing = undefined;
+    find("requests");
+  };
+  if (!navigator.onLine) gone();
+  addEventListener("offline", gone);
+  addEventListener("online", probe);
+  document.addEventListener("htmx:sendError", gone);
+  document.addEventListener("htmx:afterOnLoad", back);
+  // A page without a feed hears of nothing: it asks while a form is filled in, before its button is pressed.
+  let asked = -Infinity;
+  const ask = async (/** @type {Event} */ { target, timeStamp }) => {
+    const control = target instanceof Element ? target.closest("button, input, select, textarea") : null;
+    const form = control && "form" in control ? control.form : null;
+    if (!(form instanceof HTMLFormElement) || form.method !== "post" || away.size || timeStamp - asked < ASK_MS) return;
+    asked = timeStamp;
+    if (!(await answers(PROBE_MS))) gone();
+  };
+  for (const kind of ["focusin", "pointerover"]) document.addEventListener(kind, ask);
+  document.addEventListener("click", stayHere);
+  addEventListener("submit", keepForm); // of the window: after all others
+}
+
+/** Whether the control plane answers now. @param {number} patience  in ms */
+async function answers(patience) {
+  try {
+    return (await fetch(bar.dataset.probe ?? "", { cache: "no-store", signal: AbortSignal.timeout(patience) })).ok;
+  } catch {
+    return false;
+  }
+}
+
+/** Set while what was held back goes on, as the control plane has answered. */
+let goesOn = false;
+const cutOff = () => !goesOn && (!navigator.onLine || away.size > 0);
+
+/** The page may be the last to hear that the control plane is back. @param {() => void} go */
+async function goOnIfBack(go) {
+  if (!(await answers(GO_ON_MS))) return;
+  goesOn = true;
+  go();
+  goesOn = false;
+}
+
+/** Cut off, a link would lead to the browser's own error page, and this one would be lost. @param {MouseEvent} event */
+function stayHere(event) {
+  if (!cutOff() || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
+  if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+  if (link.hash && link.href.split("#")[0] === location.href.split("#")[0]) return; // within this page
+  event.preventDefault();
+  sayNow("Offline: this page can’t be left, as the other one can’t be opened. Reconnecting automatically.");
+  goOnIfBack(() => link.click());
+}
+
+/** A form's button would lead there too, and take what was entered along. @param {SubmitEvent} event */
+function keepForm(event) {
+  const form = event.target;
+  if (!cutOff() || event.defaultPrevented || !(form instanceof HTMLFormElement)) return;
+  const action = event.submitter?.getAttribute("formaction") ?? form.getAttribute("action") ?? "";
+  if (form.method === "dialog" || form.hasAttribute("target") || new URL(action, location.href).origin !== location.origin) return;
+  event.preventDefault();
+  delete form.dataset.sent;
+  form.dispatchEvent(new CustomEvent("heldback", { bubbles: true }));
+  sayNow("Offline, so not saved: the control plane can’t be reached. What you entered stays here. Reconnecting automatically.");
+  goOnIfBack(() => form.requestSubmit(event.submitter));
+}
+
+/** @param {string} words */
+function sayNow(words) {
+  clearTimeout(timer);
+  timer = 0;
+  bar.textContent = words;
+  bar.hidden = false;
+}
+
+/** In a tab whose content has never come. @param {Element} panel */
+export function sayAway(panel) {
+  const words = "The control plane doesn't answer. Trying again every 2 seconds …";
+  const line = Object.assign(document.createElement("p"), { className: "muted", textContent: words });
+  panel.querySelector(".panel-skeleton")?.replaceChildren(line);
+}
+
+function signInLink() {
+  const link = document.createElement("a");
+  link.href = location.href;
+  link.textContent = "Sign in again";
+  return link;
+}

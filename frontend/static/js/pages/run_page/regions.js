@@ -1,0 +1,145 @@
+// The parts of the run page that change with its state: reloaded from the server and swapped in one by one.
+
+import { released } from "../../pressing.js";
+import { localise } from "../../times.js";
+
+const PAUSE_MS = 400;
+const AGAIN_MS = 2000;
+/** What somebody is in the middle of, or has asked for, and must not lose. */
+const BUSY = "dialog[open], details.menu[open], form[data-editing], .htmx-request, input:focus, textarea:focus, select:focus";
+const FOLDS = "details:not(.menu)";
+const FOCUSABLE = "summary, a[href], button";
+const FIELDS = "input, select, textarea";
+
+export class Regions {
+  /** @param {string} url */
+  constructor(url) {
+    this.url = url;
+    this.timer = 0;
+    this.plannedFor = 0;
+    this.asked = 0;
+    this.state = stateOf(document);
+    this.told = this.state;
+    /** @type {Map<string, boolean>} how the server last wanted each fold; a person may have it the other way */
+    this.wanted = new Map();
+    for (const region of document.querySelectorAll("[data-region]")) for (const [key, fold] of folds(region)) this.wanted.set(key, fold.open);
+  }
+
+  /** The run is in this state now. What is shown may be older, or newer and of a moment that the feed never told of. @param {string} state */
+  follow(state) {
+    this.told = state;
+    if (state !== this.state) this.refresh();
+  }
+
+  /** Soon; again later where somebody is busy, or the web doesn't answer. What is planned is not put off by more news. */
+  refresh(wait = PAUSE_MS) {
+    const at = performance.now() + wait;
+    if (this.timer && this.plannedFor <= at) return;
+    clearTimeout(this.timer);
+    this.plannedFor = at;
+    this.timer = setTimeout(() => void this.read(), wait);
+  }
+
+  async read() {
+    this.timer = 0;
+    const mine = ++this.asked;
+    const text = await textOf(this.url);
+    // Answers may overtake each other: what was asked for last is the newest.
+    if (mine !== this.asked || text === "") return;
+    if (text === null || !this.swap(text) || this.state !== this.told) this.refresh(AGAIN_MS);
+  }
+
+  /** @param {string} text @returns {boolean} whether all of it could go in */
+  swap(text) {
+    const fresh = new DOMParser().parseFromString(text, "text/html");
+    localise(fresh);
+    this.state = stateOf(fresh);
+    let whole = true;
+    for (const region of fresh.querySelectorAll("[data-region]")) {
+      const old = document.getElementById(region.id);
+      if (!old) continue;
+      const wanted = new Map([...folds(region)].map(([key, fold]) => [key, fold.open]));
+      this.keepFolds(old, region);
+      if (!same(old, region)) {
+        if (old.querySelector(BUSY)) {
+          whole = false;
+          continue;
+        }
+        put(old, document.adoptNode(region));
+      }
+      for (const [key, open] of wanted) this.wanted.set(key, open);
+    }
+    return whole;
+  }
+
+  /** As the person has them, but for one that the server wants otherwise than before. @param {Element} old @param {Element} region */
+  keepFolds(old, region) {
+    const before = folds(old);
+    for (const [key, fold] of folds(region)) {
+      const was = before.get(key);
+      // One that came in another way, such as with an answer to a form, is as the person has it.
+      if (was && (this.wanted.get(key) ?? fold.open) === fold.open) fold.open = was.open;
+    }
+  }
+}
+
+const stateOf = (/** @type {Document} */ part) => part.querySelector("[data-state]")?.getAttribute("data-state") ?? "";
+
+/** @param {Element} old @param {Element} region */
+function put(old, region) {
+  keepChoices(old, region);
+  const focused = [...old.querySelectorAll(FOCUSABLE)].findIndex((element) => element === document.activeElement);
+  const label = document.activeElement?.textContent;
+  old.replaceWith(region);
+  const again = region.querySelectorAll(FOCUSABLE)[focused];
+  // Who goes by keyboard stays where they are, if it is still there.
+  if (again instanceof HTMLElement && (again.localName === "summary" || again.textContent === label)) again.focus({ preventScroll: true });
+  htmxOf()?.process(region);
+}
+
+/** What somebody chose or typed there and has not sent yet. @param {Element} old @param {Element} region */
+function keepChoices(old, region) {
+  for (const field of /** @type {NodeListOf<HTMLInputElement | HTMLSelectElement>} */ (old.querySelectorAll(FIELDS))) {
+    if (field.value === first(field)) continue;
+    const again = /** @type {typeof field | null} */ (region.querySelector(`${field.localName}[name="${CSS.escape(field.name)}"]`));
+    if (again instanceof HTMLSelectElement && ![...again.options].some((option) => option.value === field.value)) continue;
+    if (again) again.value = field.value;
+  }
+}
+
+/** What the server put into a field. @param {HTMLInputElement | HTMLSelectElement} field */
+function first(field) {
+  if (!(field instanceof HTMLSelectElement)) return field.defaultValue;
+  return ([...field.options].find((option) => option.defaultSelected) ?? field.options[0])?.value;
+}
+
+/** Each fold of a region, by the region's id and its place. @param {Element} region @returns {Map<string, HTMLDetailsElement>} */
+function folds(region) {
+  const all = /** @type {HTMLDetailsElement[]} */ ([...region.querySelectorAll(FOLDS)]);
+  return new Map(all.map((fold, i) => [`${region.id} ${i}`, fold]));
+}
+
+/** Ages change by themselves and don't count as a difference, nor do a fix's changes, which come by themselves. @param {Element} old @param {Element} region */
+function same(old, region) {
+  const bare = (/** @type {string} */ html) =>
+    html
+      .replace(/ data-age="\d+">[^<]*/g, ">")
+      .replace(/name="csrfmiddlewaretoken" value="\w+"/g, "")
+      .replace(/<div class="fix-changes[\s\S]*?<\/div>/g, "");
+  return bare(old.innerHTML) === bare(region.innerHTML);
+}
+
+const htmxOf = () => /** @type {any} */ (window).htmx;
+
+/** A part of the page, once nothing is pressed that it would replace; null while the web doesn't answer. @param {string} url */
+export async function textOf(url) {
+  try {
+    const response = await fetch(url);
+    // Signed out, or gone: the socket says so, and asking again helps nobody.
+    const text = response.ok ? await response.text() : response.status >= 500 ? null : "";
+    await released();
+    return text;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,54 @@
+"""What people did in this installation."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema
+
+from controlplane.platform.accounts.roles import person
+from controlplane.platform.activity import queries
+from controlplane.platform.activity.kinds import KINDS
+from controlplane.platform.activity.queries import Shown, Wanted
+from runs.api import paging
+from runs.api.access import READ, Problem
+from runs.api.shapes import Cursor, Limit, Listed, Text
+
+router = Router(tags=["events"])
+
+
+class EventFilter(Schema):
+    q: Text = Field("", description="Words in the object's name or in what was done.")
+    by: Text = Field("", description="A user's name.")
+    kind: Text = Field("", description=f"One of: {', '.join(KINDS)}.")
+    key: Text = Field("", description="The object's id, with its kind.")
+    since: date | None = Field(None, description="A day, in UTC.")
+    until: date | None = Field(None, description="A day, in UTC.")
+
+
+@router.get("events", auth=READ, response=Listed, url_name="v1_events", summary="List who did what, the newest first")
+def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """All of it with a token that may administer; otherwise what every user may see, and what you did yourself."""
+    if filters.kind and filters.kind not in KINDS:
+        raise Problem(422, "There is no such kind.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
+    user = person(request)
+    found = queries.matching(queries.acts_for(user), Wanted(**filters.dict()))
+    acts, after = paging.page(found, cursor, limit, by="at")
+    return {"items": [_event(each) for each in queries.shown(acts, user)], "next_cursor": after}
+
+
+def _event(shown: Shown) -> dict[str, Any]:
+    act = shown.act
+    return {
+        "id": act.pk,
+        "at": act.at,
+        "by": act.by_name,
+        "token": act.token,
+        "kind": act.kind,
+        "key": act.key,
+        "name": act.name,
+        "what": act.what,
+        "page": shown.address,
+    }

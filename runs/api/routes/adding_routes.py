@@ -1,0 +1,201 @@
+"""Adding datasets and versions of them: files, rows, the hub, the server's folders, tasks of reasoning-gym."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Field, File, Form, Router, Status
+from ninja.files import UploadedFile
+
+from controlplane.catalogue.datasets import queries as dataset_queries
+from controlplane.catalogue.datasets import upload
+from controlplane.catalogue.datasets.errors import DatasetError, NameTaken
+from controlplane.catalogue.datasets.models import Dataset
+from controlplane.catalogue.datasets.pages import adding_views
+from controlplane.catalogue.datasets.pages.adding_views import AddingForm
+from controlplane.catalogue.datasets.pages.forms import (
+    NAME_LENGTH,
+    HubForm,
+    PathForm,
+    RowsForm,
+    TasksForm,
+    UploadForm,
+)
+from controlplane.catalogue.datasets.sources import MOST_FAMILIES
+from controlplane.platform.accounts.roles import person
+from runs.api import form_values, shapes
+from runs.api.access import OPERATE, Problem
+from runs.api.shapes import Answer, Asked, Id
+from workers.packages.reasoning import MOST_ROWS, MOST_SEED
+
+router = Router(tags=["datasets"])
+
+
+class Named(Asked):
+    name: str = Field("", max_length=NAME_LENGTH, description="Of a new dataset. Empty: as on the page.")
+
+
+class Rows(Named):
+    rows: str = Field(max_length=2**24, description="JSON Lines, a JSON list, or CSV with a header line.")
+
+
+class Hub(Named):
+    id: str = Field(max_length=200, description="owner/name on the hub.")
+    config: str = Field("", max_length=100, description="Also called subset. Empty: the default one.")
+    split: str = Field("train", max_length=100)
+    revision: str = Field("main", max_length=200, description="A branch, a tag or a commit.")
+
+
+class Path(Named):
+    path: str = Field(max_length=4000, description="A file, or a folder of files of one kind.")
+
+
+class Tasks(Named):
+    families: list[Annotated[str, Field(max_length=80)]] = Field(
+        min_length=1, max_length=MOST_FAMILIES, description="Of reasoning-gym, such as leg_counting."
+    )
+    rows: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1000
+    level: Annotated[int, Field(ge=0, le=100)] = Field(0, description="Difficulty. 0: the families' own settings.")
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
+
+
+@router.post(
+    "datasets/upload", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_upload", summary="Upload a dataset"
+)
+def new_dataset(request: HttpRequest, file: File[UploadedFile], name: Annotated[str, Form(max_length=80)] = "") -> Any:
+    """A new dataset. Its file is checked in the background; then it waits for its mapping."""
+    return Status(201, {"item": _uploaded(request, None)})
+
+
+@router.post(
+    "datasets/{int:dataset_id}/upload",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_version_upload",
+    summary="Upload a version of a dataset",
+)
+def new_version(request: HttpRequest, dataset_id: Id, file: File[UploadedFile]) -> Any:
+    """A new version of a dataset."""
+    return Status(201, {"item": _uploaded(request, dataset_queries.dataset_for(request, dataset_id))})
+
+
+@router.post(
+    "datasets/rows", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_typed", summary="Add a dataset of rows"
+)
+def typed_dataset(request: HttpRequest, payload: Rows) -> Any:
+    """A new dataset of rows in the body."""
+    return _added(request, None, RowsForm, payload)
+
+
+@router.post(
+    "datasets/hub",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_dataset_hub",
+    summary="Add a dataset from the hub",
+)
+def hub_dataset(request: HttpRequest, payload: Hub) -> Any:
+    """A new dataset from the hub, fetched in the background."""
+    return _added(request, None, HubForm, payload)
+
+
+@router.post(
+    "datasets/path",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_dataset_path",
+    summary="Add a dataset from a path",
+)
+def path_dataset(request: HttpRequest, payload: Path) -> Any:
+    """A new dataset from a file or a folder of the server, inside its allowed folders."""
+    return _added(request, None, PathForm, payload)
+
+
+@router.post(
+    "datasets/tasks",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_dataset_tasks",
+    summary="Add a dataset of made tasks",
+)
+def tasks_dataset(request: HttpRequest, payload: Tasks) -> Any:
+    """A new dataset of tasks that reasoning-gym makes."""
+    return _added(request, None, TasksForm, payload)
+
+
+@router.post(
+    "datasets/{int:dataset_id}/rows",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_version_typed",
+    summary="Add a version of rows",
+)
+def rows_version(request: HttpRequest, dataset_id: Id, payload: Rows) -> Any:
+    """A new version of a dataset, which keeps its name."""
+    return _added(request, dataset_id, RowsForm, payload)
+
+
+@router.post(
+    "datasets/{int:dataset_id}/hub",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_version_hub",
+    summary="Add a version from the hub",
+)
+def hub_version(request: HttpRequest, dataset_id: Id, payload: Hub) -> Any:
+    """A new version of a dataset, which keeps its name."""
+    return _added(request, dataset_id, HubForm, payload)
+
+
+@router.post(
+    "datasets/{int:dataset_id}/path",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_version_path",
+    summary="Add a version from a path",
+)
+def path_version(request: HttpRequest, dataset_id: Id, payload: Path) -> Any:
+    """A new version of a dataset, which keeps its name."""
+    return _added(request, dataset_id, PathForm, payload)
+
+
+@router.post(
+    "datasets/{int:dataset_id}/tasks",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_version_tasks",
+    summary="Add a version of made tasks",
+)
+def tasks_version(request: HttpRequest, dataset_id: Id, payload: Tasks) -> Any:
+    """A new version of a dataset, which keeps its name."""
+    return _added(request, dataset_id, TasksForm, payload)
+
+
+def _uploaded(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:
+    if stopped := upload.problem(request):
+        raise Problem(413, stopped, where="file")
+    form = form_values.checked(UploadForm(request.POST, request.FILES, dataset=dataset))
+    return _made(request, form, dataset, where="file")
+
+
+def _added(
+    request: HttpRequest, dataset_id: int | None, way: type[RowsForm | HubForm | PathForm | TasksForm], payload: Asked
+) -> Status[dict[str, Any]]:
+    dataset = dataset_queries.dataset_for(request, dataset_id) if dataset_id is not None else None
+    first, values = way(dataset=dataset), payload.dict()
+    if dataset is not None and values.pop("name", ""):
+        raise Problem(422, "A version has its dataset's name.", where="name", fix="Leave it out.")
+    form = form_values.filled(first, lambda data: way(data, dataset=dataset), values)
+    return Status(201, {"item": _made(request, form, dataset, where="source")})
+
+
+def _made(request: HttpRequest, form: AddingForm, dataset: Dataset | None, *, where: str) -> dict[str, Any]:
+    name = dataset.name if dataset else form.cleaned_data["name"]
+    try:
+        version = adding_views.created(person(request), form, name, new=dataset is None)
+    except NameTaken as error:
+        raise Problem(409, str(error), where="name") from None
+    except DatasetError as error:
+        raise Problem(409, str(error), where=where) from None
+    return shapes.dataset_version(version)

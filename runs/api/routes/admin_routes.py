@@ -1,0 +1,330 @@
+"""What admins manage: users, secrets and where alerts go. All of it needs a token that may administer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from django.db import transaction
+from django.http import Http404, HttpRequest
+from ninja import Field, Router, Status
+
+from controlplane.platform.accounts import managing, onetime
+from controlplane.platform.accounts.forms import NewUserForm
+from controlplane.platform.accounts.models import Secret, User
+from controlplane.platform.accounts.roles import person
+from controlplane.platform.accounts.secret_forms import LONGEST_KEY, SecretForm
+from runs.api import form_values, paging
+from runs.api.access import ADMIN, Problem
+from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Told
+from runs.engine.alerts import delivery
+from runs.engine.alerts.forms import LONGEST, TargetForm
+from runs.engine.alerts.models import AlertDelivery, AlertTarget, installations
+from runs.engine.alerts.tasks import soon
+from runs.pages.secrets import uses
+
+router = Router(tags=["administration"])
+MOST_RUNS = 2**31 - 1
+T = TypeVar("T")
+
+
+class NewUser(Asked):
+    username: str = Field(max_length=150)
+    role: Literal["viewer", "operator", "admin"] = "viewer"
+
+
+class Invited(Told):
+    item: dict[str, Any]
+    """The user, as the list of users has them."""
+    link: str
+    """Signs this user in, once. Shown this once."""
+
+
+class UserChange(Asked):
+    role: Literal["viewer", "operator", "admin"] | None = None
+    active: bool | None = Field(None, description="false: disabled, and their API tokens are revoked for good.")
+    max_running: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(
+        None, description="Of active runs. 0: no limit; null: the installation's."
+    )
+    max_queued: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(None, description="Of queued runs, as above.")
+
+
+class NewSecret(Asked):
+    name: str = Field(max_length=40, description="Capital letters, digits and _. HF_TOKEN is the model hub's token.")
+    kind: Literal["endpoint", "hub", "store"] = "endpoint"
+    address: str = Field("", max_length=500, description="The key is sent only there.")
+    private_too: bool = Field(False, description="The server may be inside the network.")
+    key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; no answer ever has it.")
+
+
+class SecretChange(Asked):
+    name: str | None = Field(None, max_length=40)
+    address: str | None = Field(None, max_length=500, description="Another one requires the key again.")
+    private_too: bool | None = None
+    key: str = Field("", max_length=LONGEST_KEY, description="Empty: the one that is stored stays.")
+
+
+Wants = list[Literal["bad", "warning", "failed", "succeeded", "stopped"]]
+
+
+class NewTarget(Asked):
+    name: str = Field(max_length=80)
+    kind: Literal["webhook", "mail"] = "webhook"
+    address: str = Field(max_length=LONGEST, description="A webhook's address, or mail addresses with commas between.")
+    wants: Wants = Field(["bad", "failed"], min_length=1, max_length=5)
+    links_to: str = Field("", max_length=300, description="What links begin with. Empty: this address.")
+    private_too: bool = False
+    enabled: bool = True
+
+
+class TargetChange(Asked):
+    name: str | None = Field(None, max_length=80)
+    kind: Literal["webhook", "mail"] | None = None
+    address: str | None = Field(None, max_length=LONGEST)
+    wants: Wants | None = Field(None, min_length=1, max_length=5)
+    links_to: str | None = Field(None, max_length=300)
+    private_too: bool | None = None
+    enabled: bool | None = None
+
+
+@router.get("users", auth=ADMIN, response=Listed, url_name="v1_users", summary="List users")
+def users(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    found, after = paging.page(User.objects.all(), cursor, limit)
+    return {"items": [_user(each) for each in found], "next_cursor": after}
+
+
+@router.post("users", auth=ADMIN, response={201: Invited}, url_name="v1_user_new", summary="Invite a user")
+def new_user(request: HttpRequest, payload: NewUser) -> Any:
+    user = form_values.filled(NewUserForm(), NewUserForm, payload.dict()).save(commit=False)
+    user.set_unusable_password()
+    user.save()
+    return Status(201, {"item": _user(user), "link": onetime.invite(user, request.build_absolute_uri("/"))})
+
+
+@router.patch("users/{int:user_id}", auth=ADMIN, response=Answer, url_name="v1_user_change", summary="Change a user")
+def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
+    """What isn't sent stays. Role and active are changed together or not at all."""
+    user, sent = _user_for(user_id), payload.dict(exclude_unset=True)
+    try:
+        with transaction.atomic():
+            if sent.get("role") is not None:
+                managing.set_role(user.pk, sent["role"])
+            if sent.get("active") is not None:
+                managing.set_active(user.pk, person(request), active=sent["active"])
+    except managing.NotAllowed as error:
+        raise Problem(409, str(error), where="user") from None
+    if limits := {name: value for name, value in sent.items() if name.startswith("max_")}:
+        user = _user_for(user_id)
+        for name, value in limits.items():
+            setattr(user, name, value)
+        managing.save_limits(user)
+    return {"item": _user(_user_for(user_id))}
+
+
+@router.post(
+    "users/{int:user_id}/link",
+    auth=ADMIN,
+    response={201: Invited},
+    url_name="v1_user_link",
+    summary="Make a sign-in link for a user",
+)
+def link(request: HttpRequest, user_id: Id) -> Any:
+    """For a user whose invitation has expired or who forgot the password."""
+    user = _user_for(user_id)
+    if not user.is_active:
+        raise Problem(409, f"{user.get_username()} is disabled.", where="user", fix="Enable the account first.")
+    return Status(201, {"item": _user(user), "link": onetime.invite(user, request.build_absolute_uri("/"))})
+
+
+@router.get("secrets", auth=ADMIN, response=Listed, url_name="v1_secrets", summary="List secrets")
+def secrets(request: HttpRequest) -> Any:
+    """Their names and what uses them; never a key."""
+    return {"items": [_secret(view) for view in uses.shown()], "next_cursor": ""}
+
+
+@router.post("secrets", auth=ADMIN, response={201: Answer}, url_name="v1_secret_new", summary="Store a secret")
+def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
+    row = form_values.filled(SecretForm(), SecretForm, payload.dict()).save_by(person(request))
+    return Status(201, {"item": _secret_of(row.pk)})
+
+
+@router.patch(
+    "secrets/{int:secret_id}", auth=ADMIN, response=Answer, url_name="v1_secret_change", summary="Change a secret"
+)
+def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) -> Any:
+    """Runs get it from the next start on."""
+    row = _secret_for(secret_id)
+    values = {name: value for name, value in payload.dict().items() if value is not None}
+    form = form_values.filled(SecretForm(instance=row), lambda data: SecretForm(data, instance=row), values)
+    form.save_by(person(request))
+    return {"item": _secret_of(row.pk)}
+
+
+@router.delete(
+    "secrets/{int:secret_id}", auth=ADMIN, response={204: None}, url_name="v1_secret_delete", summary="Delete a secret"
+)
+def delete_secret(request: HttpRequest, secret_id: Id) -> Any:
+    """Runs that start from then on don't get it."""
+    _secret_for(secret_id).delete()
+    return Status(204, None)
+
+
+@router.get("alerts", auth=ADMIN, response=Listed, url_name="v1_alerts", summary="List targets of alerts")
+def alerts(request: HttpRequest) -> Any:
+    """Addresses are masked."""
+    return {"items": [_target(each) for each in installations().select_related("by")], "next_cursor": ""}
+
+
+@router.post("alerts", auth=ADMIN, response={201: Answer}, url_name="v1_alert_new", summary="Add a target of alerts")
+def new_target(request: HttpRequest, payload: NewTarget) -> Any:
+    values = payload.dict() | {"links_to": payload.links_to or request.build_absolute_uri("/")}
+    return Status(201, {"item": _target(form_values.filled(TargetForm(), TargetForm, values).save_by(person(request)))})
+
+
+@router.patch(
+    "alerts/{int:target_id}",
+    auth=ADMIN,
+    response=Answer,
+    url_name="v1_alert_change",
+    summary="Change a target of alerts",
+)
+def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) -> Any:
+    """What isn't sent stays."""
+    row = _target_for(target_id)
+    values = {name: value for name, value in payload.dict().items() if value is not None}
+    form = form_values.filled(TargetForm(instance=row), lambda data: TargetForm(data, instance=row), values)
+    target = form.save_by(person(request))
+    if not target.enabled:
+        delivery.drop(target)
+    return {"item": _target(target)}
+
+
+@router.delete(
+    "alerts/{int:target_id}",
+    auth=ADMIN,
+    response={204: None},
+    url_name="v1_alert_delete",
+    summary="Delete a target of alerts",
+)
+def delete_target(request: HttpRequest, target_id: Id) -> Any:
+    _target_for(target_id).delete()
+    return Status(204, None)
+
+
+@router.post(
+    "alerts/{int:target_id}/test",
+    auth=ADMIN,
+    response={202: Answer},
+    url_name="v1_alert_test",
+    summary="Send a test to a target of alerts",
+)
+def test(request: HttpRequest, target_id: Id) -> Any:
+    """The delivery, whose state is read under /alerts/deliveries."""
+    queued = delivery.queue_test(_target_for(target_id))
+    soon()
+    return Status(202, {"item": _delivery(queued)})
+
+
+@router.get(
+    "alerts/deliveries",
+    auth=ADMIN,
+    response=Listed,
+    url_name="v1_alert_deliveries",
+    summary="List alerts that were sent",
+)
+def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    found, after = paging.page(AlertDelivery.objects.select_related("target", "event"), cursor, limit)
+    return {"items": [_delivery(each) for each in found], "next_cursor": after}
+
+
+@router.post(
+    "alerts/deliveries/{int:delivery_id}/again",
+    auth=ADMIN,
+    response=Answer,
+    url_name="v1_alert_again",
+    summary="Send an alert again",
+)
+def again(request: HttpRequest, delivery_id: Id) -> Any:
+    """One that was given up."""
+    row = AlertDelivery.objects.select_related("target", "event").filter(pk=delivery_id).first()
+    if row is None:
+        raise Http404(f"There is no delivery {delivery_id}.")
+    if not delivery.try_again(row):
+        raise Problem(409, "It has not been given up.", where="delivery")
+    soon()
+    row.refresh_from_db()
+    return {"item": _delivery(row)}
+
+
+def _user_for(user_id: int) -> User:
+    return _found(User.objects.filter(pk=user_id).first(), f"There is no user {user_id}.")
+
+
+def _secret_for(secret_id: int) -> Secret:
+    return _found(Secret.objects.filter(pk=secret_id).first(), f"There is no secret {secret_id}.")
+
+
+def _target_for(target_id: int) -> AlertTarget:
+    return _found(installations().filter(pk=target_id).first(), f"There is no target {target_id}.")
+
+
+def _found(row: T | None, missing: str) -> T:
+    if row is None:
+        raise Http404(missing)
+    return row
+
+
+def _user(user: User) -> dict[str, Any]:
+    return {
+        "id": user.pk,
+        "username": user.get_username(),
+        "role": user.role,
+        "active": user.is_active,
+        "max_running": user.max_running,
+        "max_queued": user.max_queued,
+        "last_sign_in": user.last_login,
+    }
+
+
+def _secret_of(pk: int) -> dict[str, Any]:
+    return next(_secret(view) for view in uses.shown() if view.row.pk == pk)
+
+
+def _secret(view: uses.SecretView) -> dict[str, Any]:
+    row = view.row
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "kind": row.kind,
+        "address": row.address,
+        "private_too": row.private_too,
+        "problem": view.trouble,
+        "updated_at": row.updated_at,
+        "used_at": row.used_at,
+        "reward_configs": [config.name for config in view.configs],
+        "runs": [attempt.run_id for attempt in view.attempts],
+    }
+
+
+def _target(row: AlertTarget) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "kind": row.kind,
+        "address": row.shown,
+        "wants": row.wants,
+        "links_to": row.links_to,
+        "private_too": row.private_too,
+        "enabled": row.enabled,
+    }
+
+
+def _delivery(row: AlertDelivery) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "target": row.target.name,
+        "run": row.event.run_id if row.event else "",
+        "state": row.state,
+        "tries": row.tries,
+        "error": row.error,
+        "due_at": row.due_at,
+    }

@@ -1,0 +1,183 @@
+"""Evaluations of a run's checkpoints, and trials of hardware profiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Field, Router, Status
+
+from controlplane.platform.accounts.roles import person
+from runs.api import form_values, paging, shapes
+from runs.api.access import OPERATE, READ, Problem
+from runs.api.drafts import key_of_another
+from runs.api.shapes import Answer, Asked, Cursor, Id, Key, Limit, Listed, RunAnswer, Told
+from runs.engine import queries
+from runs.engine.idempotency import key_of_api
+from runs.engine.models import ProfileTrial
+from runs.engine.scheduling.limits import QueueFull
+from runs.insight.evaluations import results, starting
+from runs.insight.evaluations.results import EvaluationResult
+from runs.insight.evaluations.views import EvaluationForm
+from runs.launch.trials import results as trial_results
+from runs.launch.trials import trials
+from runs.launch.trials.forms import MAX_PROFILES, TrialForm
+from workers.contract.wire.documents import ContractError
+
+router = Router(tags=["evaluations and trials"])
+
+
+class Evaluate(Asked):
+    checkpoints: list[Id] | None = Field(
+        None, max_length=200, description="Their ids. None: the newest one. The starting model is always evaluated too."
+    )
+    dataset: Id | None = Field(None, description="The id of a dataset version. None: the run's own.")
+    prompts: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+        None, description="How many of the version's validation rows. None: at most 64."
+    )
+    generations: Annotated[int, Field(ge=1, le=starting.MOST_GENERATIONS)] = starting.GENERATIONS
+    rewards: Id | None = Field(None, description="The id of a version of a reward config. None: the run's own.")
+    temperature: Annotated[float, Field(ge=0.01, le=2)] | None = Field(None, description="None: the run's own.")
+
+
+class Evaluated(Told):
+    started: list[RunAnswer]
+    """What was launched. Empty: these were evaluated so already, and the same seed gives the same numbers."""
+
+
+class NewTrial(Asked):
+    host: Id
+    model: str = Field(max_length=500, description="A folder on the host, or a hub id.")
+    dataset_version: Id
+    reward_version: Id
+    environment: Id | None = Field(None, description="The id of a version of an environment.")
+    profiles: list[Id] = Field(min_length=1, max_length=MAX_PROFILES)
+
+
+class StoppedTrial(Told):
+    stopped: int
+    """How many candidates were asked to stop."""
+
+
+@router.get(
+    "runs/{slug:run_id}/evaluations",
+    auth=READ,
+    response=Listed,
+    url_name="v1_run_evaluations",
+    summary="List evaluations of a run",
+)
+def evaluations(request: HttpRequest, run_id: str) -> Any:
+    """Those of one setup stand together, the starting model first. `gain` compares a checkpoint with it, prompt by
+    prompt."""
+    found = results.of_run(queries.run_for(request, run_id))
+    return {"items": [_evaluation(each) for each in found], "next_cursor": ""}
+
+
+@router.post(
+    "runs/{slug:run_id}/evaluations",
+    auth=OPERATE,
+    response={200: Evaluated, 201: Evaluated},
+    url_name="v1_run_evaluate",
+    summary="Evaluate checkpoints of a run",
+)
+def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
+    """Each checkpoint, and the starting model, is evaluated by a run of its own on rows that nothing is trained on."""
+    run = queries.run_for(request, run_id)
+    values = {name: value for name, value in payload.dict().items() if value is not None}
+    form = form_values.filled(EvaluationForm(request, run), lambda data: EvaluationForm(request, run, data), values)
+    try:
+        started = starting.start(run, form.chosen(), form.setup(), person(request))
+    except (ContractError, QueueFull) as error:
+        raise Problem(409, f"This can't be evaluated: {error}.", where="run") from None
+    found = [shapes.run(queries.run_for(request, each.pk)) for each in started]
+    return Status(201 if found else 200, {"started": found})
+
+
+@router.get("trials", auth=READ, response=Listed, url_name="v1_trials", summary="List trials of hardware profiles")
+def list_trials(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    found, after = paging.page(queries.trials_for(request), cursor, limit)
+    return {"items": [_trial(each) for each in found], "next_cursor": after}
+
+
+@router.post(
+    "trials",
+    auth=OPERATE,
+    response={200: Answer, 201: Answer},
+    url_name="v1_trial_new",
+    summary="Try hardware profiles",
+)
+def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = "") -> Any:
+    """A few steps on one host with each profile, to see which fit and which is fastest. Sent again with the same
+    Idempotency-Key, the answer is 200 with the first trial."""
+    values = {name: value for name, value in payload.dict().items() if value is not None}
+    form = form_values.filled(TrialForm(), TrialForm, values)
+    user, profiles = person(request), form.cleaned_data["profiles"]
+    try:
+        trial, fresh = trials.start(form.wanted(), profiles, user, key_of_api(user, idempotency_key))
+    except QueueFull as error:
+        raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
+    if not fresh and not trials.is_of(trial, form.wanted(), profiles):
+        raise key_of_another("trial")
+    return Status(201 if fresh else 200, {"item": _trial(trial)})
+
+
+@router.get("trials/{int:trial_id}", auth=READ, response=Answer, url_name="v1_trial", summary="Read a trial")
+def trial(request: HttpRequest, trial_id: Id) -> Any:
+    """With a result for each profile: whether it fits, the memory it took, its speed."""
+    return {"item": _trial(queries.trial_for(request, trial_id))}
+
+
+@router.post(
+    "trials/{int:trial_id}/stop", auth=OPERATE, response=StoppedTrial, url_name="v1_trial_stop", summary="Stop a trial"
+)
+def stop_trial(request: HttpRequest, trial_id: Id) -> Any:
+    return {"stopped": trials.stop_all(queries.trial_for(request, trial_id), person(request))}
+
+
+def _evaluation(one: EvaluationResult) -> dict[str, Any]:
+    dataset, prompts, generations, rewards, temperature = one.setup
+    return {
+        "run": one.run.pk,
+        "status": one.run.latest().status,
+        "step": one.step,
+        "merged": one.merged,
+        "setup": {
+            "dataset": dataset,
+            "prompts": prompts,
+            "generations": generations,
+            "rewards": rewards,
+            "temperature": temperature,
+        },
+        "reward": one.reward,
+        "rewards": dict(one.components),
+        "pass_1": one.pass_1,
+        "pass_k": one.pass_k,
+        "tokens": one.tokens,
+        "gain": {**dataclasses.asdict(one.gain), "verdict": one.gain.verdict, "over": one.base} if one.gain else None,
+    }
+
+
+def _trial(row: ProfileTrial) -> dict[str, Any]:
+    progress = trial_results.progress(row)
+    return {
+        "id": row.pk,
+        "model": row.model,
+        "host": row.host.name if row.host else "",
+        "created_at": row.created_at,
+        "live": progress.live,
+        "results": [
+            {
+                "profile": each.name,
+                "profile_id": each.profile_id,
+                "run": each.run.pk if each.run else "",
+                "status": each.status,
+                "fits": each.fits,
+                "why": each.why,
+                "best": each.best,
+                "measured": dataclasses.asdict(each.measured),
+                "gpus": [dataclasses.asdict(peak) for peak in each.peaks],
+            }
+            for each in progress.results
+        ],
+    }

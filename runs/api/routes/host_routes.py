@@ -1,0 +1,329 @@
+"""Hosts and the queue."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import Http404, HttpRequest
+from django.utils import timezone
+from ninja import Field, Router, Status
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.hardware.prices import DEAREST, PriceForm
+from controlplane.catalogue.hardware.queries import host_for, hosts_for, known_host_for
+from controlplane.catalogue.joining import codes, credentials, host_redis
+from controlplane.catalogue.joining.models import JoinCode
+from controlplane.platform.accounts.roles import person
+from runs.api import form_values, shapes
+from runs.api.access import OPERATE, READ, Problem
+from runs.api.shapes import Answer, Asked, Id, Items, Told
+from runs.engine import disk, queries, sentences
+from runs.engine.hosts import actions
+from runs.engine.hosts.view import host_views
+from runs.engine.models import Attempt, Lease
+from runs.engine.scheduling import queueing, reordering, stopping
+from runs.engine.scheduling.views import PUTS
+from runs.engine.warm import overview as warm
+from runs.engine.warm import using
+from runs.engine.warm.overview import WarmLine
+from runs.pages.hosts.joining_views import AddHostForm, no_users
+from runs.pages.served.keyed_views import AddressForm
+
+router = Router(tags=["hosts"])
+
+
+class HostChange(Asked):
+    draining: bool | None = Field(None, description="true: it accepts no more runs.")
+    gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
+        None, description="For admins. null: it has no price."
+    )
+    currency: str = Field("", max_length=Host.CURRENCY_LENGTH, description="Of the price, such as $ or CHF.")
+    serve_address: str | None = Field(
+        None, max_length=64, description="For admins. Where served models may listen. null: on 127.0.0.1 alone."
+    )
+    unsandboxed_allowed: bool | None = Field(
+        None, description="For admins. true: rewards may run code there without a sandbox."
+    )
+
+
+class NewCode(Asked):
+    name: str = Field("", max_length=64, description="The host's name. Empty: the machine's own.")
+
+
+class Code(Told):
+    id: int
+    """The code's id. The code itself is told only in `command`."""
+    name: str
+    """What the host will be called. Empty: what the machine calls itself."""
+    command: str
+    """What to run on the new machine. Empty except when the code is made."""
+    expires_at: Any
+    """Until when a machine can join with it."""
+    used_at: Any
+    """When a machine joined with it. null: none has."""
+    used_by: str
+    """The host that joined with it. Empty: none has."""
+
+
+class Release(Asked):
+    resources: list[Annotated[str, Field(max_length=64)]] = Field(
+        min_length=1, max_length=200, description="Such as gpu:0, as the host lists them under `quarantined`."
+    )
+
+
+class Released(Told):
+    released: list[str]
+    """What runs can get again, such as `gpu:0` or `port:21000`. Resources that were not in quarantine are left out."""
+
+
+class Revoked(Told):
+    ended: int
+    """How many of its runs ended."""
+    note: str
+    """What is still to be done by hand. Empty: nothing."""
+
+
+class Move(Asked):
+    put: Literal["first", "before", "after"]
+    other: str = Field("", max_length=64, description="The id of the run before or after which it is put.")
+
+
+class GiveUp(Asked):
+    free: bool = False
+    """Release its resources as well: its processes are certainly gone."""
+
+
+class GivenUp(Told):
+    ended: int
+    """How many of its runs ended, as failed with `host_lost`."""
+    released: int
+    """How many of its resources runs can get again; 0 unless `free` was sent."""
+
+
+@router.get("hosts", auth=READ, response=Items, url_name="v1_hosts", summary="List hosts")
+def hosts(request: HttpRequest) -> Any:
+    return {"items": [shapes.host(view) for view in host_views(hosts_for(request))]}
+
+
+@router.get("hosts/{int:host_id}", auth=READ, response=Answer, url_name="v1_host", summary="Read a host")
+def host(request: HttpRequest, host_id: Id) -> Any:
+    return _answer(request, host_id)
+
+
+@router.get(
+    "hosts/{int:host_id}/disk", auth=READ, response=Answer, url_name="v1_host_disk", summary="What runs take on a host"
+)
+def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
+    """In bytes, as the host has measured it; `biggest`: the runs that take the most."""
+    [view] = host_views([host_for(request, host_id)])
+    taken = disk.of_hosts(most=50).get(host_id)
+    runs = [
+        {"run": row.run_id, "name": row.run.name, "deleted": row.run.deleted_at is not None, "bytes": row.bytes}
+        for row in (taken.biggest if taken else ())
+    ]
+    sizes = {"total_mib": view.disk_total_mib, "free_mib": view.disk_free_mib}
+    item = {**sizes, "bytes": taken.bytes if taken else None, "runs": taken.runs if taken else None, "biggest": runs}
+    return {"item": item}
+
+
+@router.patch(
+    "hosts/{int:host_id}", auth=OPERATE, response=Answer, url_name="v1_host_change", summary="Drain or change a host"
+)
+def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
+    """What isn't sent stays. All of it or nothing is done."""
+    row, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
+    if (ours := set(sent) - {"draining"}) and not user.may_administer:
+        raise Problem(403, "Only admins change this.", where=min(ours), fix="Send a token of an admin that may do it.")
+    if {"gpu_hour_price", "currency"} & set(sent):
+        price = {
+            "gpu_hour_price": sent.get("gpu_hour_price", row.gpu_hour_price),
+            "currency": sent.get("currency", row.currency),
+        }
+        form_values.filled(PriceForm(instance=row), lambda data: PriceForm(data, instance=row), price)
+    if "serve_address" in sent:
+        address = {"serve_address": sent["serve_address"]}
+        form_values.filled(AddressForm(instance=row), lambda data: AddressForm(data, instance=row), address)
+    row.save(update_fields=sorted(set(sent) & {"gpu_hour_price", "currency", "serve_address"}))
+    if sent.get("unsandboxed_allowed") is not None:
+        actions.allow_unsandboxed(row, user, allowed=sent["unsandboxed_allowed"])
+    if sent.get("draining") is not None:
+        actions.drain(row, draining=sent["draining"])
+    return _answer(request, host_id)
+
+
+@router.post(
+    "hosts/join-codes", auth=OPERATE, response={201: Code}, url_name="v1_join_code_new", summary="Let a machine join"
+)
+def new_code(request: HttpRequest, payload: NewCode) -> Any:
+    """A one-time code, with the command that a new machine runs to become a host."""
+    if problem := host_redis.problem() or no_users():
+        raise Problem(409, problem, where="host")
+    form = form_values.filled(AddHostForm(), AddHostForm, payload.dict())
+    row, code = codes.make(form.cleaned_data["name"], by=person(request))
+    return Status(201, _code(row) | {"command": codes.command(request.build_absolute_uri("/"), code)})
+
+
+@router.get(
+    "hosts/join-codes/{int:code_id}",
+    auth=READ,
+    response=Code,
+    url_name="v1_join_code",
+    summary="Read whether a join code was used",
+)
+def join_code(request: HttpRequest, code_id: Id) -> Any:
+    row = JoinCode.objects.filter(pk=code_id).first()
+    if row is None:
+        raise Http404(f"There is no join code {code_id}.")
+    return _code(row)
+
+
+@router.post(
+    "hosts/{int:host_id}/revoke",
+    auth=OPERATE,
+    response=Revoked,
+    url_name="v1_host_revoke",
+    summary="Revoke a host's credentials",
+)
+def revoke(request: HttpRequest, host_id: Id) -> Any:
+    """It is locked out at once, and its runs end."""
+    row = known_host_for(request, host_id)
+    if credentials.active(row.name) is None:
+        raise Problem(409, f"{row.name} has no credentials.", where="host")
+    ended, note = actions.revoke(row, person(request))
+    return {"ended": ended, "note": note}
+
+
+@router.post(
+    "hosts/{int:host_id}/release",
+    auth=OPERATE,
+    response=Released,
+    url_name="v1_host_release",
+    summary="Release quarantined resources",
+)
+def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
+    """Only when nothing uses them any more: look at the host first."""
+    leases = Lease.objects.filter(host=host_for(request, host_id), state=Lease.QUARANTINED)
+    chosen = [lease for lease in leases.select_related("host", "attempt__run") if lease.resource in payload.resources]
+    return {"released": actions.release(chosen, person(request))}
+
+
+@router.post(
+    "hosts/{int:host_id}/give-up", auth=OPERATE, response=GivenUp, url_name="v1_host_give_up", summary="Give a host up"
+)
+def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
+    """Declare a host that is out of reach lost: its runs end."""
+    row = host_for(request, host_id)
+    if row.is_fresh(timezone.now()):
+        raise Problem(409, f"{row.name} is in reach. Stop its runs instead.", where="host")
+    ended, released = actions.give_up(row, person(request), free=payload.free)
+    return {"ended": ended, "released": released}
+
+
+@router.delete(
+    "hosts/{int:host_id}", auth=OPERATE, response={204: None}, url_name="v1_host_remove", summary="Remove a host"
+)
+def remove(request: HttpRequest, host_id: Id) -> Any:
+    """Hide a host that is out of reach, until it announces itself again."""
+    if problem := actions.remove(host_for(request, host_id)):
+        raise Problem(409, problem, where="host")
+    return Status(204, None)
+
+
+@router.get("queue", auth=READ, response=Items, url_name="v1_queue", summary="List the queue, in its order")
+def queue(request: HttpRequest) -> Any:
+    waiting = queueing.waiting().select_related("run__owner", "machine", "waits_on__owner")
+    return {"items": [_line(attempt, place) for place, attempt in enumerate(waiting, start=1)]}
+
+
+@router.post(
+    "queue/{slug:run_id}/move", auth=OPERATE, response=Items, url_name="v1_queue_move", summary="Move a queued run"
+)
+def move(request: HttpRequest, run_id: str, payload: Move) -> Any:
+    """It takes the priority of its new place. PATCH /runs/{id} sets a priority alone."""
+    run, user = queries.run_for(request, run_id), person(request)
+    try:
+        if payload.put == "first":
+            reordering.put_first(run, user)
+        else:
+            PUTS[payload.put](run, queries.run_for(request, payload.other), user)
+    except reordering.NotWaiting as error:
+        raise Problem(409, str(error), where="run") from None
+    return queue(request)
+
+
+@router.delete(
+    "queue/{slug:run_id}",
+    auth=OPERATE,
+    response={204: None},
+    url_name="v1_queue_remove",
+    summary="Take a run out of the queue",
+)
+def unqueue(request: HttpRequest, run_id: str) -> Any:
+    """A run that has started meanwhile goes on."""
+    run = queries.run_for(request, run_id)
+    if not stopping.cancel(run.latest(), person(request)):
+        raise Problem(409, f"{run.name} is not in the queue. Nothing was stopped.", where="run")
+    return Status(204, None)
+
+
+@router.get("warm-servers", auth=READ, response=Items, url_name="v1_warm_servers", summary="List warm servers")
+def warm_servers(request: HttpRequest) -> Any:
+    """vLLM servers that stay for their holder's next run of the same model and server settings."""
+    return {"items": [_warm(line) for line in warm.lines()]}
+
+
+@router.post(
+    "warm-servers/{slug:run_id}/end",
+    auth=OPERATE,
+    response=Answer,
+    url_name="v1_warm_server_end",
+    summary="End a warm server",
+)
+def end_warm_server(request: HttpRequest, run_id: str) -> Any:
+    """At once if it is idle, otherwise after the run that uses it. To kill it with its run, stop it as a run."""
+    run = queries.run_for(request, run_id)
+    line = warm.line_of(run)
+    if line is None or not using.end(line.row, person(request)):
+        raise Problem(409, f"{run.name} is no warm server, or ends already.", where="run")
+    line.row.refresh_from_db(fields=["leaving", "used_by"])
+    return {"item": _warm(line)}
+
+
+def _warm(line: WarmLine) -> dict[str, Any]:
+    return {
+        "run": line.run.pk,
+        "model": line.model,
+        "revision": line.run.spec["model"].get("revision") or "",
+        "holder": line.run.owner.get_username(),
+        "host": line.attempt.host.name if line.attempt.host else "",
+        "gpus": list(line.attempt.gpus),
+        "state": line.state,
+        "used_by": line.user.pk if line.user else "",
+        "idle_since": line.row.idle_since,
+        "ends_at": line.stops_at,
+        "keep_warm_minutes": line.row.minutes,
+        "ends_after_its_run": bool(line.user and line.row.leaving),
+    }
+
+
+def _code(row: JoinCode) -> dict[str, Any]:
+    times = {"expires_at": row.expires_at, "used_at": row.used_at}
+    return {"id": row.pk, "name": row.host_name, "command": "", "used_by": row.used_by, **times}
+
+
+def _line(attempt: Attempt, place: int) -> dict[str, Any]:
+    owner = attempt.run.owner.get_username()
+    return {
+        "place": place,
+        "run": attempt.run_id,
+        "name": attempt.run.name,
+        "owner": owner,
+        "priority": attempt.priority,
+        "waits_for": str(sentences.waiting(attempt) or ""),
+    }
+
+
+def _answer(request: HttpRequest, host_id: int) -> dict[str, Any]:
+    [view] = host_views([host_for(request, host_id)])
+    ours = {"serve_address": view.row.serve_address} if person(request).may_administer else {}
+    return {"item": shapes.host(view) | ours}

@@ -1,0 +1,220 @@
+"""Models: what runs have saved, what lies on the hosts, and what can be done with a saved one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from ninja import Field, Router, Status
+
+from controlplane.platform.accounts.roles import person
+from runs.api import form_values, paging, shapes
+from runs.api.access import ADMIN, OPERATE, READ, Problem
+from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer, Told
+from runs.engine import checkpoints, deletions, queries
+from runs.engine.artifacts import saved_models as catalogue
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.jobs import archiving, benchmarking, converting, merging, pushing, results
+from runs.engine.jobs.results import JobView
+from runs.engine.models import Run, RunEvent
+from runs.engine.scheduling.limits import QueueFull
+from runs.pages.model_pages import card, file_views
+from runs.pages.model_pages.push_views import PushForm
+from workers.contract.run.benchmarks import MOST_EXAMPLES, TASKS, USUAL_EXAMPLES
+from workers.contract.run.gguf import TYPES
+from workers.contract.run.jobs import PushSettings
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import EventKind
+
+router = Router(tags=["models"])
+
+
+class Merge(Asked):
+    dtype: Literal["", "float32"] = ""
+    """Empty: as the base model."""
+
+
+class Convert(Asked):
+    type: Annotated[str, Field(max_length=20)] = Field("auto", description=f"One of: {', '.join(TYPES)}.")
+
+
+class Benchmark(Asked):
+    tasks: list[Annotated[str, Field(max_length=40)]] = Field(
+        min_length=1, max_length=len(TASKS), description=f"Of these: {', '.join(TASKS)}."
+    )
+    limit: Annotated[int, Field(ge=0, le=MOST_EXAMPLES)] = Field(
+        USUAL_EXAMPLES, description="Examples of each task. 0: all of them."
+    )
+
+
+class Push(Asked):
+    repository: str = Field(max_length=200, description="owner/name on the hub.")
+    private: bool = Field(True, description="Of a repository that the push creates.")
+    add: bool = Field(False, description="Into a repository that exists.")
+    card: str | None = Field(None, description="The text of README.md. None: as GET …/card writes it.")
+
+
+class Deletion(Told):
+    asked: bool
+    """True: its host was asked to delete it, and then says so."""
+
+
+@router.get("models", auth=READ, response=Listed, url_name="v1_models", summary="List saved models")
+def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """What runs have saved and still exists, the newest first."""
+    saved = RunEvent.objects.filter(
+        kind=EventKind.CHECKPOINT, run__archived_at=None, run__deleted_at=None
+    ).select_related("run")
+    events, after = paging.page(saved, cursor, limit)
+    by_run = {event.run_id: {each.event.pk: each for each in checkpoints.of_run(event.run)} for event in events}
+    found = [by_run[event.run_id].get(event.pk) for event in events]
+    return {"items": [shapes.checkpoint(each) for each in found if each and each.usable], "next_cursor": after}
+
+
+@router.get("models/bases", auth=READ, response=Listed, url_name="v1_base_models", summary="List models on hosts")
+def base_models(request: HttpRequest) -> Any:
+    """As the hosts announce them."""
+    found = [{"path": each.path, "host": each.host.name, "name": each.name} for each in catalogue.base_models("")]
+    return {"items": found, "next_cursor": ""}
+
+
+@router.get("models/{int:event_id}", auth=READ, response=Answer, url_name="v1_model", summary="Read a saved model")
+def model(request: HttpRequest, event_id: Id) -> Any:
+    return {"item": shapes.checkpoint(catalogue.model_for(request, event_id).checkpoint)}
+
+
+@router.post(
+    "models/{int:event_id}/merge",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_model_merge",
+    summary="Merge an adapter into its base",
+)
+def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
+    """Put an adapter into its base, as a job; the one that is under way already, if there is one."""
+    return _job(request, event_id, lambda one: merging.start(one, person(request), dtype=payload.dtype))
+
+
+@router.post(
+    "models/{int:event_id}/archive",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_model_archive",
+    summary="Archive a model for a download",
+)
+def archive(request: HttpRequest, event_id: Id) -> Any:
+    """Make an archive of it for a download, as a job."""
+    return _job(request, event_id, lambda one: archiving.start(one, person(request), card=card.text(one)))
+
+
+@router.post(
+    "models/{int:event_id}/gguf",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_model_gguf",
+    summary="Convert a model to GGUF",
+)
+def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
+    """Make a GGUF file of it, as a job on its host, which needs llama.cpp."""
+    return _job(request, event_id, lambda one: converting.start(one, person(request), kind=payload.type))
+
+
+@router.post(
+    "models/{int:event_id}/benchmark",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_model_benchmark",
+    summary="Benchmark a model",
+)
+def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
+    """Run standard benchmarks of it, as a job."""
+    user, tasks = person(request), payload.tasks
+    return _job(request, event_id, lambda one: benchmarking.start(one, user, tasks=tasks, limit=payload.limit))
+
+
+@router.get("models/{int:event_id}/card", auth=READ, url_name="v1_model_card", summary="Read a model's card")
+def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
+    """README.md as a push would write it, from what is known of the run. Read it before it is public."""
+    text = card.text(catalogue.model_for(request, event_id).checkpoint)
+    return HttpResponse(text, content_type="text/markdown; charset=utf-8")
+
+
+@router.post(
+    "models/{int:event_id}/push",
+    auth=ADMIN,
+    response={201: RunAnswer},
+    url_name="v1_model_push",
+    summary="Push a model to the hub",
+)
+def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
+    """Push it to the hub with the stored token, as a job. For admins."""
+    checkpoint = catalogue.model_for(request, event_id).checkpoint
+    first = PushForm(initial={"card": card.text(checkpoint)})
+    values = {name: value for name, value in payload.dict().items() if value is not None}
+    form = form_values.filled(first, PushForm, values)
+    settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
+    return _job(request, event_id, lambda one: pushing.start(one, person(request), settings))
+
+
+@router.get(
+    "models/{int:event_id}/jobs",
+    auth=READ,
+    response=Listed,
+    url_name="v1_model_jobs",
+    summary="List the jobs on a model",
+)
+def jobs(request: HttpRequest, event_id: Id) -> Any:
+    """Merges, conversions, downloads, pushes and benchmarks, the newest first. Each is a run: POST /runs/{id}/stop
+    stops it."""
+    found = results.of_checkpoint(catalogue.model_for(request, event_id).checkpoint)
+    return {"items": [_job_view(each) for each in found], "next_cursor": ""}
+
+
+@router.get(
+    "models/{int:event_id}/archive/{slug:job_id}",
+    auth=READ,
+    url_name="v1_model_download",
+    summary="Download an archived model",
+)
+def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBase:
+    """A .tar. A Range header goes on with an interrupted download."""
+    return file_views.download(request, event_id, job_id)
+
+
+@router.delete(
+    "models/{int:event_id}",
+    auth=OPERATE,
+    response={202: Deletion},
+    url_name="v1_model_delete",
+    summary="Delete a saved model",
+)
+def delete(request: HttpRequest, event_id: Id) -> Any:
+    try:
+        deletions.request(catalogue.model_for(request, event_id).checkpoint, person(request))
+    except deletions.NotDeletable as error:
+        raise Problem(409, str(error), where="model") from None
+    return Status(202, {"asked": True})
+
+
+def _job_view(one: JobView) -> dict[str, Any]:
+    return {
+        "run": one.run.pk,
+        "kind": one.run.kind,
+        "status": one.status,
+        "text": one.text,
+        "percent": one.percent,
+        "facts": one.facts,
+        "model": one.made,
+        "file": dataclasses.asdict(one.file) if one.file else None,
+        "address": one.pushed_to,
+    }
+
+
+def _job(request: HttpRequest, event_id: int, start: Callable[[Checkpoint], Run]) -> Status[dict[str, Any]]:
+    try:
+        job = start(catalogue.model_for(request, event_id).checkpoint)
+    except (ContractError, QueueFull) as error:
+        raise Problem(409, str(error), where="model") from None
+    return Status(201, shapes.run(queries.run_for(request, job.pk)))

@@ -1,0 +1,254 @@
+"""Hardware profiles and presets of health checks: list, read, make, change, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from django.db import IntegrityError, transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import Field, Query, Router, Status
+
+from controlplane.catalogue.exchange.documents import MOST_BYTES
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.hardware.profile_pages import profile_import, profile_memory, profile_yaml
+from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, save
+from controlplane.catalogue.hardware.profiles import archive, profile_of
+from controlplane.catalogue.hardware.queries import profile_for, profiles_for
+from controlplane.platform.accounts.roles import person
+from controlplane.platform.safe_yaml import YamlRefused
+from runs.api import form_values, paging
+from runs.api.access import OPERATE, READ, Problem
+from runs.api.routes import trash_routes
+from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
+from runs.engine.models import HealthPreset
+from runs.engine.trash.kinds import KINDS
+from runs.insight.health import presets
+from runs.insight.health.forms import PresetForm
+from workers.contract.wire.documents import ContractError, to_dict
+
+router = Router(tags=["profiles and presets"])
+Fields = dict[Annotated[str, Field(max_length=80)], Value]
+
+
+class NewProfile(Asked):
+    document: str = Field(
+        "", max_length=MOST_BYTES, description="A profile's YAML, or another tool's config that describes hardware."
+    )
+    values: Fields = Field(
+        {}, description="Or, and over the document: fields of the form, such as name, trainer_gpus, rollout, use_lora."
+    )
+
+
+class ProfileChange(Asked):
+    values: Fields = Field({}, description="Fields of the form that change, such as trainer_gpus. null: empty.")
+    archived: bool | None = Field(None, description="Archived, it isn't offered for new runs.")
+
+
+class PresetChange(Asked):
+    values: Fields = Field({}, description="name, source, and of each rule RULE-on, RULE-warning and RULE-bad.")
+    default: bool = Field(False, description="true: runs without a preset use this one.")
+
+
+@router.get("profiles", auth=READ, response=Listed, url_name="v1_profiles", summary="List hardware profiles")
+def profiles(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    found, after = paging.page(profiles_for(request), cursor, limit)
+    return {"items": [_profile(each) for each in found], "next_cursor": after}
+
+
+@router.post(
+    "profiles", auth=OPERATE, response={201: Answer}, url_name="v1_profile_new", summary="Make a hardware profile"
+)
+def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
+    """From YAML, from fields, or from both; what isn't said is as on the page."""
+    first, values = ProfileForm(), dict(payload.values)
+    if payload.document:
+        try:
+            imported = profile_import.read(payload.document.encode(errors="replace")).form
+        except YamlRefused as error:
+            raise Problem(422, str(error), where="document") from None
+        if set(imported.errors) - set(values):
+            form_values.checked(imported, where="document")
+        values = {name: imported.data.get(name) for name in first.fields if name in imported.data} | values
+        first = ProfileForm(initial=dict.fromkeys(first.fields, False))
+    form = form_values.filled(first, ProfileForm, values, where="values")
+    return Status(201, {"item": _profile(_saved(form, HardwareProfile(owner=person(request))))})
+
+
+@router.get(
+    "profiles/{int:profile_id}", auth=READ, response=Answer, url_name="v1_profile", summary="Read a hardware profile"
+)
+def profile(request: HttpRequest, profile_id: Id) -> Any:
+    return {"item": _profile(profile_for(request, profile_id))}
+
+
+@router.get(
+    "profiles/{int:profile_id}/yaml", auth=READ, url_name="v1_profile_yaml", summary="Read a hardware profile as YAML"
+)
+def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
+    try:
+        text = profile_yaml.export(profile_of(profile_for(request, profile_id)))
+    except ContractError as error:
+        raise Problem(409, f"It can't be exported: {error}.", where="profile", fix="Save it again.") from None
+    return HttpResponse(text, content_type="application/yaml; charset=utf-8")
+
+
+@router.get(
+    "profiles/{int:profile_id}/memory",
+    auth=READ,
+    response=Answer,
+    url_name="v1_profile_memory",
+    summary="What a hardware profile holds, and the batch that uses the memory",
+)
+def memory_of(
+    request: HttpRequest,
+    profile_id: Id,
+    model: Annotated[
+        str, Query(max_length=500, description="One of the answer's models; empty: the largest that fits.")
+    ] = "",
+    card: Annotated[str, Query(max_length=20, description="GiB of one GPU; empty: as the profile's own.")] = "",
+) -> Any:
+    """By the memory model, for one of its models on GPUs of `card` GiB; without them, for the largest that fits the
+    profile's own. `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
+    held = profile_memory.on_page(profile_for(request, profile_id), model, card)
+    if held is None:
+        says = "There is no estimate: the profile uses no GPU, or can't be read."
+        nothing: dict[str, Any] = {
+            "models": [],
+            "model": "",
+            "card_gib": None,
+            "divided_for": "",
+            "use_the_memory": None,
+            "guide": {},
+        }
+        return {"item": {"says": says, **nothing}}
+    gains = held.room and {"gain": round(held.room.gain, 3), "says": held.room.words, "values": held.room.values}
+    item = {"says": held.sentence, "models": held.models, "model": held.model, "card_gib": held.card_gib}
+    return {"item": {**item, "divided_for": held.divided_for, "use_the_memory": gains, "guide": held.guide}}
+
+
+@router.patch(
+    "profiles/{int:profile_id}", auth=OPERATE, response=Answer, url_name="v1_profile_change", summary="Change a profile"
+)
+def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange) -> Any:
+    """What isn't sent stays. Runs keep their copies."""
+    row = profile_for(request, profile_id)
+    form = form_values.filled(
+        ProfileForm(profile=row), lambda data: ProfileForm(data, profile=row), payload.values, where="values"
+    )
+    row = _saved(form, row)
+    if payload.archived is not None:
+        archive(row, archived=payload.archived)
+    return {"item": _profile(row)}
+
+
+@router.delete(
+    "profiles/{int:profile_id}",
+    auth=OPERATE,
+    response={204: None},
+    url_name="v1_profile_delete",
+    summary="Delete a profile",
+)
+def delete_profile(request: HttpRequest, profile_id: Id) -> Any:
+    """Runs that used it are not affected. It can be restored for a while: see /deleted."""
+    profile_for(request, profile_id)
+    return trash_routes.mark(KINDS["profile"], profile_id, person(request))
+
+
+@router.get("presets", auth=READ, response=Listed, url_name="v1_presets", summary="List presets of health checks")
+def list_presets(request: HttpRequest) -> Any:
+    return {"items": [_preset(each) for each in presets.choices()], "next_cursor": ""}
+
+
+@router.get("presets/{int:preset_id}", auth=READ, response=Answer, url_name="v1_preset", summary="Read a preset")
+def preset(request: HttpRequest, preset_id: Id) -> Any:
+    """`values`: as a change takes them."""
+    return {"item": _preset(_preset_for(preset_id))}
+
+
+@router.post(
+    "presets/{int:preset_id}/copy",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_preset_copy",
+    summary="Clone a preset",
+)
+def copy_preset(request: HttpRequest, preset_id: Id) -> Any:
+    """Built-in presets can't be changed; their clones can."""
+    return Status(201, {"item": _preset(presets.copy(_preset_for(preset_id), person(request)))})
+
+
+@router.patch(
+    "presets/{int:preset_id}", auth=OPERATE, response=Answer, url_name="v1_preset_change", summary="Change a preset"
+)
+def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) -> Any:
+    """Runs that use it are rated again within seconds."""
+    row = _preset_for(preset_id)
+    if payload.values:
+        if row.slug is not None:
+            raise Problem(409, "Built-in presets can't be changed.", where="preset", fix="Clone it: POST …/copy.")
+        first = PresetForm(None, preset=row)
+        form_values.filled(first, lambda data: PresetForm(data, preset=row), payload.values, where="values").save()
+    if payload.default:
+        presets.make_default(row)
+    return {"item": _preset(_preset_for(preset_id))}
+
+
+@router.delete(
+    "presets/{int:preset_id}",
+    auth=OPERATE,
+    response={204: None},
+    url_name="v1_preset_delete",
+    summary="Delete a preset",
+)
+def delete_preset(request: HttpRequest, preset_id: Id) -> Any:
+    """Its runs use the default from then on."""
+    row = _preset_for(preset_id)
+    if problem := presets.undeletable(row):
+        raise Problem(409, problem, where="preset")
+    row.delete()
+    return Status(204, None)
+
+
+def _saved(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
+    try:
+        with transaction.atomic():
+            return save(form, row)
+    except IntegrityError:
+        fix = "Choose another name."
+        raise Problem(409, "There is a profile of this name already.", where="values.name", fix=fix) from None
+
+
+def _profile(row: Any) -> dict[str, Any]:
+    answer = {
+        "id": row.pk,
+        "name": row.name,
+        "description": row.description,
+        "hardware": row.spec,
+        "lora": row.lora,
+        "batch": row.batch,
+        "archived": row.archived_at is not None,
+        "problem": "",
+    }
+    try:
+        answer["hardware"] = to_dict(profile_of(row).spec)
+    except ContractError as error:
+        answer["problem"] = str(error)
+    return answer
+
+
+def _preset_for(preset_id: int) -> HealthPreset:
+    row = HealthPreset.objects.filter(pk=preset_id).first()
+    if row is None:
+        raise Http404(f"There is no preset {preset_id}.")
+    return row
+
+
+def _preset(row: HealthPreset) -> dict[str, Any]:
+    form = PresetForm(None, preset=row)
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "built_in": row.slug is not None,
+        "default": row.is_default,
+        "values": {bound.name: bound.value() for bound in form},
+    }

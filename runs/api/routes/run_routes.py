@@ -1,0 +1,296 @@
+"""Runs: list, read, check, launch, stop, resume, tag, rename, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Query, Router, Schema, Status
+
+from controlplane.platform import safe_yaml
+from controlplane.platform.accounts.roles import person
+from runs.api import drafts, paging, shapes
+from runs.api.access import OPERATE, READ, Problem
+from runs.api.drafts import RunDocument
+from runs.api.routes import trash_routes
+from runs.api.shapes import Asked, Cursor, Id, Key, Limit, RunAnswer, Runs, Text, Told
+from runs.engine import checkpoints, disk, queries, tags
+from runs.engine.models import HealthPreset, Run
+from runs.engine.scheduling import launching, queueing, recovery, reordering, stopping
+from runs.engine.scheduling.limits import QueueFull
+from runs.engine.trash.kinds import KINDS as KINDS_OF_THINGS
+from runs.insight.health import views as health_views
+from runs.launch.preflight import choosing
+from runs.pages.run_list.query import ARCHIVED, HEALTH_ASKED, KINDS, STATUSES, RunListQuery
+from runs.pages.run_page import notes
+from workers.contract.wire.names import StopMode
+
+router = Router(tags=["runs"])
+
+
+class Launched(Told):
+    run: RunAnswer
+    """The run that was launched, now or before."""
+    launched: bool
+    """False: the Idempotency-Key had launched it before."""
+    findings: list[dict[str, Any]]
+    """Preflight's, none of which stops it: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
+    notes: list[dict[str, str]]
+    """Parts of the document that were not taken as they are: `verdict`, `key`, `text`."""
+
+
+class GroupLaunched(Told):
+    tag: str
+    """What the run list finds them by."""
+    at_once: int | None
+    """How many of them may be on hosts at the same time. null: any number."""
+    runs: list[RunAnswer]
+    """One for each combination of seed and grid values, in the order of launch."""
+
+
+class Preflight(Told):
+    launchable: bool
+    """False: a finding, a mistake in the form or a refused note stops the launch."""
+    findings: list[dict[str, Any]]
+    """What preflight found: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
+    notes: list[dict[str, str]]
+    """Parts of the document that are not taken as they are: `verdict`, `key`, `text`."""
+    time: dict[str, Any] | None
+    """What the run is expected to take on `host`, or on a machine that is asked for (`to_ask`): `step_s` and `seconds`,
+    `gpu_hours`, and `cost` if a price per GPU-hour is known. null: unknown."""
+    asks: bool
+    """A host is looking at the model: check again in a second for what it says."""
+
+
+class Profiles(Told):
+    items: list[dict[str, Any]]
+    """The best first. `fits`: on some host; `why`: where, or why not; `set`: the fields that choose it."""
+
+
+class Stop(Asked):
+    mode: Literal["save", "now"] = Field("save", description="save: write a checkpoint first.")
+
+
+class Stopped(Told):
+    changed: bool
+    """False: it had been asked before, or has ended."""
+    run: RunAnswer
+    """As it is now. It ends when its host has done what was asked."""
+
+
+class Resume(Asked):
+    checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(None, description="Its id; none: the last one.")
+
+
+class DiskUse(Told):
+    hosts: list[dict[str, Any]]
+    """`bytes` of the run's folder by `host`, with when the host measured it."""
+    store: int
+    """Bytes of the run's checkpoints in the artifact store."""
+    database: dict[str, int]
+    """Bytes in the database, estimated: of completions, points of charts, and logs."""
+
+
+class RunChange(Asked):
+    name: str | None = Field(None, max_length=200)
+    add_tags: list[str] = Field([], max_length=50)
+    remove_tags: list[str] = Field([], max_length=50)
+    notes: str | None = Field(None, max_length=notes.LONGEST, description="Markdown")
+    archived: bool | None = None
+    priority: Literal["high", "normal", "low"] | None = None
+    preset: Id | None = Field(None, description="Of health checks, by its id. The run is rated again at once.")
+
+
+def _one_of(values: Iterable[str]) -> str:
+    return f"One of: {', '.join(str(value) for value in values if value)}."
+
+
+class RunFilter(Schema):
+    q: Text = Field("", description="Words of its name, its id or its owner.")
+    status: Text = Field("", description=_one_of(STATUSES))
+    health: Text = Field("", description=_one_of(HEALTH_ASKED))
+    tag: Text = Field("", description="Runs with this tag.")
+    by: Text = Field("", description="A user's name.")
+    host: Text = Field("", description="A host's name.")
+    kind: Text = Field("", description=f"{_one_of(KINDS)} Empty: training runs.")
+    archived: Text = Field("", description=f"{_one_of(ARCHIVED)} Empty: not archived.")
+
+
+@router.get("runs", auth=READ, response=Runs, url_name="v1_runs", summary="List runs, the newest first")
+def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
+    asked = filters.dict()
+    allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
+    for name, values in allowed.items():
+        if asked[name] and asked[name] not in values:
+            raise Problem(422, f"{asked[name][:40]} is no {name}.", where=name, fix=_one_of(values))
+    matching = RunListQuery.of(asked).matching(queries.runs_for(request))
+    rows, after = paging.page(matching, cursor, limit, by="created_at")
+    places = queueing.places()
+    return {"items": [shapes.run(row, places) for row in rows], "next_cursor": after}
+
+
+@router.post(
+    "runs", auth=OPERATE, response={200: Launched, 201: Launched}, url_name="v1_launch", summary="Launch a run"
+)
+def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
+    """Preflight comes first, as on the page: what it stops is 422 with its findings. Sent again with the same
+    Idempotency-Key, the answer is 200 with the first run."""
+    run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
+    told = draft.answer()
+    answer = {"run": _answer(request, run.pk), "launched": fresh, "findings": told["findings"], "notes": told["notes"]}
+    return Status(201 if fresh else 200, answer)
+
+
+@router.post(
+    "run-groups",
+    auth=OPERATE,
+    response={200: GroupLaunched, 201: GroupLaunched},
+    url_name="v1_run_groups",
+    summary="Launch several runs: seeds and a grid",
+)
+def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
+    """`set` has `seeds` (how many, from the run's seed on), `grid` (a setting a line, `learning_rate: 1e-6, 5e-6`),
+    and `at_once`. All of them are launched or none; the Idempotency-Key is as for one run."""
+    group, fresh = drafts.launch_several(payload, person(request), idempotency_key)
+    rows = queries.runs_for(request).filter(group=group).order_by("created_at", "pk")
+    places = queueing.places()
+    answer = {"tag": group.tag, "at_once": group.at_once, "runs": [shapes.run(row, places) for row in rows]}
+    return Status(201 if fresh else 200, answer)
+
+
+@router.post(
+    "preflight", auth=OPERATE, response=Preflight, url_name="v1_preflight", summary="Check a run without launching it"
+)
+def preflight(request: HttpRequest, payload: RunDocument) -> Any:
+    draft = drafts.read(payload, person(request))
+    return {**draft.answer(), "time": draft.expected(), "asks": draft.asks()}
+
+
+@router.post(
+    "preflight/profiles", auth=OPERATE, response=Profiles, url_name="v1_preflight_profiles", summary="Rank profiles"
+)
+def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
+    """Every hardware profile for this run, the best first: whether it fits, and why or why not."""
+    ranked = choosing.choices(drafts.read(payload, person(request)).checked.draft)
+    return {"items": [{"name": each.name, "fits": each.fits, "why": each.why, "set": each.values} for each in ranked]}
+
+
+@router.get("runs/{slug:run_id}", auth=READ, response=RunAnswer, url_name="v1_run", summary="Read a run")
+def get_run(request: HttpRequest, run_id: str) -> Any:
+    return _answer(request, run_id)
+
+
+@router.patch(
+    "runs/{slug:run_id}",
+    auth=OPERATE,
+    response=RunAnswer,
+    url_name="v1_run_change",
+    summary="Change a run's name, tags, notes, priority or preset, or archive it",
+)
+def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
+    """All of it or nothing is done."""
+    run, user = queries.run_for(request, run_id), person(request)
+    preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
+    if payload.preset and preset is None:
+        raise Problem(422, f"There is no preset {payload.preset}.", where="preset", fix="GET /presets lists them.")
+    add = tags.words(",".join(payload.add_tags))
+    if problem := tags.too_long(",".join(payload.add_tags)):
+        raise Problem(422, problem, where="add_tags")
+    with transaction.atomic():
+        if payload.priority is not None:
+            try:
+                reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
+            except reordering.NotWaiting as error:
+                raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
+        if payload.name is not None:
+            trash_routes.rename(KINDS_OF_THINGS["run"], run, payload.name, user)
+        if add or payload.remove_tags:
+            tags.tag([run.pk], user, add, payload.remove_tags)
+        if payload.notes is not None:
+            notes.write(run, payload.notes, None, user)
+        if payload.archived is not None:
+            done = (tags.archive if payload.archived else tags.unarchive)([run.pk], user)
+            if payload.archived and not done.changed and run.archived_at is None:
+                fix = "Stop it first, or stop serving its model."
+                raise Problem(409, f"{run.name} is active, so it can't be archived.", where="archived", fix=fix)
+    if preset is not None:
+        health_views.choose_for(run, preset)
+    return _answer(request, run_id)
+
+
+@router.delete(
+    "runs/{slug:run_id}", auth=OPERATE, response={204: None}, url_name="v1_run_delete", summary="Delete a run"
+)
+def delete(request: HttpRequest, run_id: str) -> Any:
+    """A run that has ended, with its jobs. It can be restored for a while: see /deleted."""
+    return trash_routes.mark(KINDS_OF_THINGS["run"], queries.run_for(request, run_id).pk, person(request))
+
+
+@router.get("runs/{slug:run_id}/disk", auth=READ, response=DiskUse, url_name="v1_run_disk", summary="What a run takes")
+def disk_use(request: HttpRequest, run_id: str) -> Any:
+    taken = disk.of_run(queries.run_for(request, run_id))
+    hosts = [{"host": name, "bytes": size, "measured_at": at} for name, size, at in taken.hosts]
+    database = {"completions": taken.texts, "points": taken.points, "logs": taken.logs}
+    return {"hosts": hosts, "store": taken.store, "database": database}
+
+
+@router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="Read a run's frozen spec")
+def spec(
+    request: HttpRequest,
+    run_id: str,
+    format: Annotated[Literal["json", "yaml"], Query(description="What to answer with.")] = "json",  # noqa: A002
+) -> Any:
+    """As JSON or YAML; POST /runs takes either and launches the same run again."""
+    run = queries.run_for(request, run_id)
+    if format == "json":
+        return run.spec
+    return HttpResponse(as_yaml(run), content_type="application/yaml; charset=utf-8")
+
+
+@router.post("runs/{slug:run_id}/stop", auth=OPERATE, response=Stopped, url_name="v1_run_stop", summary="Stop a run")
+def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
+    run = queries.run_for(request, run_id)
+    changed = stopping.request_stop(run.latest(), StopMode(payload.mode), person(request))
+    return {"changed": changed, "run": _answer(request, run_id)}
+
+
+@router.post(
+    "runs/{slug:run_id}/resume", auth=OPERATE, response=RunAnswer, url_name="v1_run_resume", summary="Resume a run"
+)
+def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
+    """From a checkpoint, or the last one; without any, from the start."""
+    run = queries.run_for(request, run_id)
+    chosen = checkpoints.find(run, str(payload.checkpoint)) if payload.checkpoint else None
+    if payload.checkpoint and (chosen is None or not chosen.usable):
+        fix = "GET …/checkpoints lists those that are usable."
+        raise Problem(409, "This checkpoint no longer exists.", where="checkpoint", fix=fix)
+    try:
+        launching.resume(run, person(request), chosen)
+    except (launching.NotResumable, QueueFull) as error:
+        raise Problem(409, str(error), where="run") from None
+    return _answer(request, run_id)
+
+
+@router.post(
+    "runs/{slug:run_id}/no-resume",
+    auth=OPERATE,
+    response=RunAnswer,
+    url_name="v1_run_no_resume",
+    summary="Call off an automatic resume",
+)
+def no_resume(request: HttpRequest, run_id: str) -> Any:
+    run = queries.run_for(request, run_id)
+    if not recovery.call_off(run, person(request).get_username()):
+        raise Problem(409, f"No automatic resume of {run.name} is planned.", where="run")
+    return _answer(request, run_id)
+
+
+def as_yaml(run: Run) -> str:
+    """Under the name that it has now."""
+    return safe_yaml.dump({**run.spec, "name": run.name}, tuple(run.spec))
+
+
+def _answer(request: HttpRequest, run_id: str) -> dict[str, Any]:
+    return shapes.run(queries.run_for(request, run_id))

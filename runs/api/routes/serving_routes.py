@@ -1,0 +1,283 @@
+"""Served models: with a key in the form of OpenAI's API, and the chat that asks the trained model and its base."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Status
+
+from controlplane.platform.accounts.roles import person
+from runs.api import form_values, shapes
+from runs.api.access import ADMIN, OPERATE, READ, Problem
+from runs.api.shapes import Answer, Asked, Id, RunAnswer, Told
+from runs.engine import queries
+from runs.engine.artifacts import saved_models as catalogue
+from runs.engine.artifacts.saved_models import SavedModel
+from runs.engine.scheduling import stopping
+from runs.engine.scheduling.limits import QueueFull
+from runs.engine.served import conversation, endpoint, starting
+from runs.engine.served.conversation import NotAsked
+from runs.insight.scoring import rows
+from runs.pages.served import asking, page, scoring
+from runs.pages.served.forms import LONGEST_IDLE, AskForm, PlaceForm, ServeForm
+from runs.pages.served.page import TurnView
+from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS
+from workers.contract.run.jobs import LOOPBACK
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import StopMode
+
+router = Router(tags=["served models"])
+
+
+class Place(Asked):
+    place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="None: on the CPU.")
+
+
+class Serve(Place):
+    address: str = Field(LOOPBACK, max_length=64, description="Where it listens on its host; admins allow others.")
+    idle_minutes: Annotated[int, Field(ge=1, le=LONGEST_IDLE)] = Field(
+        60, description="It stops after so long without a request."
+    )
+
+
+class Started(Told):
+    run: RunAnswer
+    """The run that loads the model and answers for it."""
+    key: str
+    """Shown this once, and stored nowhere."""
+
+
+class Serving(Told):
+    chat: dict[str, Any] | None
+    """The newest served model, whether it still answers or not. None: it was never served."""
+    endpoint: dict[str, Any] | None
+    """The one that answers requests with a key."""
+
+
+class ServingStopped(Told):
+    changed: bool
+    """False: nothing was served."""
+
+
+class Ask(Asked):
+    text: str | None = Field(None, max_length=LONGEST_CHAT, description="The message.")
+    row: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
+        None, description="Or a row of the run's dataset, whose prompt is asked in a new chat."
+    )
+    system: str | None = Field(None, max_length=LONGEST_CHAT)
+    new: bool = Field(False, description="Without the messages before.")
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
+    max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 512
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+
+
+class Turns(Told):
+    state: dict[str, Any] | None
+    """Of the newest served model, whether it still answers or not. null: it was never served."""
+    items: list[dict[str, Any]]
+    """The newest turns, in their order, each with the question and the answers so far."""
+
+
+@router.get(
+    "models/{int:event_id}/serving",
+    auth=READ,
+    response=Serving,
+    url_name="v1_serving",
+    summary="Read how a model is served",
+)
+def serving(request: HttpRequest, event_id: Id) -> Any:
+    """The address of the endpoint is told to admins."""
+    model = catalogue.model_for(request, event_id)
+    return {"chat": _state(model), "endpoint": _endpoint(model, told=person(request).may_administer)}
+
+
+@router.post(
+    "models/{int:event_id}/serving",
+    auth=ADMIN,
+    response={201: Started},
+    url_name="v1_serve",
+    summary="Serve a model with a key",
+)
+def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
+    """In the form of OpenAI's API. The answer has the key. For admins."""
+    model = catalogue.model_for(request, event_id)
+    host = starting.host_for(model.checkpoint)
+    form = form_values.filled(ServeForm(host), lambda data: ServeForm(host, data), payload.dict(exclude_none=True))
+    data = form.cleaned_data
+    try:
+        run, key = starting.start_with_key(
+            model.checkpoint,
+            person(request),
+            place=form.place(),
+            address=data["address"],
+            idle_minutes=float(data["idle_minutes"]),
+        )
+    except (ContractError, QueueFull) as error:
+        raise Problem(409, f"The model can't be served: {error}.", where="model") from None
+    return Status(201, {"run": shapes.run(queries.run_for(request, run.pk)), "key": key})
+
+
+@router.post(
+    "models/{int:event_id}/serving/stop",
+    auth=OPERATE,
+    response=ServingStopped,
+    url_name="v1_serve_stop",
+    summary="Stop serving a model with a key",
+)
+def stop_serving(request: HttpRequest, event_id: Id) -> Any:
+    run = starting.live_with_key(catalogue.model_for(request, event_id).checkpoint)
+    return {"changed": bool(run and stopping.request_stop(run.latest(), StopMode.NOW, person(request)))}
+
+
+@router.get(
+    "models/{int:event_id}/chat", auth=READ, response=Turns, url_name="v1_chat", summary="Read the chat with a model"
+)
+def chat(
+    request: HttpRequest,
+    event_id: Id,
+    after: Annotated[int, Query(0, ge=0, le=2**53, description="Only turns with a greater id.")] = 0,
+) -> Any:
+    """The newest turns, in their order. Ask again until an answer has ended."""
+    model = catalogue.model_for(request, event_id)
+    state = page.state_of(model.checkpoint)
+    if state and state.live:
+        conversation.see(state.run)
+    return {"state": _state(model), "items": [_turn(each) for each in page.turns_after(model.checkpoint, after)]}
+
+
+@router.post(
+    "models/{int:event_id}/chat",
+    auth=OPERATE,
+    response={201: RunAnswer},
+    url_name="v1_chat_start",
+    summary="Load a model for the chat",
+)
+def start_chat(request: HttpRequest, event_id: Id, payload: Place) -> Any:
+    """Load the model and its base for the chat, as a run; the one that is loaded already, if there is one. It ends a
+    while after nobody has read the chat."""
+    model = catalogue.model_for(request, event_id)
+    host = starting.host_for(model.checkpoint)
+    form = form_values.filled(PlaceForm(host), lambda data: PlaceForm(host, data), payload.dict(exclude_none=True))
+    try:
+        run = starting.live_or_start(model.checkpoint, person(request), place=form.place())
+    except (ContractError, QueueFull) as error:
+        raise Problem(409, f"The model can't be started: {error}", where="model") from None
+    conversation.see(run)
+    return Status(201, shapes.run(queries.run_for(request, run.pk)))
+
+
+@router.post(
+    "models/{int:event_id}/chat/turns",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_chat_ask",
+    summary="Ask a model and its base",
+)
+def ask(request: HttpRequest, event_id: Id, payload: Ask) -> Any:
+    """The trained model and its base answer; read the chat for what they have written."""
+    model = catalogue.model_for(request, event_id)
+    values = payload.dict(exclude_none=True)
+    if payload.row is not None and payload.text is None:
+        row = rows.by_number(model.run.dataset_version, [payload.row]).rows.get(payload.row)
+        if row is None:
+            raise Problem(422, f"The dataset has no row {payload.row} that can be read.", where="row")
+        shown = asking.prompt_of(row)
+        values |= {"text": shown["text"], "system": shown["system"]}
+    form = form_values.filled(AskForm(), AskForm, values)
+    try:
+        turn = asking.ask(model, person(request), asking.question(model, form))
+    except (NotAsked, ContractError, QueueFull) as error:
+        raise Problem(409, str(error), where="model", fix="POST …/chat loads it.") from None
+    return Status(201, {"item": _turn(page.view_of(turn))})
+
+
+@router.post(
+    "models/{int:event_id}/chat/stop",
+    auth=OPERATE,
+    response=ServingStopped,
+    url_name="v1_chat_stop",
+    summary="Stop the chat with a model",
+)
+def stop_chat(request: HttpRequest, event_id: Id) -> Any:
+    """End the answers under way, and the model, unless it also answers requests with a key."""
+    run = starting.live(catalogue.model_for(request, event_id).checkpoint)
+    if run is None:
+        return {"changed": False}
+    conversation.stop(run)
+    if not run.served.key_sha256:
+        stopping.request_stop(run.latest(), StopMode.NOW, person(request))
+    return {"changed": True}
+
+
+@router.post(
+    "models/{int:event_id}/chat/turns/{int:turn_id}/scores",
+    auth=OPERATE,
+    response=Answer,
+    url_name="v1_chat_scores",
+    summary="Score a turn of the chat",
+)
+def scores(request: HttpRequest, event_id: Id, turn_id: Id) -> Any:
+    """Score finished answers by the rewards that the run was trained on."""
+    model = catalogue.model_for(request, event_id)
+    view = page.view_of(asking.turn_of(model, turn_id))
+    if view.live:
+        raise Problem(409, "This turn is still being answered.", where="turn", fix="Ask again when it has ended.")
+    for each in view.answers:
+        if each.wants_scores:
+            scoring.score(each.answer)
+    return {"item": _turn(view)}
+
+
+def _state(model: SavedModel) -> dict[str, Any] | None:
+    state = page.state_of(model.checkpoint)
+    if state is None:
+        return None
+    return {
+        "run": state.run.pk,
+        "status": state.status,
+        "text": state.text,
+        "ready": state.ready,
+        "answering": state.answering,
+        "with_key": state.keyed,
+    }
+
+
+def _endpoint(model: SavedModel, *, told: bool) -> dict[str, Any] | None:
+    run = starting.live_with_key(model.checkpoint)
+    if run is None:
+        return None
+    found = endpoint.of(run)
+    return {
+        "run": run.pk,
+        "url": found.url if told else "",
+        "models": found.models,
+        "requests": found.requests,
+        "only_on_its_host": found.only_there,
+    }
+
+
+def _turn(view: TurnView) -> dict[str, Any]:
+    turn = view.turn
+    return {
+        "id": turn.pk,
+        "at": turn.at,
+        "by": turn.by.get_username() if turn.by else "",
+        "system": turn.system,
+        "prompt": turn.prompt,
+        "row": turn.row,
+        "sampling": turn.sampling,
+        "live": view.live,
+        "answers": [
+            {
+                "model": each.answer.model,
+                "text": each.answer.text,
+                "ended": each.ended,
+                "note": each.note,
+                "tokens": each.answer.tokens,
+                "seconds": each.answer.seconds,
+                "scores": each.answer.scores,
+            }
+            for each in view.answers
+        ],
+    }

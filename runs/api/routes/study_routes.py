@@ -1,0 +1,268 @@
+"""What is learned from runs: learnability checks, prompts by difficulty, differing settings, exports; and models looked
+at before a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.utils import timezone
+from ninja import Field, Query, Router, Status
+
+from controlplane.catalogue.datasets import tokenizers
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.exchange import writing
+from controlplane.catalogue.hardware import inspections
+from controlplane.catalogue.hardware.models import ModelInspection
+from controlplane.catalogue.hardware.queries import hosts_for
+from controlplane.platform.accounts.roles import person
+from controlplane.platform.http import tokens
+from controlplane.platform.http.streams import file_answer
+from runs.api import drafts, shapes
+from runs.api.access import OPERATE, READ, Problem
+from runs.api.shapes import Answer, Asked, Id, Limit, Listed, Place, RunAnswer, Told
+from runs.engine import queries
+from runs.engine.gateway import endpoint
+from runs.engine.models import PromptProgress
+from runs.engine.scheduling.limits import QueueFull
+from runs.engine.spec import spec_of
+from runs.engine.states import ACTIVE
+from runs.insight.comparing import comparison
+from runs.insight.completions.difficulty import CLASSES, PromptChoice
+from runs.launch.learnability import filtering, results
+from runs.launch.new_run import dry_run, every_prompt
+from workers.contract.run.learnability import CHECK
+from workers.contract.wire.documents import ContractError
+
+router = Router(tags=["studies"])
+FORMATS = "trl.yaml, axolotl.yaml, accelerate.yaml, or deepspeed.json for a run with ZeRO."
+Format = Annotated[str, Query("trl.yaml", max_length=40, description=FORMATS)]
+
+
+class Filter(Asked):
+    low: Annotated[int, Field(ge=0, le=100)] = Field(description="Percent of completions that solve a prompt.")
+    high: Annotated[int, Field(ge=0, le=100)]
+
+
+class Inspect(Asked):
+    model: str = Field(min_length=1, max_length=500, description="A folder on the host, or a hub id.")
+    revision: str = Field("", max_length=200, description="Of a model of the hub. Empty: the newest.")
+    host: str = Field("", max_length=64, description="A host's name. Empty: one that is in reach.")
+    again: bool = Field(False, description="Ignore an answer that is there already.")
+
+
+class Learnability(Told):
+    verdict: dict[str, Any] | None
+    """`grade` (good, warn or bad), `text` and `fix`. null: it isn't a check, or isn't over."""
+    result: dict[str, Any] | None
+    """What was measured: shares are 0 to 1, lengths are tokens, times are seconds. null: as for `verdict`."""
+
+
+class Differences(Told):
+    runs: list[str]
+    """Ids, in the order of the values."""
+    settings: list[dict[str, Any]]
+    """Those that differ: `name`, and `values` with one text for each run."""
+    equal: int
+    """How many settings don't differ."""
+
+
+class Gateway(Told):
+    url: str
+    """The address that agents connect to."""
+    key: str
+    """What they send as bearer token. It is good for this run alone."""
+    live: bool
+    """Whether the run is there to answer at present."""
+
+
+@router.get(
+    "runs/{slug:run_id}/learnability",
+    auth=READ,
+    response=Learnability,
+    url_name="v1_learnability",
+    summary="Read the result of a learnability check",
+)
+def learnability(request: HttpRequest, run_id: str) -> Any:
+    """What a run of kind check has found. POST /runs with kind: check starts one."""
+    run = queries.run_for(request, run_id)
+    if run.kind != CHECK or run.latest().status in ACTIVE:
+        return {"verdict": None, "result": None}
+    try:
+        found = results.of_run(run)
+    except ContractError as error:
+        raise Problem(409, f"Another version froze its spec: {error}.", where="run") from None
+    return {"verdict": dataclasses.asdict(results.verdict(found)), "result": dataclasses.asdict(found)}
+
+
+@router.post(
+    "runs/{slug:run_id}/learnability/every-prompt",
+    auth=OPERATE,
+    response={200: RunAnswer, 201: RunAnswer},
+    url_name="v1_learnability_every",
+    summary="Check every prompt",
+)
+def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
+    """With the settings of this check; 200 if it was launched before."""
+    run = queries.run_for(request, run_id)
+    try:
+        found = every_prompt.check(run, person(request))
+    except (ContractError, QueueFull) as error:
+        raise Problem(409, f"This can't be checked: {error}.", where="run") from None
+    if found.run is None:
+        drafts.stop_at(found.findings, found.form)
+        raise Problem(409, "Preflight stops it.", where="run")
+    answer = shapes.run(queries.run_for(request, found.run.pk))
+    return Status(201 if found.fresh else 200, answer)
+
+
+@router.post(
+    "runs/{slug:run_id}/learnability/filter",
+    auth=OPERATE,
+    response={201: Answer},
+    url_name="v1_learnability_filter",
+    summary="Keep prompts that can be learned",
+)
+def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
+    """A version of the run's dataset without the prompts that are solved too rarely or too often."""
+    run = queries.run_for(request, run_id)
+    try:
+        version = filtering.keep_solved(run, payload.low, payload.high, person(request))
+    except DatasetError as error:
+        raise Problem(409, str(error), where="low") from None
+    return Status(201, {"item": shapes.dataset_version(version)})
+
+
+@router.get(
+    "runs/{slug:run_id}/prompts",
+    auth=READ,
+    response=Listed,
+    url_name="v1_run_prompts",
+    summary="List a run's prompts by difficulty",
+)
+def prompts(
+    request: HttpRequest,
+    run_id: str,
+    solved: Annotated[
+        Literal["", "never", "sometimes", "always"], Query(description="Only prompts solved so often; empty: all.")
+    ] = "",
+    visits: Annotated[int, Query(1, ge=1, le=10**6, description="Only prompts that were asked at least so often.")] = 1,
+    period: Annotated[Literal["", "run"], Query(description="run: count all visits; empty: only the last ones.")] = "",
+    cursor: Place = "",
+    limit: Limit = 50,
+) -> Any:
+    """In the dataset's order, with how often each was solved."""
+    if cursor and not (cursor.isascii() and cursor.isdecimal()):
+        raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
+    choice = PromptChoice((solved,) if solved else tuple(CLASSES), visits, period)
+    found = choice.of(queries.run_for(request, run_id)).filter(row__gt=int(cursor) if cursor else -1)
+    page = list(found.order_by("row")[: limit + 1])
+    after = str(page[limit - 1].row) if len(page) > limit else ""
+    return {"items": [_prompt(each) for each in page[:limit]], "next_cursor": after}
+
+
+@router.get("runs/{slug:run_id}/export", auth=READ, url_name="v1_run_export", summary="Export a run for another tool")
+def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> HttpResponse:  # noqa: A002
+    try:
+        spec = spec_of(queries.run_for(request, run_id))
+    except ContractError as error:
+        raise Problem(409, f"It can't be exported: {error}.", where="run") from None
+    files = {file.name: file for file in writing.formats(spec.hardware)}
+    if format not in files:
+        raise Problem(422, f"There is no format {format}.", where="format", fix=f"Use one of: {', '.join(files)}.")
+    return HttpResponse(files[format].write(spec), content_type="text/plain; charset=utf-8")
+
+
+@router.get(
+    "runs/{slug:run_id}/dry-run", auth=READ, url_name="v1_run_dry_run", summary="Download a run as a .zip that trains"
+)
+def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Without the control plane: its commands, its spec and its dataset."""
+    try:
+        dry = dry_run.of_run(queries.run_for(request, run_id))
+        dry.commands()
+        return file_answer(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
+    except (dry_run.NothingToShow, ContractError) as error:
+        raise Problem(409, f"No dry run: {error}", where="run") from None
+
+
+@router.get("compare", auth=READ, response=Differences, url_name="v1_compare", summary="Compare the settings of runs")
+def compare(
+    request: HttpRequest,
+    runs: Annotated[str, Query("", max_length=2000, description="Their ids, with commas between.")] = "",
+) -> Any:
+    """Curves are under /runs/{id}/series, evaluations under /runs/{id}/evaluations."""
+    wanted = [word for word in dict.fromkeys(runs.split(",")) if word][: comparison.MAX_RUNS]
+    chosen = [queries.run_for(request, word) for word in wanted]
+    different, equal = comparison.differences(chosen)
+    told = [{"name": each.name, "values": [value.text for value in each.values]} for each in different]
+    return {"runs": [run.pk for run in chosen], "settings": told, "equal": equal}
+
+
+@router.post(
+    "runs/{slug:run_id}/gateway-key",
+    auth=OPERATE,
+    response=Gateway,
+    url_name="v1_run_gateway",
+    summary="Read the key of a run's gateway",
+)
+def gateway_key(request: HttpRequest, run_id: str) -> Any:
+    """With which agents, or environments of Atropos, connect to the run."""
+    run = queries.run_for(request, run_id)
+    found = endpoint.of(run)
+    if found is None:
+        raise Problem(409, "The run has no gateway.", where="run")
+    return {"url": found.url, "key": tokens.gateway_key(run.pk), "live": found.live}
+
+
+@router.post(
+    "inspections", auth=OPERATE, response={202: Answer}, url_name="v1_inspect", summary="Ask a host about a model"
+)
+def inspect(request: HttpRequest, payload: Inspect) -> Any:
+    """Whether it can use it, its size, its chat template. Read the answer under /inspections/{id}, with the tokenizer
+    that a mapping may count tokens with."""
+    hosts = [host for host in hosts_for(request) if payload.host in ("", host.name)]
+    host = next((host for host in hosts if host.is_fresh(timezone.now())), None)
+    if host is None:
+        which = f"The host {payload.host} isn't there" if payload.host else "No host is"
+        raise Problem(409, f"{which}, or out of reach.", where="host", fix="GET /hosts lists them.")
+    try:
+        row = inspections.ask_inspection(host, payload.model, revision=payload.revision, again=payload.again)
+    except inspections.HostAway as error:
+        raise Problem(409, str(error), where="host") from None
+    return Status(202, {"item": _inspection(row)})
+
+
+@router.get(
+    "inspections/{int:inspection_id}",
+    auth=READ,
+    response=Answer,
+    url_name="v1_inspection",
+    summary="Read a host's answer about a model",
+)
+def inspection(request: HttpRequest, inspection_id: Id) -> Any:
+    row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
+    if row is None:
+        raise Http404(f"There is no inspection {inspection_id}.")
+    return {"item": _inspection(row)}
+
+
+def _prompt(one: PromptProgress) -> dict[str, Any]:
+    names = ("row", "visits", "completions", "solved", "recent_completions", "recent_solved", "first_solved_step")
+    return {name: getattr(one, name) for name in (*names, "first_mean", "last_mean", "best")}
+
+
+def _inspection(row: ModelInspection) -> dict[str, Any]:
+    stored = tokenizers.of_model(row.model, row.revision)
+    return {
+        "tokenizer": stored.pk if stored else "",
+        "id": row.pk,
+        "host": row.host.name,
+        "model": row.model,
+        "revision": row.revision,
+        "asked_at": row.asked_at,
+        "answered_at": row.answered_at,
+        "overdue": inspections.overdue(row),
+        "answer": row.answer,
+    }

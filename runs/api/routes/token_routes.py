@@ -1,0 +1,68 @@
+"""Whose token this is, and the tokens there are. A program makes none: a token that was stolen must end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from ninja import Router
+
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.models import ApiToken
+from controlplane.platform.accounts.roles import person
+from runs.api import paging
+from runs.api.access import OPERATE, READ
+from runs.api.shapes import Answer, Cursor, Id, Limit, Listed, Told
+
+router = Router(tags=["tokens"])
+
+
+class Me(Told):
+    user: str
+    """Whose token it is, by name."""
+    role: str
+    """What this user may do: `viewer`, `operator` or `admin`."""
+    token: str
+    """What the token is called; not the token itself."""
+    scope: str
+    """What the token may do of that: `read`, `operate` or `admin`."""
+    expires_at: str
+    """When the token stops working."""
+
+
+@router.get("me", auth=READ, response=Me, url_name="v1_me", summary="Read whose token this is")
+def me(request: HttpRequest) -> Any:
+    token: ApiToken = request.auth  # type: ignore[attr-defined]  # set by the guard
+    return {
+        "user": token.user.get_username(),
+        "role": token.user.role,
+        "token": token.name,
+        "scope": token.scope,
+        "expires_at": token.expires_at.isoformat(),
+    }
+
+
+@router.get("tokens", auth=READ, response=Listed, url_name="v1_tokens", summary="List API tokens")
+def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """Your valid ones; with a token that may administer, everybody's. No answer has a token itself."""
+    seen = api_tokens.valid(api_tokens.seen_by(person(request))).select_related("user")
+    found, after = paging.page(seen, cursor, limit)
+    return {"items": [_token(each) for each in found], "next_cursor": after}
+
+
+@router.post(
+    "tokens/{int:token_id}/revoke", auth=OPERATE, response=Answer, url_name="v1_token_revoke", summary="Revoke a token"
+)
+def revoke(request: HttpRequest, token_id: Id) -> Any:
+    """It is refused from then on, this one too."""
+    row = api_tokens.seen_by(person(request)).select_related("user").filter(pk=token_id).first()
+    if row is None:
+        raise Http404(f"You have no token {token_id}.")
+    api_tokens.revoke(ApiToken.objects.filter(pk=row.pk), person(request))
+    row.refresh_from_db()
+    return {"item": _token(row)}
+
+
+def _token(row: ApiToken) -> dict[str, Any]:
+    names = ("name", "scope", "created_at", "expires_at", "used_at", "revoked_at")
+    return {"id": row.pk, "user": row.user.get_username(), **{name: getattr(row, name) for name in names}}

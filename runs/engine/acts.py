@@ -1,0 +1,62 @@
+"""What people do to runs, alert channels, presets and sources of machines, as the Events page tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.platform.activity.recording import Watched, acting, renamed, watch
+from runs.engine import sentences
+from runs.engine.models import RunEvent
+
+
+def watch_all() -> None:
+    """Once, when Django starts."""
+    for model, watched in _WATCHED.items():
+        watch(model, watched)
+
+
+def _of_timeline(event: RunEvent, _: Any) -> str:
+    """A line that the person wrote; a change of status only follows from one."""
+    user = acting()
+    by_person = user is not None and event.seq is None and event.actor == user.get_username()
+    return sentences.of_event(event).removesuffix(".") if by_person and event.kind != "status" else ""
+
+
+_PRESET = "Changed the thresholds"
+_CHANNEL = "Changed what it is told, or where"
+_SETTINGS = (
+    *("options", "control_url", "most", "idle_minutes", "patience_minutes", "gpus", "gpu_kind", "gpu_memory_gib"),
+    *("cpus", "memory_gib", "minutes"),
+)
+_WATCHED = {
+    "runs.RunEvent": Watched("run", created=_of_timeline, of=lambda event: (event.run_id, event.run.name)),
+    "runs.Run": Watched("run", deleted="Deleted"),
+    "runs.HealthPreset": Watched(
+        "preset",
+        created="Created",
+        deleted="Deleted",
+        changed={"name": renamed, "bounds": _PRESET, "source": "Changed the source"},
+    ),
+    "alerting.AlertTarget": Watched(
+        "alert",
+        created="Created",
+        deleted="Deleted",
+        changed={
+            "name": renamed,
+            "enabled": lambda old, new: "Enabled" if new else "Disabled",
+            "shown": _CHANNEL,
+            "wants": _CHANNEL,
+            "links_to": _CHANNEL,
+        },
+    ),
+    "machines.MachineSource": Watched(
+        "machines",
+        created="Created",
+        deleted="Deleted",
+        changed={
+            "name": renamed,
+            "enabled": lambda old, new: "Enabled" if new else "Disabled",
+            **dict.fromkeys(_SETTINGS, "Changed its settings"),
+        },
+    ),
+}

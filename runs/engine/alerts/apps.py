@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class AlertingConfig(AppConfig):
+    name = "runs.engine.alerts"
+    label = "alerting"

@@ -1,0 +1,129 @@
+"""Delivery of alerts: rows first, messages later, each retried until it is sent or given up.
+
+`notify` runs in the event's transaction, so no alert is lost and none reports something that didn't happen. `deliver`
+may run in several workers: a row belongs to the worker whose UPDATE claimed it.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+
+from runs.engine.alerts import post, words
+from runs.engine.alerts.models import AlertDelivery, AlertTarget, State
+from runs.engine.alerts.post import NotSent
+from runs.engine.models import RunEvent
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = (10, 30, 120, 600, 1800, 3600, 3600, 3600)
+"""Delays between tries; after the last one, about four hours after the event, the message is given up."""
+CLAIM_S = 60
+"""The lifetime of a claim, far above a try's deadline. If a worker dies, another one retries afterwards."""
+KEPT = 10_000
+"""Sent and abandoned messages to keep, newest first. Their events stay in the timelines."""
+FORGOTTEN_AT_ONCE = 1000
+AT_ONCE = 8
+"""Targets sent to concurrently, so that an unresponsive one doesn't hold up the others."""
+TRAIN = "train"
+
+
+def notify(event: RunEvent) -> None:
+    """Queue an event for all targets that want it. Only inserts rows; call it within the event's transaction."""
+    wish = words.wish_of(event)
+    if wish is None:
+        return
+    # Whoever follows a run hears of that run alone, and nothing once the account is disabled.
+    hearing = Q(run=None) | Q(run=event.run_id, by__is_active=True)
+    wanting = [target for target in AlertTarget.objects.filter(hearing, enabled=True) if wish in target.wants]
+    if not wanting or event.run.kind != TRAIN:
+        return
+    now = timezone.now()
+    rows = [AlertDelivery(target=target, event=event, due_at=now) for target in wanting]
+    AlertDelivery.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def queue_test(target: AlertTarget) -> AlertDelivery:
+    return AlertDelivery.objects.create(target=target, due_at=timezone.now())
+
+
+def try_again(delivery: AlertDelivery) -> bool:
+    """Retry an abandoned message, at a user's request. False: it is no longer abandoned."""
+    failed = AlertDelivery.objects.filter(pk=delivery.pk, state=State.FAILED)
+    return bool(failed.update(state=State.WAITING, tries=0, due_at=timezone.now(), error=""))
+
+
+def drop(target: AlertTarget) -> None:
+    """Drop the waiting messages of a target that was switched off."""
+    target.deliveries.filter(state=State.WAITING, claim="").update(
+        state=State.FAILED, error="The target is turned off."
+    )
+
+
+def deliver(now: datetime | None = None) -> None:
+    """Send all due messages, combined into one per target."""
+    now = now or timezone.now()
+    due = _due(now).order_by("target").values_list("target", flat=True).distinct()
+    batches = [batch for target_id in due if (batch := _claim(target_id, now))]
+    if not batches:
+        return
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="alert") as threads:
+        # The threads only send: rows are read and written here.
+        for batch, problem in zip(batches, threads.map(lambda batch: _send(batch, now), batches), strict=True):
+            _settle(batch, problem)
+
+
+def forget(kept: int = KEPT) -> int:
+    """Delete the oldest settled messages beyond the newest `kept`, in batches. Return how many."""
+    settled = AlertDelivery.objects.exclude(state=State.WAITING).order_by("-pk").values_list("pk", flat=True)
+    edge = settled[kept : kept + 1].first()
+    if edge is None:
+        return 0
+    oldest = list(settled.reverse().filter(pk__lte=edge)[:FORGOTTEN_AT_ONCE])
+    return AlertDelivery.objects.filter(pk__in=oldest).exclude(state=State.WAITING).delete()[0]
+
+
+def _due(now: datetime) -> QuerySet[AlertDelivery]:
+    return AlertDelivery.objects.filter(state=State.WAITING, due_at__lte=now)
+
+
+def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
+    """Claim the rows to send now, oldest first."""
+    claim = uuid.uuid4().hex
+    until = now + timedelta(seconds=CLAIM_S)
+    _due(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)
+    claimed = AlertDelivery.objects.filter(claim=claim).select_related("target", "event__run")
+    return list(claimed.order_by("pk"))
+
+
+def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:
+    target = batch[0].target
+    try:
+        post.send(target, [words.line(delivery, target.links_to, now) for delivery in batch])
+    except NotSent as problem:
+        return problem
+    except Exception:  # thread boundary: an unexpected error must neither hold up the others nor go unnoticed
+        log.exception("an alert to %s failed", target)
+        return NotSent("Internal error; see the control worker's log.")
+    return None
+
+
+def _settle(batch: Sequence[AlertDelivery], problem: NotSent | None) -> None:
+    now = timezone.now()
+    for tries in {delivery.tries for delivery in batch}:
+        ids = [delivery.pk for delivery in batch if delivery.tries == tries]
+        # Not by the claim alone: a slow one may have been taken over by another worker.
+        rows = AlertDelivery.objects.filter(pk__in=ids, claim=batch[0].claim)
+        if problem is None:
+            rows.update(state=State.SENT, sent_at=now, claim="", error="")
+        elif problem.for_good or tries > len(AGAIN_S):
+            rows.update(state=State.FAILED, claim="", error=str(problem)[:300])
+        else:
+            wait = max(AGAIN_S[tries - 1], min(problem.wait_s, 3600))
+            rows.update(claim="", error=str(problem)[:300], due_at=now + timedelta(seconds=wait))

@@ -1,0 +1,82 @@
+"""Mail about one run to whoever follows it: a target of alerts that hears of this run alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.platform import sealing
+from controlplane.platform.accounts.models import User
+from runs.engine.alerts.forms import masked
+from runs.engine.alerts.models import AlertDelivery, AlertTarget, State, TargetKind, Wish
+from runs.engine.models import Run
+
+MOST_OF_A_PERSON = 200
+"""Runs that one person follows at the same time."""
+NO_SERVER = "Mail isn’t set up in this installation. An admin can set CONTROLPLANE_SMTP_HOST."
+
+
+class NotFollowed(Exception):
+    """No mail will come; a sentence for people."""
+
+
+class FollowForm(forms.Form):
+    mail = forms.EmailField(
+        label="Mail address", max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "email"})
+    )
+
+
+@dataclass(frozen=True)
+class Following:
+    """What a person has asked for about a run."""
+
+    possible: bool
+    """Whether there is a mail server."""
+    to: str
+    """The masked address; "": no mail."""
+    problem: str
+    """Why the last mail was not sent."""
+
+
+def of(run: Run, user: User) -> Following:
+    target = AlertTarget.objects.filter(run=run, by=user).first()
+    last = AlertDelivery.objects.filter(target=target).first() if target else None
+    failed = last is not None and last.state == State.FAILED
+    return Following(bool(settings.EMAIL_HOST), target.shown if target else "", last.error if last and failed else "")
+
+
+def usual_address(user: User) -> str:
+    """Where mail about the last run went, or the account's own address; "": neither is known."""
+    last = AlertTarget.objects.filter(by=user, run__isnull=False).order_by("-pk").first()
+    try:
+        return last.address if last else user.email
+    except sealing.CannotOpen:
+        return user.email
+
+
+def follow(run: Run, user: User, address: str, links_to: str) -> None:
+    """Send mail when the run ends and when its health needs attention. `links_to`: this installation's address. Raises
+    NotFollowed."""
+    if not settings.EMAIL_HOST:
+        raise NotFollowed(NO_SERVER)
+    with transaction.atomic():
+        User.objects.select_for_update().get(pk=user.pk)  # two clicks must not both make a row
+        if AlertTarget.objects.filter(by=user, run__isnull=False).exclude(run=run).count() >= MOST_OF_A_PERSON:
+            raise NotFollowed(f"You follow {MOST_OF_A_PERSON} runs, which is the most. Stop following one first.")
+        columns: dict[str, Any] = {
+            "name": f"{run.pk} for {user.pk}, {user.get_username()}"[:80],
+            "kind": TargetKind.MAIL,
+            "sealed": sealing.seal(address),
+            "shown": masked(TargetKind.MAIL, address),
+            "wants": list(Wish.values),
+            "links_to": links_to,
+        }
+        AlertTarget.objects.update_or_create(run=run, by=user, defaults=columns)
+
+
+def unfollow(run: Run, user: User) -> None:
+    AlertTarget.objects.filter(run=run, by=user).delete()

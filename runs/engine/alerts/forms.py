@@ -1,0 +1,110 @@
+"""The form of a target. The address is never sent back to the page: an empty field keeps the stored one."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+
+from controlplane.platform import sealing
+from controlplane.platform.accounts.models import User
+from controlplane.platform.http.addresses import check_url
+from runs.engine.alerts.models import AlertTarget, TargetKind, Wish
+
+MOST_MAILS = 10
+LONGEST = 2000
+DEFAULT_WISHES = [Wish.BAD, Wish.FAILED]
+
+
+class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+    address = forms.CharField(
+        max_length=LONGEST,
+        help_text="A webhook's https address (Slack, Mattermost, Discord with /slack at its end, …), or mail "
+        "addresses with commas between. It is stored encrypted and shown masked.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    wants = forms.MultipleChoiceField(
+        label="Events",
+        choices=Wish.choices,
+        widget=forms.CheckboxSelectMultiple,
+        initial=DEFAULT_WISHES,
+        error_messages={"required": "Choose at least one."},
+    )
+
+    links_to = forms.URLField(
+        label="Public URL",
+        max_length=300,
+        assume_scheme="https",
+        help_text="This installation's address, as readers of the alerts reach it.",
+    )
+
+    class Meta:
+        model = AlertTarget
+        fields = ("name", "kind", "address", "wants", "links_to", "private_too", "enabled")
+        labels = {
+            "kind": "Sent by",
+            "private_too": "The webhook may be inside our network",
+            "enabled": "Enabled",
+        }
+        help_texts = {
+            "private_too": "Allows private and loopback addresses, and plain http there.",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            self.fields["address"].required = False
+            self.fields["address"].help_text = f"Now {self.instance.shown}. Leave it empty to keep that."
+        if not settings.EMAIL_HOST:
+            self.fields["kind"].help_text = "Mail needs a mail server: CONTROLPLANE_SMTP_HOST. None is set."
+
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        data: dict[str, Any] = self.cleaned_data
+        kind, address = data.get("kind"), str(data.get("address") or "").strip()
+        try:
+            if kind and address:
+                (_check_mails if kind == TargetKind.MAIL else check_url)(
+                    address, private_too=bool(data.get("private_too"))
+                )
+                data["address"] = address
+            elif kind and self.instance.pk and self.initial.get("kind") != kind:
+                raise ValidationError("A new type of target needs a new address.")
+        except ValidationError as error:
+            self.add_error("address", error)
+        return data
+
+    def save_by(self, person: User) -> AlertTarget:
+        target: AlertTarget = self.save(commit=False)
+        if address := self.cleaned_data["address"]:
+            target.sealed = sealing.seal(address)
+            target.shown = masked(target.kind, address)
+        target.by = person
+        target.save()
+        return target
+
+
+def masked(kind: str, address: str) -> str:
+    """Enough of the address to recognise it, too little to use it."""
+    if kind == TargetKind.MAIL:
+        return ", ".join(_masked_mail(mail.strip()) for mail in address.split(","))[:200]
+    url = urlsplit(address)
+    tail = address[-4:] if len(url.path + url.query) > 16 else ""
+    return f"{url.scheme}://{url.netloc}/…{tail}"[:200]
+
+
+def _masked_mail(mail: str) -> str:
+    name, _, host = mail.rpartition("@")
+    return f"{name[:1]}…@{host}"
+
+
+def _check_mails(address: str, *, private_too: bool) -> None:
+    mails = address.split(",")
+    if len(mails) > MOST_MAILS:
+        raise ValidationError(f"At most {MOST_MAILS} addresses; a mailing list can have more.")
+    for mail in mails:
+        validate_email(mail.strip())

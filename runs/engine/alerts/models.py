@@ -1,0 +1,98 @@
+"""Alert targets and their deliveries."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from controlplane.platform import sealing
+
+
+class TargetKind(models.TextChoices):
+    WEBHOOK = "webhook", "Webhook"
+    MAIL = "mail", "Mail"
+
+
+class Wish(models.TextChoices):
+    """What a target receives: health alerts by level, and how runs end."""
+
+    BAD = "bad", "Runs that become unhealthy"
+    WARNING = "warning", "Runs that need attention"
+    FAILED = "failed", "Runs that fail"
+    SUCCEEDED = "succeeded", "Runs that finish"
+    STOPPED = "stopped", "Runs that are stopped"
+
+
+class AlertTarget(models.Model):
+    name = models.CharField(max_length=80, unique=True)
+    run = models.ForeignKey("runs.Run", null=True, on_delete=models.CASCADE, related_name="followers")
+    """Of this run alone, as `by` wished on its page; None: of all runs, as admins set it up."""
+    kind = models.CharField(max_length=8, choices=TargetKind.choices, default=TargetKind.WEBHOOK)
+    sealed = models.TextField()
+    """The encrypted address; anyone who knows a webhook's address can post there."""
+    shown = models.CharField(max_length=200)
+    """The address as pages show it, without its secret part."""
+    wants: models.JSONField[list[str], list[str]] = models.JSONField(default=list)
+    """Wishes."""
+    private_too = models.BooleanField(default=False)
+    """Whether a webhook may be at a private address."""
+    links_to = models.CharField(max_length=300)
+    """This installation's base URL, for links in messages."""
+    enabled = models.BooleanField(default=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    """The user who saved it last."""
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [
+            models.UniqueConstraint(fields=["run", "by"], condition=Q(run__isnull=False), name="follows_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def address(self) -> str:
+        return sealing.unseal(self.sealed)
+
+    def wishes(self) -> list[str]:
+        return [str(Wish(wish).label) for wish in self.wants if wish in Wish.values]
+
+
+def installations() -> models.QuerySet[AlertTarget]:
+    """Those that admins set up."""
+    return AlertTarget.objects.filter(run=None)
+
+
+class State(models.TextChoices):
+    WAITING = "waiting", "Waiting"
+    SENT = "sent", "Sent"
+    FAILED = "failed", "Not sent"
+
+
+class AlertDelivery(models.Model):
+    """One event for one target: a place in the queue, and a record of the delivery."""
+
+    target = models.ForeignKey(AlertTarget, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.ForeignKey("runs.RunEvent", null=True, on_delete=models.CASCADE, related_name="+")
+    """None: a test."""
+    state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
+    tries = models.IntegerField(default=0)
+    due_at = models.DateTimeField()
+    """When it is tried next; during a try, when another worker may take over."""
+    claim = models.CharField(max_length=32, blank=True)
+    """The worker's claim for the current try."""
+    error = models.CharField(max_length=300, blank=True)
+    """Why the last try failed."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="waiting_deliveries")]
+        constraints = [models.UniqueConstraint(fields=["target", "event"], name="told_once")]
+
+    def __str__(self) -> str:
+        return f"{self.target_id}: {self.event_id or 'test'} ({self.state})"

@@ -1,0 +1,28 @@
+"""The Celery tasks of alerts."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from kombu.exceptions import KombuError
+
+from controlplane.catalogue.datasets.folders import held
+from controlplane.celery import app
+from runs.engine.alerts import delivery
+
+
+@app.task(name="alerting.deliver")  # type: ignore[untyped-decorator]  # Celery has no types
+def deliver() -> None:
+    # One at a time: unresponsive servers must not block the worker's last slot, which the tick needs.
+    with held(settings.DATA_DIR / "alerts.lock") as acquired:
+        if acquired:
+            delivery.deliver()
+            delivery.forget()
+
+
+def soon() -> None:
+    """Deliver now instead of with the next beat, if the broker is available."""
+    if settings.REDIS_URL:
+        try:
+            deliver.apply_async(retry=False, expires=60)
+        except (KombuError, OSError):
+            pass  # the next beat delivers

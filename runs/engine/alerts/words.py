@@ -1,0 +1,106 @@
+"""The text of messages: one line per event, for Slack-compatible webhooks and for mail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.urls import reverse
+
+from runs.engine.alerts.models import AlertDelivery, State, Wish
+from runs.engine.models import RunEvent
+from runs.engine.states import sentence
+
+MOST_LINES = 12
+LATE = timedelta(minutes=5)
+"""A line sent later than this includes the time of its event."""
+HEADS = {
+    Wish.BAD: "Alert",
+    Wish.WARNING: "Warning",
+    Wish.FAILED: "Failed",
+    Wish.SUCCEEDED: "Finished",
+    Wish.STOPPED: "Stopped",
+}
+TEST = "This is a test. Alerts from this installation arrive here and look like this."
+
+
+@dataclass(frozen=True)
+class AlertLine:
+    head: str
+    """One word."""
+    subject: str
+    """The run's name."""
+    text: str
+    link: str
+
+
+def wish_of(event: RunEvent) -> Wish | None:
+    """The wish that covers an event; None: no target receives it."""
+    data = event.data
+    if event.kind == "status" and data.get("to") in (Wish.FAILED, Wish.SUCCEEDED, Wish.STOPPED):
+        return Wish(data["to"])
+    if event.kind == "alert" and data.get("state") == "open" and data.get("level") in (Wish.BAD, Wish.WARNING):
+        return Wish(data["level"])
+    return None
+
+
+def line(delivery: AlertDelivery, links_to: str, now: datetime) -> AlertLine:
+    event = delivery.event
+    if event is None:
+        return AlertLine("Test", "alerts", TEST, links_to.rstrip("/") + reverse("alerts"))
+    wish = wish_of(event)
+    text = _of_alert(event) if event.kind == "alert" else _of_end(event)
+    if now - event.at > LATE:
+        text += f" ({event.at:%Y-%m-%d %H:%M} UTC)"
+    link = links_to.rstrip("/") + reverse("run", args=[event.run_id])
+    return AlertLine(HEADS[wish] if wish else "Event", _one_line(event.run.name), _one_line(text), link)
+
+
+def slack(lines: Sequence[AlertLine]) -> bytes:
+    """The request body for Slack, Mattermost, Rocket.Chat, Zulip and Discord (whose address must end in /slack)."""
+    rows = [f"*{_escaped(x.head)}: <{x.link}|{_escaped(x.subject)}>* {_escaped(x.text)}" for x in lines[:MOST_LINES]]
+    return json.dumps({"text": "\n".join([*rows, *_rest(lines)])}).encode()
+
+
+def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
+    """Subject and text."""
+    first = lines[0]
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MOST_LINES]]
+    return f"{first.head}: {first.subject}{more}"[:200], "\n".join([*rows, *_rest(lines)])
+
+
+def state_of(delivery: AlertDelivery) -> str:
+    """The CSS class of its status chip."""
+    return {State.SENT: "good", State.FAILED: "bad"}.get(State(delivery.state), "")
+
+
+def _rest(lines: Sequence[AlertLine]) -> list[str]:
+    return [f"… and {len(lines) - MOST_LINES} more."] if len(lines) > MOST_LINES else []
+
+
+def _of_alert(event: RunEvent) -> str:
+    """The rule's title and sentence, with its step."""
+    data = event.data
+    step = f" Step {data['step']}." if data.get("step") is not None else ""
+    return f"{data.get('title') or data.get('rule') or 'Health'}: {data.get('sentence') or ''}{step}"
+
+
+def _of_end(event: RunEvent) -> str:
+    reason, run = event.data.get("reason"), event.run
+    text = sentence(str(reason or ""))
+    steps = f"Step {run.step} of {run.max_steps}." if run.step and run.max_steps else ""
+    return " ".join(part for part in (text, steps, str(event.data.get("detail") or "")[:300]) if part)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _escaped(text: str) -> str:
+    """Escaped for Slack, and without mentions, whatever a run's name contains."""
+    for sign, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\N{ZERO WIDTH SPACE}")):
+        text = text.replace(sign, instead)
+    return text

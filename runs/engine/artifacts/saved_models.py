@@ -1,0 +1,134 @@
+"""The models: what runs have saved, and what lies on the hosts. `model_for` is the one gate to a saved model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Max, Q
+from django.http import Http404, HttpRequest
+
+from controlplane.catalogue.hardware import inventory
+from controlplane.catalogue.hardware.models import Host
+from runs.engine import checkpoints, queries
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.models import Run, RunEvent
+from workers.contract.wire.names import EventKind
+
+RUNS_PER_PAGE = 20
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A checkpoint as a model, with its lineage."""
+
+    checkpoint: Checkpoint
+
+    @property
+    def run(self) -> Run:
+        return self.checkpoint.run
+
+    @property
+    def name(self) -> str:
+        return self.checkpoint.name
+
+    @property
+    def base(self) -> str:
+        return str(self.run.spec["model"]["path"])
+
+    @property
+    def base_name(self) -> str:
+        return self.base.rstrip("/").rpartition("/")[2]
+
+    @property
+    def host(self) -> Host | None:
+        return self.checkpoint.event.attempt.host
+
+    @property
+    def bytes(self) -> int | None:
+        size: int | None = self.checkpoint.event.data.get("bytes")
+        return size
+
+    @property
+    def trained_by(self) -> Run:
+        """The run that has learned these weights."""
+        return self.run.source or self.run
+
+    @property
+    def as_model(self) -> str:
+        """The query of a New run page with this model; "" for an adapter, which Clone starts with instead."""
+        checkpoint, run = self.checkpoint, self.trained_by
+        if checkpoint.is_adapter or not checkpoint.usable or not checkpoint.path:
+            return ""
+        choices = {
+            "model": checkpoint.path,
+            "host": checkpoint.event.attempt.host_id,
+            "dataset_version": run.dataset_version_id,
+            "reward_version": run.reward_version_id,
+            "profile": run.profile_id,
+        }
+        return urlencode({name: value for name, value in choices.items() if value})
+
+
+@dataclass(frozen=True)
+class RunModels:
+    """A run with what it has saved and still exists, the newest first."""
+
+    run: Run
+    models: list[SavedModel]
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A model that lies on a host."""
+
+    path: str
+    """Its folder, or its id on the hub."""
+    host: Host
+    facts: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.path.rstrip("/").rpartition("/")[2]
+
+
+def model_for(request: HttpRequest, event_id: int) -> SavedModel:
+    """The model saved with this event, or 404. Every signed-in user sees every model."""
+    event = RunEvent.objects.filter(pk=event_id, kind=EventKind.CHECKPOINT).first()
+    run = queries.run_for(request, event.run_id) if event else None
+    found = checkpoints.find(run, str(event_id)) if run else None
+    if found is None:
+        raise Http404(f"There is no model {event_id}.")
+    return SavedModel(found)
+
+
+def saved(request: HttpRequest, *, words: str, page: int) -> tuple[Page[Any], list[RunModels]]:
+    """A page of the runs that have saved a model, the newest first. `words`: in the name, the id or the base model."""
+    matching = Q(name__icontains=words) | Q(pk=words) | Q(spec__model__path__icontains=words) if words else Q()
+    with_models = RunEvent.objects.filter(kind=EventKind.CHECKPOINT).values("run_id")
+    runs = queries.runs_for(request).select_related("owner", "dataset_version__dataset", "source")
+    runs = runs.filter(matching, pk__in=with_models, archived_at=None)
+    runs = runs.annotate(saved_at=Max("events__at", filter=Q(events__kind=EventKind.CHECKPOINT))).order_by("-saved_at")
+    shown = Paginator(runs, RUNS_PER_PAGE).get_page(page)
+    return shown, [RunModels(run, _existing(run)) for run in shown]
+
+
+def base_models(words: str) -> list[BaseModel]:
+    """As the hosts announce them."""
+    found = [
+        BaseModel(entry["model"], host, entry)
+        for host in Host.objects.all()
+        for entry in inventory.clean(host.inventory).get("model_facts") or ()
+    ]
+    return [model for model in found if words.lower() in model.path.lower()]
+
+
+def siblings(model: SavedModel) -> list[SavedModel]:
+    """What else its run has saved and still exists, the newest first."""
+    return [each for each in _existing(model.run) if each.checkpoint.event.pk != model.checkpoint.event.pk]
+
+
+def _existing(run: Run) -> list[SavedModel]:
+    return [SavedModel(each) for each in checkpoints.of_run(run) if each.usable]

@@ -1,0 +1,16 @@
+"""Celery's side of the upkeep of the artifact store."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from controlplane.catalogue.datasets import worker
+from controlplane.celery import app
+from runs.engine.artifacts import upkeep
+
+
+@app.task(name="artifacts.tend")  # type: ignore[untyped-decorator]  # Celery has no types
+def tend() -> None:
+    with worker.slot() as free:  # a store that hangs must not keep the tick waiting
+        if free:
+            upkeep.tend(timezone.now())

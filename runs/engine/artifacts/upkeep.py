@@ -1,0 +1,95 @@
+"""The upkeep of the artifact store after a run's end: failed uploads are asked for again, and copies that are no longer
+wanted are removed by the control plane itself, since their host may be gone for good.
+
+While a run goes on, its own process on the host uploads, and removes what the trainer has removed.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from controlplane.catalogue.hardware import host_commands
+from controlplane.platform.accounts import vault
+from controlplane.platform.http.tokens import attempt_token
+from runs.engine import checkpoints
+from runs.engine.artifacts import copies
+from runs.engine.artifacts.models import StoredCopy
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.states import FINAL
+from workers.artifactstore import ArtifactStore, StoreError
+from workers.contract.wire.artifacts import Storing
+from workers.contract.wire.names import Task
+
+log = logging.getLogger(__name__)
+
+LONGEST = timedelta(hours=6)
+MOST_AT_ONCE = 20
+READ_S = 10.0
+"""A store that hangs holds up the worker for a minute at most."""
+
+
+def tend(now: datetime) -> int:
+    """Look at the copies that are due; return at how many. One that another worker has taken is left to it."""
+    due = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
+    looked_at = 0
+    for copy in due.order_by("next_at")[:MOST_AT_ONCE]:
+        unchanged = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
+        if not unchanged.update(next_at=now + _pause(copy), tries=copy.tries + 1):
+            continue
+        looked_at += 1
+        if copy.wanted:
+            copy.wanted = _is_wanted(copy, now)
+        if not copy.wanted and not _remove(copy):
+            break  # the others would wait for the same store
+    return looked_at
+
+
+def _is_wanted(copy: StoredCopy, now: datetime) -> bool:
+    """False: the checkpoint is gone. Otherwise its upload is asked for, if it is missing and its run has ended."""
+    attempt = copy.attempt
+    if attempt.status not in FINAL:
+        StoredCopy.objects.filter(pk=copy.pk).update(tries=0)
+        return True
+    checkpoint = checkpoints.by_folder(f"{attempt.run_id}/{attempt.number}/{copy.path}")
+    if checkpoint is None or checkpoint.removed or (attempt.host and attempt.host.removed_at and not checkpoint.stored):
+        StoredCopy.objects.filter(pk=copy.pk).update(wanted=False)
+        return False
+    if checkpoint.stored:
+        StoredCopy.objects.filter(pk=copy.pk, wanted=True).update(next_at=None, tries=0)
+    else:
+        _ask(checkpoint, now)
+    return True
+
+
+def _ask(checkpoint: Checkpoint, now: datetime) -> None:
+    """Ask its host to upload it. A lost message is sent again by the next look."""
+    attempt = checkpoint.event.attempt
+    if attempt.host is None or not attempt.host.is_fresh(now) or not vault.has_artifact_store():
+        return
+    try:
+        host_commands.send(attempt.host.name, Task.STORE_MODEL, [checkpoint.folder, attempt_token(attempt.pk)])
+    except host_commands.BrokerDown as error:
+        log.warning("the upload of %s was not asked for: %s", checkpoint.folder, error)
+
+
+def _remove(copy: StoredCopy) -> bool:
+    """False: the store failed."""
+    attempt = copy.attempt
+    try:
+        store = vault.artifact_store(run=attempt.run_id)
+        if store is not None:
+            ArtifactStore(store, read_s=READ_S).remove(f"{attempt.run_id}/{attempt.number}/{copy.path}")
+            copies.told(attempt, copy.path, Storing.REMOVED, problem="", manifest="")
+            return True
+        problem = "There is no store any more: an admin has removed it under Settings, Secrets."
+    except (StoreError, vault.NotGiven) as error:
+        problem = str(error)
+    log.warning("the copy of %s stays in the store: %s", copy, problem)
+    StoredCopy.objects.filter(pk=copy.pk).update(problem=problem[:1000])
+    return False
+
+
+def _pause(copy: StoredCopy) -> timedelta:
+    longer: int = 2 ** min(copy.tries, 10)
+    return min(copies.AGAIN * longer, LONGEST)

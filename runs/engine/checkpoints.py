@@ -1,0 +1,206 @@
+"""A run's checkpoints: those that were saved, those that still exist, and the one to resume from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.states import EndReason
+from workers.contract.run.jobs import MERGE
+from workers.contract.wire.names import EventKind, StopMode
+
+MOST = 300
+"""The newest ones to look at; the events tab has all of them."""
+
+DELETION_ASKED, DELETED, NOT_DELETED = "deletion_asked", "model_deleted", "model_not_deleted"
+"""Kinds of RunEvent, written by runs.engine.deletions; data: {"path"}. The last one of a checkpoint counts."""
+
+UPLOADING, STORED, NOT_STORED, UNSTORED = (
+    "checkpoint_uploading",
+    "checkpoint_stored",
+    "checkpoint_not_stored",
+    "checkpoint_unstored",
+)
+"""Kinds of RunEvent, written by runs.engine.artifacts.copies; data: {"path", "manifest" or "problem"}. The last one counts."""
+
+FOLDER_PARTS = 4
+"""run/attempt/checkpoints/checkpoint-N"""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    event: RunEvent
+    superseded: bool
+    """A later attempt resumed from an earlier step."""
+    removed: bool
+    """The trainer has deleted it since."""
+    unusable: bool
+    """A host refused to resume from it."""
+    deletion: RunEvent | None = None
+    """The last that was said of its deletion."""
+    storage: RunEvent | None = None
+    """The last that was said of its copy in the artifact store."""
+
+    @property
+    def stored(self) -> bool:
+        """Whether any host may take it."""
+        return self.storage is not None and self.storage.kind == STORED
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the store may hold something of it."""
+        return self.storage is not None and self.storage.kind != UNSTORED
+
+    @property
+    def manifest(self) -> str:
+        """The SHA-256 of its manifest in the store; "": it isn't there."""
+        return str(self.storage.data.get("manifest", "")) if self.storage is not None and self.stored else ""
+
+    @property
+    def run(self) -> Run:
+        return self.event.run
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it holds a LoRA adapter; otherwise it holds all weights."""
+        return self.run.kind != MERGE and bool(self.run.spec.get("lora"))
+
+    @property
+    def kind(self) -> str:
+        """In words."""
+        return "Merged model" if self.run.kind == MERGE else "Adapter" if self.is_adapter else "All weights"
+
+    @property
+    def step(self) -> int:
+        return int(self.event.data["step"])
+
+    @property
+    def name(self) -> str:
+        """For people: `sums · step 200`."""
+        if self.run.kind == MERGE and self.run.source is not None:
+            return f"{self.run.source.name} · step {self.step} · merged"
+        return f"{self.run.name} · step {self.step}"
+
+    @property
+    def folder(self) -> str:
+        """Relative to the host's RUNS_DIR."""
+        return _folder_of(self.event)
+
+    @property
+    def path(self) -> str:
+        """On its host; "": the host has not said where its RUNS_DIR is."""
+        return self.path_on(self.event.attempt.host)
+
+    def path_on(self, host: Host | None) -> str:
+        """Where it is, or where it comes to lie from the artifact store; "" as above."""
+        runs_dir = host.inventory.get("runs_dir") if host else ""
+        return f"{runs_dir}/{self.folder}" if runs_dir else ""
+
+    @property
+    def going(self) -> bool:
+        """A person has asked for its deletion, and the host has not answered yet."""
+        return self.deletion is not None and self.deletion.kind == DELETION_ASKED
+
+    @property
+    def usable(self) -> bool:
+        return not (self.superseded or self.removed or self.unusable or self.going)
+
+
+def of_run(run: Run) -> list[Checkpoint]:
+    """The newest first."""
+    saved = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
+    newest = list(saved.order_by("-seq")[:MOST])
+    if not newest:
+        return []
+    for event in newest:
+        event.run = run
+    existing = _existing(run, newest)
+    deletions = _last_told(run, DELETION_ASKED, DELETED, NOT_DELETED)
+    storages = _last_told(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
+    attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
+    resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
+    refused = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
+    return [_checkpoint(event, existing, resumes, refused, deletions, storages) for event in newest]
+
+
+def models_of(run: Run) -> list[Checkpoint]:
+    """The run's own checkpoints that still exist, then the merged models made of them."""
+    merges = run.jobs.filter(kind=MERGE).order_by("-created_at")
+    return [each for source in (run, *merges) for each in of_run(source) if each.usable]
+
+
+def last(run: Run) -> Checkpoint | None:
+    """The newest one that can be resumed from."""
+    return next((checkpoint for checkpoint in of_run(run) if checkpoint.usable), None)
+
+
+def saved_on_request(attempt: Attempt) -> int | None:
+    """The step of the last checkpoint of an attempt that was asked to save and stop; None: it saved none, or was not
+    asked."""
+    if attempt.stop_mode != StopMode.SAVE:
+        return None
+    event = attempt.events.filter(kind=EventKind.CHECKPOINT).order_by("-pk").first()
+    return int(event.data["step"]) if event else None
+
+
+def find(run: Run, event_id: str) -> Checkpoint | None:
+    return next((checkpoint for checkpoint in of_run(run) if str(checkpoint.event.pk) == event_id), None)
+
+
+def by_folder(folder: str) -> Checkpoint | None:
+    """`folder`: on the host, or relative to its RUNS_DIR."""
+    folder = folder_in(folder)
+    run = Run.every.filter(pk=folder.partition("/")[0]).first()
+    return next((each for each in of_run(run) if each.folder == folder), None) if run else None
+
+
+def folder_in(path: str) -> str:
+    """Of a path on a host: what would be a checkpoint's folder relative to RUNS_DIR."""
+    return "/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:])
+
+
+def trains_on(run: Run, step: int) -> bool:
+    """Whether steps are left to train after this one."""
+    return run.max_steps is None or step < run.max_steps
+
+
+def _folder_of(event: RunEvent) -> str:
+    return f"{event.run_id}/{event.attempt.number}/{event.data['path']}"
+
+
+def _checkpoint(
+    event: RunEvent,
+    existing: Collection[int],
+    resumes: Collection[tuple[int, int]],
+    refused: Collection[str],
+    deletions: Mapping[tuple[str, str], RunEvent],
+    storages: Mapping[tuple[str, str], RunEvent],
+) -> Checkpoint:
+    number, step = event.attempt.number, int(event.data["step"])
+    superseded = any(number < later and step > resume_step for later, resume_step in resumes)
+    place = (event.attempt_id, event.data["path"])
+    deletion = deletions.get(place)
+    removed = event.pk not in existing or (deletion is not None and deletion.kind == DELETED)
+    return Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion, storages.get(place))
+
+
+def _last_told(run: Run, *kinds: str) -> dict[tuple[str, str], RunEvent]:
+    """The last event of these kinds about each checkpoint, by attempt and path."""
+    told = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("id")
+    return {(event.attempt_id, event.data["path"]): event for event in told}
+
+
+def _existing(run: Run, newest: Collection[RunEvent]) -> set[int]:
+    """The trainer says with each checkpoint which ones it keeps. One that doesn't keeps the newest few."""
+    limit = (run.spec.get("grpo") or {}).get("save_total_limit")
+    of_attempt: dict[str, list[RunEvent]] = {}
+    for event in newest:
+        of_attempt.setdefault(event.attempt_id, []).append(event)
+    existing: set[int] = set()
+    for events in of_attempt.values():
+        kept = events[0].data.get("kept")
+        still = [e for e in events if e.data["step"] in kept] if isinstance(kept, list) else events[: limit or None]
+        existing |= {event.pk for event in still}
+    return existing

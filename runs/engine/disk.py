@@ -1,0 +1,125 @@
+"""What a run takes: its folder on hosts, as they measure it, its copies in the artifact store, and rows here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Count, F, OuterRef, Subquery, Sum, Window
+from django.db.models.functions import RowNumber
+from django.utils import timezone
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.platform.templatetags.figures import size_in_words
+from runs.engine import checkpoints, queries
+from runs.engine.models import MetricChunk, MetricRow, Run, RunDisk, SampleStore
+
+POINT, LINE = 28, 300
+"""Bytes of a folded point (metric, seq, step, t, value), and about those of a line that isn't folded yet."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """In bytes."""
+
+    hosts: tuple[tuple[str, int, datetime], ...]
+    """(name, bytes, when the host measured it), the most first."""
+    store: int
+    """Checkpoints in the artifact store."""
+    texts: int
+    """Completions."""
+    points: int
+    """Of charts, about."""
+    logs: int
+
+    @property
+    def on_hosts(self) -> int:
+        return sum(size for _, size, _ in self.hosts)
+
+    @property
+    def database(self) -> int:
+        return self.texts + self.points + self.logs
+
+    @property
+    def words(self) -> list[str]:
+        """`1.2 GB on h1`, and so on: what would be free without it."""
+        places = [(size, name) for name, size, _ in self.hosts]
+        places += [(self.store, "the artifact store"), (self.database, "the database")]
+        where = {"the artifact store": "in", "the database": "in"}
+        return [f"{size_in_words(size)} {where.get(place, 'on')} {place}" for size, place in places if size]
+
+
+def of_run(run: Run) -> Disk:
+    rows = run.disks.select_related("host").order_by("-bytes")
+    stored = [each.event.data.get("bytes") for each in checkpoints.of_run(run) if each.in_store]
+    points = MetricChunk.objects.filter(run=run).aggregate(points=Sum("points"))["points"] or 0
+    return Disk(
+        hosts=tuple((row.host.name, row.bytes, row.measured_at) for row in rows),
+        store=sum(size for size in stored if isinstance(size, int)),
+        texts=SampleStore.objects.filter(run=run).values_list("size", flat=True).first() or 0,
+        points=POINT * points + LINE * MetricRow.objects.filter(run=run).count(),
+        logs=sum(sum(queries.log_sizes(attempt).values()) for attempt in run.attempts.all()),
+    )
+
+
+def sum_of(several: Iterable[Disk]) -> Disk:
+    """Of several runs."""
+    several = list(several)
+    hosts: dict[str, tuple[int, datetime]] = {}
+    for name, size, at in (host for one in several for host in one.hosts):
+        sum_, oldest = hosts.get(name, (0, at))
+        hosts[name] = (sum_ + size, min(oldest, at))
+    by_size = sorted(((name, *rest) for name, rest in hosts.items()), key=lambda host: -host[1])
+    columns = ("store", "texts", "points", "logs")
+    return Disk(tuple(by_size), *(sum(getattr(one, column) for one in several) for column in columns))
+
+
+def sum_of_run() -> Subquery[Any]:
+    """Of an outer query of runs: bytes on all hosts; NULL: none has measured it."""
+    sizes = RunDisk.objects.filter(run=OuterRef("pk")).order_by().values("run")
+    return Subquery(sizes.annotate(sum=Sum("bytes")).values("sum"))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What all runs take on a host."""
+
+    bytes: int
+    runs: int
+    biggest: tuple[RunDisk, ...]
+    """The most first; of deleted runs, too."""
+
+
+def of_hosts(most: int = 5) -> dict[int, Taken]:
+    """By host, as far as they have measured it; one query for any number of hosts."""
+    on_host: dict[str, Any] = {"partition_by": "host"}
+    rows = RunDisk.objects.select_related("run").annotate(
+        place=Window(RowNumber(), order_by=[F("bytes").desc(), F("pk")], **on_host),
+        sum=Window(Sum("bytes"), **on_host),
+        count=Window(Count("pk"), **on_host),
+    )
+    by_host: dict[int, list[Any]] = {}
+    for row in rows.filter(place__lte=most).order_by("place"):
+        by_host.setdefault(row.host_id, []).append(row)
+    return {host: Taken(int(first[0].sum), first[0].count, tuple(first)) for host, first in by_host.items()}
+
+
+@transaction.atomic
+def measured(host: Host, sizes: dict[str, int], now: datetime | None = None) -> None:
+    """Store what a host has measured: bytes by run id, of every run with a folder there.
+
+    Hosts that share the folder measure the same: the last one to do so counts.
+    """
+    now = now or timezone.now()
+    known = set(Run.every.filter(pk__in=queries.readable(sizes)).values_list("pk", flat=True))
+    rows = [RunDisk(run_id=pk, host=host, bytes=size, measured_at=now) for pk, size in sizes.items() if pk in known]
+    RunDisk.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["run", "host"], update_fields=["bytes", "measured_at"]
+    )
+    RunDisk.objects.filter(host=host).exclude(run__in=known).delete()
+    if folder := host.inventory.get("runs_folder"):
+        others = Host.every.filter(inventory__runs_folder=folder).exclude(pk=host.pk)
+        RunDisk.objects.filter(host__in=others, run__in=known).delete()

@@ -1,0 +1,116 @@
+"""What a person needs to connect an agent, or an environment of Atropos, to a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from runs.engine.models import Run
+from runs.engine.spec import spec_of
+from runs.engine.states import ACTIVE
+from workers.contract.run import gateway
+from workers.contract.run.episodes import GatewaySpec
+from workers.contract.run.jobs import LOOPBACK
+from workers.contract.wire.documents import ContractError
+
+CLIENT = """import os
+
+import httpx
+from openai import OpenAI
+
+KEY = os.environ["KEY"]
+gate = httpx.Client(base_url="{url}", headers={{"Authorization": f"Bearer {{KEY}}"}}, timeout=60)
+while True:
+    answer = gate.post("/v1/sessions")
+    if answer.status_code == 204:  # no task yet
+        continue
+    if answer.status_code == 410:  # the run has ended
+        break
+    task = answer.raise_for_status().json()
+    model = OpenAI(base_url=task["base_url"], api_key=KEY)
+    messages = task["messages"]  # your agent begins here
+    reply = model.chat.completions.create(model=task["model"], messages=messages)
+    reward = float("42" in (reply.choices[0].message.content or ""))
+    gate.post(f"/s/{{task['id']}}/end", json={{"reward": reward}})
+"""
+ENVIRONMENT = """python your_environment.py serve \\
+  --env.group_size {group} \\
+  --env.max_token_length {tokens} \\
+  --env.wandb_name your-environment \\
+  --env.use_wandb false \\
+  --env.tokenizer_name {model} \\
+  --env.rollout_server_url {api} \\
+  --openai.base_url {url}/v1 \\
+  --openai.api_key "$KEY" \\
+  --openai.model_name {model} \\
+  --openai.server_type vllm
+"""
+
+
+NOW = "now"
+
+
+@dataclass(frozen=True)
+class Figure:
+    label: str
+    metric: str
+    when: str = "in the last step"
+    form: str = "number"
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    run: Run
+    settings: GatewaySpec
+    url: str
+    """"": it has no port yet, or the run has ended."""
+    api: str
+    """Of Atropos."""
+    code: str
+    live: bool
+
+    @property
+    def of_atropos(self) -> bool:
+        return self.settings.kind == gateway.ATROPOS
+
+    @property
+    def only_there(self) -> bool:
+        """Nothing but programs on its host reaches it."""
+        return not self.settings.open_beyond_loopback
+
+    @property
+    def was_used(self) -> bool:
+        return bool(self.run.last_metrics.get(gateway.REQUESTS))
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Those of now, and those of the last step; without what Atropos has none of."""
+        last, agents = self.run.last_metrics, not self.of_atropos
+        waits = "Waiting for agents" if agents else "Waiting for groups"
+        found = [Figure("Sessions open", gateway.SESSIONS_OPEN, NOW)] if agents else []
+        found += [Figure(waits, gateway.WAITS, NOW, "seconds"), Figure("Requests", gateway.REQUESTS)]
+        found += [Figure("Sessions gone", gateway.GONE)] if agents else []
+        found += [Figure("Waited", gateway.WAITING, form="seconds")]
+        return [replace(figure, value=last.get(figure.metric)) for figure in found]
+
+
+def of(run: Run) -> Endpoint | None:
+    """None: the run has no gateway."""
+    try:
+        spec = spec_of(run)
+    except ContractError:
+        return None
+    if spec.episodes is None or spec.episodes.gateway is None:
+        return None
+    settings, attempt = spec.episodes.gateway, run.latest()
+    live = attempt.status in ACTIVE
+    needed = gateway.ports_of(spec.episodes)
+    ports = ((attempt.placement or {}).get("ports") or [])[-needed:] if live else []
+    host = attempt.host.name if settings.open_beyond_loopback and attempt.host else LOOPBACK
+    url, api = (f"http://{host}:{ports[0]}", f"http://{LOOPBACK}:{ports[-1]}") if ports else ("", "")
+    if settings.kind == gateway.ATROPOS:
+        group, model = spec.grpo.get("num_generations", 8), spec.model.path
+        code = ENVIRONMENT.format(url=url, api=api, group=group, tokens=settings.max_token_len, model=model)
+    else:
+        code = CLIENT.format(url=url)
+    return Endpoint(run, settings, url, api, code, live)

@@ -1,0 +1,106 @@
+"""Actions on a host: drain it, release quarantined resources, declare it lost, revoke and remove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+from redis import RedisError
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.joining import credentials, host_redis
+from controlplane.platform.accounts.models import User
+from controlplane.platform.activity.recording import record
+from runs.engine.hosts.view import is_fresh
+from runs.engine.models import Attempt, Lease
+from runs.engine.scheduling import launching, leasing, recovery
+from runs.engine.sentences import resource_words
+from runs.engine.states import ACTIVE, ON_HOST, RunStatus
+from runs.housekeeping import tick
+
+
+def drain(host: Host, *, draining: bool) -> None:
+    """Stop a host from accepting runs, or let it accept them again."""
+    host.draining = draining
+    host.save(update_fields=["draining"])
+    if not draining:
+        launching.dispatch_ready()
+
+
+def allow_unsandboxed(host: Host, user: User, *, allowed: bool) -> None:
+    """Let rewards run code on a host without a working sandbox, or no longer."""
+    host.unsandboxed_allowed, host.unsandboxed_by = allowed, user
+    host.save(update_fields=["unsandboxed_allowed", "unsandboxed_by"])
+    if allowed:
+        launching.dispatch_ready()
+
+
+def release(leases: Iterable[Lease], user: User) -> list[str]:
+    """Release quarantined leases at an operator's request and notify whoever waits for them. Return the resources
+    released."""
+    with transaction.atomic():
+        released = [lease for lease in leases if leasing.release(lease, by=user.get_username())]
+        if released:
+            recovery.plan_all(lease.attempt_id for lease in released)
+            record(released[0].host, f"Released {resource_words(lease.resource for lease in released)} from quarantine")
+            transaction.on_commit(launching.dispatch_ready, robust=True)
+    return [lease.resource for lease in released]
+
+
+def on_host(host: Host) -> list[Attempt]:
+    """The attempts that `give_up` would end."""
+    attempts = Attempt.objects.filter(host=host, status__in=ON_HOST).select_related("run", "run__owner", "host")
+    return list(attempts.order_by("dispatched_at", "pk"))
+
+
+def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
+    """End the attempts on a host that is out of reach; with `free`, release their resources as well.
+
+    Otherwise the resources go into quarantine, because the processes may still be alive when the host comes back.
+    Return the number of attempts ended and of resources released.
+    """
+    if is_fresh(host):
+        return 0, 0
+    record(host, "Marked as lost")
+    ended = sum(tick.give_up(attempt, user.get_username()) for attempt in on_host(host))
+    quarantined = Lease.objects.filter(host=host, state=Lease.QUARANTINED)
+    return ended, len(release(quarantined, user)) if free else 0
+
+
+def revoke(host: Host, user: User) -> tuple[int, str]:
+    """End a host's credentials at once, and its attempts with them: nothing more will be heard of them.
+
+    Return how many attempts ended, and what is still to do, or "". Their resources go into quarantine.
+    """
+    with transaction.atomic():
+        if not credentials.revoke(host.name, user):
+            return 0, f"{host.name} has no credentials."
+        record(host, "Revoked its credentials")
+        Host.every.filter(pk=host.pk).update(announced_at=None)
+        detail = f"The host's credentials were revoked by {user.get_username()}."
+        ended = sum(tick.give_up(attempt, user.get_username(), detail=detail) for attempt in on_host(host))
+    try:
+        host_redis.end(host.name)
+    except RedisError:
+        return ended, "Redis can't be reached; the host's user there is deleted as soon as it can be."
+    return ended, ""
+
+
+def remove(host: Host) -> str:
+    """Hide a host until it announces itself again. Return why that is not possible, or ""."""
+    with transaction.atomic():
+        row = Host.every.select_for_update().get(pk=host.pk)
+        if is_fresh(row):
+            return f"{host.name} is in reach and would reappear at its next check-in. Stop its worker first."
+        if Lease.objects.filter(host=row).exclude(state=Lease.RELEASED).exists():
+            return f"{host.name} still holds leases: give the host up first, or release what is in quarantine."
+        attempts = Attempt.objects.filter(Q(host=row) | Q(host=None, run__host=row), status__in=ACTIVE)
+        waiting = attempts.select_related("run").first()
+        if waiting is not None:
+            verb = "waits for" if waiting.status == RunStatus.QUEUED else "is on"
+            return f"{waiting.run.name} {verb} {host.name}: stop it first."
+        if Host.every.filter(pk=row.pk, removed_at=None).update(removed_at=timezone.now()):
+            record(row, "Removed it")
+    return ""

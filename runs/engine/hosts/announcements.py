@@ -1,0 +1,71 @@
+"""Storing a host's announcements, and shortening their interval while the Hardware page is open."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from controlplane.catalogue.hardware import history, inventory
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.models import Lease
+
+WATCHED_FOR = timedelta(seconds=15)
+"""An open page polls every few seconds; after this long without a request it counts as closed."""
+TOUCH_EVERY = timedelta(seconds=5)
+
+
+def accept(name: str, announcement: dict[str, Any], schema: dict[str, Any] | None, now: datetime) -> Host:
+    """Store a host's announcement. A removed host comes back."""
+    facts = inventory.clean(announcement)
+    gpus = facts.get("gpus") or []
+    with transaction.atomic():
+        Host.every.get_or_create(name=name)
+        host = Host.every.select_for_update().get(name=name)
+        host.inventory, host.announced_at, host.removed_at = facts, now, None
+        host.history = history.add(host.history, gpus, now.timestamp())
+        host.idle_mib = _idle(host, gpus)
+        # Only these columns: draining belongs to operators, watching to the page.
+        columns = ["inventory", "announced_at", "removed_at", "history", "idle_mib"]
+        if schema is not None:
+            host.trainer_schema = schema
+            columns.append("trainer_schema")
+        host.save(update_fields=columns)
+    return host
+
+
+def is_another_machine(name: str, announcement: dict[str, Any], now: datetime) -> bool:
+    host = Host.every.filter(name=name).first()
+    return host is not None and host.is_another_machine(announcement.get("boot_id"), now)
+
+
+def refuse(name: str) -> None:
+    """Send no more launches to a host that isn't served: it doesn't count as in reach."""
+    Host.every.filter(name=name).exclude(announced_at=None).update(announced_at=None)
+
+
+def watch(now: datetime) -> None:
+    """Note that the Hardware page is open."""
+    due = Q(watched_at=None) | Q(watched_at__lt=now - TOUCH_EVERY)
+    Host.objects.filter(due).update(watched_at=now)
+
+
+def is_watched(host: Host, now: datetime) -> bool:
+    return host.watched_at is not None and now - host.watched_at < WATCHED_FOR
+
+
+def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
+    """Memory in use on each GPU without a lease; a leased GPU keeps its last idle value."""
+    before = host.idle_mib if isinstance(host.idle_mib, dict) else {}
+    active = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)
+    leased = set(active.values_list("resource", flat=True)) if gpus else set()
+    idle = {}
+    for gpu in gpus:
+        key = str(gpu["index"])
+        if f"gpu:{key}" not in leased:
+            idle[key] = gpu["used_mib"]
+        elif (previous := inventory.whole(before.get(key))) is not None:
+            idle[key] = previous
+    return idle

@@ -1,0 +1,80 @@
+"""The Hardware page's summary line and queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runs.engine import sentences
+from runs.engine.hosts.view import HostView
+from runs.engine.models import Attempt, Priority
+from runs.engine.scheduling import queueing
+from runs.engine.sentences import Waiting, counted
+
+PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
+"""Highest first."""
+
+
+@dataclass(frozen=True)
+class GradedWords:
+    words: str
+    grade: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    grade: str
+    parts: tuple[GradedWords, ...]
+
+
+@dataclass(frozen=True)
+class QueueLine:
+    """One line of the queue."""
+
+    attempt: Attempt
+    place: int
+    waits: Waiting
+    above: str
+    """The id of the run ahead of it; "" for the first."""
+    below: str
+
+    @property
+    def priority(self) -> str:
+        return str(dict(PRIORITIES).get(self.attempt.priority, self.attempt.priority))
+
+
+def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
+    """Summarise the hosts' state, with the worst news last and in colour."""
+    gpus = [gpu for host in hosts for gpu in host.gpus]
+    held = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
+    now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
+    free = sum(host.free_gpus for host in hosts if host.fresh)
+    slots = [slot for host in hosts for slot in host.slots]
+    taken = sum(1 for slot in slots if slot.holder)
+    parts = [
+        GradedWords(f"{held} of {counted(len(gpus), 'GPU')} held, {free} free")
+        if gpus
+        else GradedWords(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
+        GradedWords(f"{queued} queued", "muted"),
+    ]
+    away = sum(1 for host in hosts if not host.fresh)
+    troubles = [
+        (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
+        (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
+        (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
+        (away, "host", "out of reach"),
+    ]
+    parts += [GradedWords(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
+    if hosts and away == len(hosts):
+        return Verdict("bad", (GradedWords("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
+    return Verdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
+
+
+def queue() -> list[QueueLine]:
+    """Queued attempts in the order in which they start, each with what it waits for."""
+    rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner"))
+    runs = ["", *(row.run_id for row in rows), ""]
+    return [
+        QueueLine(row, place, sentences.waiting(row) or Waiting("its turn"), runs[place - 1], runs[place + 1])
+        for place, row in enumerate(rows, start=1)
+    ]

@@ -1,0 +1,80 @@
+"""Where a host stands with the control plane, in words: since when it belongs to it, its version and its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from django.utils import timezone
+from django.utils.html import format_html
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.joining.models import HostCredential
+from controlplane.platform.templatetags.figures import ago, clock, duration
+from workers.contract.wire.joining import TOLERATED_SKEW_S, VERSION
+
+COPIED_FOR = timedelta(minutes=10)
+"""How long a page says that another machine came with a host's token."""
+
+
+def credentials_of(hosts: Iterable[Host]) -> dict[str, HostCredential]:
+    """The newest credentials of each host, revoked or not."""
+    rows = HostCredential.objects.filter(host_name__in=[host.name for host in hosts])
+    return {row.host_name: row for row in rows.select_related("created_by", "revoked_by").order_by("pk")}
+
+
+def troubles(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
+    """(grade, word) of each that the card shows at its top."""
+    if credential is None:
+        return
+    if credential.revoked_at:
+        yield "bad", "revoked"
+        return
+    if credential.refusal:
+        yield "bad", "version refused"
+    if was_copied(credential):
+        yield "bad", "two machines"
+    if skew := _skew(credential):
+        yield "warn", f"clock {skew}"
+
+
+def was_copied(credential: HostCredential) -> bool:
+    """Whether another machine came with this token lately."""
+    return credential.copied_at is not None and timezone.now() - credential.copied_at < COPIED_FOR
+
+
+def out_of_service(credential: HostCredential | None) -> str:
+    """Why a host that may be on takes no part; "" if it may."""
+    if credential is None:
+        return ""
+    if credential.revoked_at:
+        by = f" by {credential.revoked_by.username}" if credential.revoked_by else ""
+        words = "Its credentials were revoked {} ({} ago){}. It can do nothing here until it joins again."
+        return format_html(words, clock(credential.revoked_at), ago(credential.revoked_at), by)
+    return f"{credential.refusal} No launches go there; runs that are on it continue." if credential.refusal else ""
+
+
+def facts(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
+    if credential is None:
+        return
+    yield "Joined", _joined(credential)
+    if credential.version:
+        same = credential.version == VERSION
+        yield "Product", credential.version if same else f"{credential.version}; this control plane is {VERSION}"
+    if was_copied(credential):
+        words = "Another machine came with it {} ago, and was refused. Revoke this host, and let each join by itself."
+        yield "Token", format_html(words, ago(credential.copied_at))
+    if skew := _skew(credential):
+        yield "Clock", f"{skew} of the control plane's. Nothing is decided by it."
+
+
+def _joined(credential: HostCredential) -> str:
+    if credential.embedded:
+        return "it runs beside the control plane"
+    by = f" with a code of {credential.created_by.username}" if credential.created_by else ""
+    return format_html("{} ago{}", ago(credential.created_at), by)
+
+
+def _skew(credential: HostCredential) -> str:
+    skew = credential.clock_skew_s or 0.0
+    return f"{duration(abs(skew))} {'ahead' if skew > 0 else 'behind'}" if abs(skew) > TOLERATED_SKEW_S else ""

@@ -1,0 +1,312 @@
+"""Host views for pages and preflight: the announcement, read defensively, and the leases on its resources."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import F
+from django.utils import timezone
+
+from controlplane.catalogue.hardware import history, inventory
+from controlplane.catalogue.hardware.links import Links, links_of
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.hardware.sandboxes import HostSandbox, sandbox_of
+from controlplane.catalogue.joining.models import HostCredential
+from runs.engine.hosts.standing import credentials_of
+from runs.engine.models import Attempt, Lease
+from runs.engine.scheduling.leasing import BUSY_MIB
+from runs.engine.sentences import resource_words
+
+LEAST_SHM_MIB = 1024
+"""Of shared memory (/dev/shm); vLLM and several ranks use more."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The lease on a resource."""
+
+    lease_id: int
+    run_id: str
+    run_name: str
+    since: datetime
+    quarantined: bool
+    owner: str = ""
+    role: str = ""
+    """What the run uses the GPU for; "" if that is obvious."""
+
+
+@dataclass(frozen=True)
+class GpuView:
+    index: int
+    name: str
+    uuid: str
+    memory_mib: int
+    used_mib: int
+    util_percent: float | None
+    power_w: float | None
+    temperature_c: float | None
+    holder: Holder | None
+    idle_mib: int = 0
+    """Memory in use before the run that holds the GPU."""
+    history: Any = None
+    """The host's history as it is stored."""
+    position: int = 0
+    capability: str = ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether anyone uses the GPU, with or without a lease."""
+        return self.used_mib > BUSY_MIB
+
+    @property
+    def held_mib(self) -> int:
+        """Memory of the run that holds the GPU, in MiB: usage beyond the idle baseline."""
+        return max(0, self.used_mib - self.idle_mib) if self.holder else 0
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """Segments of the memory bar."""
+        if self.holder is None:
+            return [{"label": "in use", "value": self.used_mib, "colour": "c8"}]
+        segment = ("left over", "left") if self.holder.quarantined else ("held by the run", "c1")
+        return [
+            {"label": segment[0], "value": self.held_mib, "colour": segment[1]},
+            {"label": "other", "value": self.used_mib - self.held_mib, "colour": "c8"},
+        ]
+
+    @property
+    def use_lines(self) -> list[str]:
+        """Utilisation over the last ten minutes, as points of SVG lines."""
+        return history.lines(self.history, self.position, timezone.now().timestamp())
+
+
+@dataclass(frozen=True)
+class SlotView:
+    index: int
+    holder: Holder | None
+
+
+@dataclass(frozen=True)
+class QuarantinedResources:
+    words: str
+    """GPU 0, 1 and port 21000"""
+    holder: Holder
+
+    @property
+    def several(self) -> bool:
+        return "," in self.words or " and " in self.words
+
+
+@dataclass(frozen=True)
+class HostView:
+    row: Host
+    fresh: bool
+    gpus: tuple[GpuView, ...]
+    slots: tuple[SlotView, ...]
+    trainer: str
+    cpu_count: int
+    memory_mib: int
+    memory_used_mib: int
+    disk_free_mib: int | None
+    models: tuple[str, ...]
+    model_roots: tuple[str, ...]
+    versions: dict[str, str]
+    quarantined: tuple[tuple[str, Holder], ...] = field(default=())
+    """(resource, lease) of all leases whose resource isn't proved free."""
+    holders: tuple[Holder, ...] = ()
+    """One lease of each run."""
+    links: Links = field(default_factory=lambda: Links(""))
+    disk_total_mib: int | None = None
+    cpu_percent: float | None = None
+    listening: tuple[int, ...] = ()
+    """TCP ports in use on the host."""
+    programs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """`trainer` and `vllm` -> the beginning of their command lines on this host."""
+    gpu_error: str = ""
+    boot_id: str = ""
+    booted_at: datetime | None = None
+    driver: str = ""
+    cuda: dict[str, Any] | None = None
+    """{"built_for": torch's CUDA version, "usable": bool} of the trainer's interpreter; None: not known."""
+    shm_mib: int | None = None
+    """Shared memory (/dev/shm)."""
+    sharing: tuple[str, ...] = ()
+    """Other hosts with the same folder of runs."""
+    credential: HostCredential | None = None
+    """The newest, revoked or not."""
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def free_gpus(self) -> int:
+        return sum(1 for gpu in self.gpus if gpu.holder is None and not gpu.busy)
+
+    @property
+    def sandbox(self) -> HostSandbox:
+        return sandbox_of(self.row)
+
+    @property
+    def announced_at(self) -> datetime | None:
+        return self.row.announced_at
+
+    @property
+    def memory_parts(self) -> list[dict[str, Any]]:
+        return [{"label": "in use", "value": self.memory_used_mib, "colour": "c8"}]
+
+    @property
+    def disk_parts(self) -> list[dict[str, Any]]:
+        used = (self.disk_total_mib or 0) - (self.disk_free_mib or 0)
+        return [{"label": "in use", "value": max(0, used), "colour": "c8"}]
+
+    @property
+    def quarantines(self) -> list[QuarantinedResources]:
+        """Quarantined resources, grouped by the run that left them."""
+        by_run: dict[str, list[tuple[str, Holder]]] = {}
+        for resource, holder in self.quarantined:
+            by_run.setdefault(holder.run_id, []).append((resource, holder))
+        return [
+            QuarantinedResources(resource_words([name for name, _ in each]), each[0][1]) for each in by_run.values()
+        ]
+
+    @property
+    def gpu_names(self) -> list[str]:
+        """The distinct GPU models."""
+        return list(dict.fromkeys(gpu.name for gpu in self.gpus))
+
+    @property
+    def running(self) -> list[Holder]:
+        """Runs that hold resources outside quarantine."""
+        return [holder for holder in self.holders if not holder.quarantined]
+
+    @property
+    def removable(self) -> bool:
+        """Whether the host is out of reach and holds nothing."""
+        return not self.fresh and not self.holders
+
+
+def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
+    """Views of all hosts, or of those given, with their leases."""
+    rows = list(Host.objects.all() if hosts is None else hosts)
+    holders: dict[int, dict[str, Holder]] = {row.pk: {} for row in rows}
+    leases = Lease.objects.filter(host__in=rows, state__in=[Lease.HELD, Lease.QUARANTINED])
+    for lease in leases.select_related("attempt__run__owner").order_by("taken_at", "pk"):
+        holders[lease.host_id][lease.resource] = Holder(
+            lease_id=lease.pk,
+            run_id=lease.attempt.run_id,
+            run_name=lease.attempt.run.name,
+            since=lease.taken_at,
+            quarantined=lease.state == Lease.QUARANTINED,
+            owner=lease.attempt.run.owner.username,
+            role=_role(lease.attempt, lease.resource),
+        )
+    sharing, credentials = _sharing(rows), credentials_of(rows)
+    views = [
+        replace(_view(row, holders[row.pk]), sharing=sharing.get(row.pk, ()), credential=credentials.get(row.name))
+        for row in rows
+    ]
+    return (
+        _without_ended_runs(views) if any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus) else views
+    )
+
+
+def _without_ended_runs(views: list[HostView]) -> list[HostView]:
+    """A GPU proved free after its host last announced itself: the announcement still counts the run that has ended."""
+    freed = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
+    freed = freed.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
+    names = set(freed.values_list("host_id", "resource"))
+    return [
+        replace(
+            view, gpus=tuple(_idle(gpu) if (view.row.pk, f"gpu:{gpu.index}") in names else gpu for gpu in view.gpus)
+        )
+        for view in views
+    ]
+
+
+def _sharing(rows: Iterable[Host]) -> dict[int, tuple[str, ...]]:
+    """Host -> the others that announce the same folder of runs."""
+    by_folder: defaultdict[str, list[Host]] = defaultdict(list)
+    for row in rows:
+        if folder := row.inventory.get("runs_folder"):
+            by_folder[folder].append(row)
+    return {
+        row.pk: tuple(other.name for other in group if other.pk != row.pk)
+        for group in by_folder.values()
+        for row in group
+    }
+
+
+def _idle(gpu: GpuView) -> GpuView:
+    return gpu if gpu.holder else replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib))
+
+
+def is_fresh(host: Host) -> bool:
+    return host.is_fresh(timezone.now())
+
+
+def _view(row: Host, holders: dict[str, Holder]) -> HostView:
+    facts = inventory.clean(row.inventory)
+    gpus: list[dict[str, Any]] = facts.get("gpus") or []
+    return HostView(
+        row=row,
+        fresh=is_fresh(row),
+        gpus=tuple(_gpu(row, position, gpu, holders) for position, gpu in enumerate(gpus)),
+        slots=tuple(SlotView(i, holders.get(f"cpu:{i}")) for i in range(facts.get("cpu_slots") or 0)),
+        trainer=facts.get("trainer") or "checking",
+        cpu_count=facts.get("cpu_count") or 0,
+        memory_mib=facts.get("memory_mib") or 0,
+        memory_used_mib=facts.get("memory_used_mib") or 0,
+        disk_free_mib=facts.get("disk_free_mib"),
+        models=tuple(facts.get("models") or ()),
+        model_roots=tuple(facts.get("model_roots") or ()),
+        versions=facts.get("versions") or {},
+        quarantined=tuple((resource, holder) for resource, holder in sorted(holders.items()) if holder.quarantined),
+        holders=tuple({holder.run_id: holder for holder in reversed(holders.values())}.values()),
+        links=links_of(gpus),
+        disk_total_mib=facts.get("disk_total_mib"),
+        cpu_percent=facts.get("cpu_percent"),
+        listening=tuple(facts.get("listening") or ()),
+        programs={name: tuple(argv) for name, argv in (facts.get("programs") or {}).items()},
+        gpu_error=facts.get("gpu_error") or "",
+        boot_id=facts.get("boot_id") or "",
+        booted_at=_moment(facts.get("booted_at")),
+        driver=next((gpu["driver"] for gpu in gpus if gpu["driver"]), ""),
+        cuda=facts.get("cuda"),
+        shm_mib=facts.get("shm_mib"),
+    )
+
+
+def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str, Holder]) -> GpuView:
+    idle = row.idle_mib if isinstance(row.idle_mib, dict) else {}
+    return GpuView(
+        index=gpu["index"],
+        name=gpu["name"],
+        uuid=gpu["uuid"],
+        memory_mib=gpu["memory_mib"],
+        used_mib=gpu["used_mib"],
+        util_percent=gpu["util_percent"],
+        power_w=gpu["power_w"],
+        temperature_c=gpu["temperature_c"],
+        holder=holders.get(f"gpu:{gpu['index']}"),
+        idle_mib=inventory.whole(idle.get(str(gpu["index"]))) or 0,
+        history=row.history,
+        position=position,
+        capability=gpu["capability"],
+    )
+
+
+def _role(attempt: Attempt, resource: str) -> str:
+    kind, _, index = resource.partition(":")
+    placement = attempt.placement or {}
+    if kind != "gpu" or not placement.get("server_gpus"):
+        return ""
+    return "vLLM server" if int(index) in placement["server_gpus"] else "trainer"
+
+
+def _moment(value: float | None) -> datetime | None:
+    return datetime.fromtimestamp(value, UTC) if value is not None and 0 < value < 4e9 else None

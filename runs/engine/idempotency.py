@@ -1,0 +1,64 @@
+"""Idempotent creation: a double click, a reload or a second tab creates no second row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from django.db import IntegrityError, models, transaction
+
+from controlplane.platform.accounts.models import User
+from runs.engine.models import ProfileTrial, Run, RunGroup
+from runs.engine.scheduling import launching
+from runs.engine.scheduling.limits import QueueFull
+from runs.engine.spec import LaunchRequest
+
+FORGOTTEN_AFTER = timedelta(days=7)
+"""Nobody repeats a request after so long; the same key is then a new one."""
+A_ROUND = 1000
+M = TypeVar("M", bound=models.Model)
+
+
+def key_of_api(user: User, sent: str) -> str | None:
+    """Of an Idempotency-Key; each user has keys of their own. None: none was sent."""
+    return hashlib.sha256(repr(("api", user.pk, sent)).encode()).hexdigest() if sent else None
+
+
+def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tuple[M, bool]:
+    """Get or create the row with this launch_key; True if this call created it. Without a key, always create.
+
+    `make` runs in the transaction and must store the key in its row: a unique column decides between two concurrent
+    calls.
+    """
+    try:
+        with transaction.atomic():
+            if key and (earlier := rows.filter(launch_key=key).first()):
+                return earlier, False
+            return make(), True
+    except (IntegrityError, QueueFull):
+        # The other request was first and may have taken the last place in the queue; other causes are raised.
+        if key and (first := rows.filter(launch_key=key).first()):
+            return first, False
+        raise
+
+
+def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Run, bool]:
+    """Launch a run; with the key of an earlier launch, that run and False."""
+
+    def make() -> Run:
+        run = launching.submit(request, user=user)
+        Run.objects.filter(pk=run.pk).update(launch_key=key)
+        return run
+
+    return once(Run.every.all(), key, make)
+
+
+def forget(now: datetime) -> None:
+    """Forget keys of long ago. One row at a time: a statement for many would wait for writers of lines, who lock
+    several runs in an order of their own."""
+    for rows in (Run.every.all(), RunGroup.objects.all(), ProfileTrial.objects.all()):
+        old = rows.filter(launch_key__isnull=False, created_at__lt=now - FORGOTTEN_AFTER).order_by("created_at")
+        for row in old.only("pk")[:A_ROUND]:
+            rows.filter(pk=row.pk).update(launch_key=None)

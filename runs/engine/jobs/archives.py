@@ -1,0 +1,119 @@
+"""Archives of models in the data folder: received part by part, offered for some hours, then removed.
+
+The files are the record: <job's run id>.tar, or .tar.part as long as it is incomplete. What is in them comes from the
+host; the job's result has its checksum.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+
+from runs.engine.models import Attempt, Run
+from runs.engine.states import ACTIVE
+
+ENDING, PART_ENDING = ".tar", ".tar.part"
+KEPT_FOR = timedelta(hours=24)
+LEAST_FREE = 1 << 30
+"""Bytes that stay free on the data folder's disk, for everything else."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoRoom(Exception):
+    """The archive doesn't fit here; a sentence for people."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    path: Path
+    size: int
+    until: datetime
+
+
+def find(job: Run) -> Archive | None:
+    """None: it isn't complete, or was removed."""
+    path = path_of(job)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return Archive(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC) + KEPT_FOR)
+
+
+def path_of(job: Run, ending: str = ENDING) -> Path:
+    return _folder() / f"{job.pk}{ending}"
+
+
+def check_room(size: int) -> None:
+    """Raises NoRoom if an archive of this size doesn't fit, by the disk or by the limit for all archives."""
+    stored = sum(path.stat().st_size for path in _files())
+    if stored + size > settings.ARCHIVES_MAX_BYTES:
+        limit = settings.ARCHIVES_MAX_BYTES
+        raise NoRoom(
+            f"Archives may take {limit / 1e9:.0f} GB here (CONTROLPLANE_ARCHIVES_MAX_GB), "
+            f"{stored / 1e9:.1f} are taken, and this one needs {size / 1e9:.1f}."
+        )
+    free = shutil.disk_usage(settings.DATA_DIR).free - LEAST_FREE
+    if size > free:
+        raise NoRoom(f"The archive needs {size / 1e9:.1f} GB here, and {max(0, free) / 1e9:.1f} GB are free for it.")
+
+
+def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
+    """Store the bytes at `offset` of an archive of `of` bytes; return how many there are. Raises NoRoom."""
+    whole, part = path_of(job), path_of(job, PART_ENDING)
+    if whole.exists():
+        return of
+    stored = part.stat().st_size if part.exists() else 0
+    if offset > stored:
+        return stored
+    try:
+        check_room(of - stored)
+        if not stored:
+            part.parent.mkdir(mode=0o700, exist_ok=True)
+        _write(part, offset, data)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        part.unlink(missing_ok=True)
+        raise NoRoom("The disk of the control plane is full; nothing of the archive was kept.") from error
+    stored = max(stored, offset + len(data))
+    if stored == of:
+        part.replace(whole)
+    return stored
+
+
+def tidy(now: datetime) -> None:
+    """Remove what is offered no longer, and parts whose job has ended."""
+    for path in _files():
+        if path.name.endswith(ENDING):
+            gone = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
+        else:
+            job = path.name.removesuffix(PART_ENDING)
+            gone = not Attempt.objects.filter(run_id=job, status__in=ACTIVE).exists()
+        if gone:
+            path.unlink(missing_ok=True)
+
+
+def _write(part: Path, offset: int, data: bytes) -> None:
+    """The same bytes may come twice, also at once."""
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while data:
+            written = os.pwrite(descriptor, data, offset)
+            offset, data = offset + written, data[written:]
+    finally:
+        os.close(descriptor)
+
+
+def _files() -> list[Path]:
+    return [path for path in _folder().glob("*") if path.name.endswith((ENDING, PART_ENDING))]
+
+
+def _folder() -> Path:
+    return Path(settings.DATA_DIR) / "archives"

@@ -1,0 +1,103 @@
+"""The jobs on a checkpoint, with how far each has come and what it has found or made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from runs.engine import sentences
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.jobs import archives, merging
+from runs.engine.jobs.archives import Archive
+from runs.engine.models import Run, RunEvent
+from runs.engine.queries import with_attempts
+from runs.engine.states import ACTIVE, RunStatus
+from workers.contract.run.jobs import ARCHIVE, GGUF, KINDS, MERGE, PUSH
+from workers.contract.wire.names import EventKind
+
+
+@dataclass(frozen=True)
+class MadeFile:
+    """On the host."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class JobView:
+    run: Run
+    status: str
+    text: str
+    """What it has found or made, or else why it waits or ended."""
+    facts: dict[str, Any]
+    """Of its last result."""
+
+    @property
+    def label(self) -> str:
+        return KINDS[self.run.kind].label
+
+    @property
+    def live(self) -> bool:
+        return self.status in ACTIVE
+
+    @property
+    def done(self) -> bool:
+        return self.status == RunStatus.SUCCEEDED
+
+    @property
+    def made(self) -> int | None:
+        """The model that a merge has made."""
+        saved = merging.merged_by(self.run) if self.run.kind == MERGE and self.done else None
+        return saved.pk if saved else None
+
+    @property
+    def archive(self) -> Archive | None:
+        """What a download has brought, as long as it is offered."""
+        return archives.find(self.run) if self.run.kind == ARCHIVE and self.done else None
+
+    @property
+    def is_download(self) -> bool:
+        return self.run.kind == ARCHIVE
+
+    @property
+    def pushed_to(self) -> str:
+        """The address on the hub of what a push has brought there."""
+        return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.done else ""
+
+    @property
+    def file(self) -> MadeFile | None:
+        """What a conversion has made."""
+        told = self.facts if self.run.kind == GGUF and self.done else {}
+        folder, name, size, checksum = (told.get(key) for key in ("folder", "name", "size", "sha256"))
+        if not (isinstance(folder, str) and isinstance(name, str) and isinstance(size, int)):
+            return None
+        return MadeFile(f"{folder}/{name}", size, str(checksum))
+
+    @property
+    def megabytes(self) -> str:
+        """How far an upload is; "" for other jobs."""
+        told = self.live and self.run.kind == PUSH and self.run.max_steps
+        return f"{self.run.step:,} of {self.run.max_steps:,} MB" if told else ""
+
+    @property
+    def percent(self) -> int | None:
+        """None: it counts nothing."""
+        counts = self.live and (self.run.max_steps or 0) > 1
+        return round(100 * self.run.step / self.run.max_steps) if counts and self.run.max_steps else None
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> list[JobView]:
+    """The newest first."""
+    jobs = checkpoint.run.jobs.filter(kind__in=KINDS, spec__start_from=checkpoint.folder)
+    return [view(run) for run in with_attempts(jobs.select_related("owner").order_by("-created_at"))]
+
+
+def view(run: Run) -> JobView:
+    attempt = run.latest()
+    last = RunEvent.objects.filter(run=run, kind=EventKind.RESULT).order_by("-id").first()
+    data = last.data if last else {}
+    ended_badly = attempt.status == RunStatus.FAILED
+    text = data.get("text", "") if not ended_badly else attempt.detail
+    return JobView(run, attempt.status, text or sentences.of_attempt(attempt), data.get("facts") or {})

@@ -1,0 +1,83 @@
+"""Starting a job on a checkpoint, as a run of its own kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.platform.accounts.models import User
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.models import Attempt, Run
+from runs.engine.scheduling import homes, launching
+from runs.engine.spec import spec_of
+from runs.engine.states import ACTIVE
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.jobs import KINDS
+from workers.contract.run.limits import LimitsSpec
+from workers.contract.run.prompts import PromptsSpec
+from workers.contract.run.spec import HangSpec, ModelSpec, RecoverySpec
+from workers.contract.wire.documents import ContractError, to_dict
+
+ON_THE_CPU = HardwareSpec("", cpu_slots=1)
+"""Most jobs read and write files, and need no GPU."""
+
+
+def start(
+    checkpoint: Checkpoint,
+    kind: str,
+    user: User,
+    *,
+    settings: Any = None,
+    hardware: HardwareSpec = ON_THE_CPU,
+    model: str = "",
+    host: Host | None = None,
+) -> Run:
+    """Queue a job on `host`, or else where the checkpoint can be used. `settings`: the kind's dataclass in
+    workers.contract.run.jobs. `model`: another folder than the run's model, for a server that loads one alone.
+
+    Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
+    """
+    if not checkpoint.usable:
+        raise ContractError("this checkpoint no longer exists")
+    source = checkpoint.run
+    spec = replace(
+        spec_of(source),
+        kind=kind,
+        name=f"{checkpoint.name[:100]} · {KINDS[kind].label.lower()}",
+        hardware=hardware,
+        start_from=checkpoint.folder,
+        job={} if settings is None else to_dict(settings),
+        recovery=RecoverySpec(),
+        hang=HangSpec(),
+        limits=LimitsSpec(),
+        sinks=(),
+        prompts=PromptsSpec(),
+        ahead=False,
+        keep_best="",
+    )
+    if not checkpoint.is_adapter:
+        spec = replace(spec, lora=None)
+    if model:
+        spec = replace(spec, model=ModelSpec(model))
+    return launching.submit_job(source, spec, host=host or homes.host_for(checkpoint), user=user)
+
+
+def start_once(
+    checkpoint: Checkpoint,
+    kind: str,
+    user: User,
+    *,
+    settings: Any = None,
+    hardware: HardwareSpec = ON_THE_CPU,
+    host: Host | None = None,
+) -> Run:
+    """The job of this kind that is under way on the checkpoint, or a new one: a second click starts nothing."""
+    with transaction.atomic():
+        Attempt.objects.select_for_update().get(pk=checkpoint.event.attempt_id)  # two clicks, one after the other
+        under_way = checkpoint.run.jobs.filter(
+            kind=kind, spec__start_from=checkpoint.folder, attempts__status__in=ACTIVE
+        )
+        return under_way.first() or start(checkpoint, kind, user, settings=settings, hardware=hardware, host=host)

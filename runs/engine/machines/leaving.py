@@ -1,0 +1,91 @@
+"""How a host leaves for good: it says so itself, once no run is on it, and its credentials end with that."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+from redis import RedisError
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.joining import credentials, host_redis
+from runs.engine.machines.models import MachineRequest
+from runs.engine.models import Attempt
+from runs.engine.scheduling import ending, leasing, limits, queueing
+from runs.engine.states import ACTIVE, ON_HOST, EndReason, RunStatus
+from workers.contract.run.spec import Placement
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.joining import Leaving
+
+log = logging.getLogger(__name__)
+
+ACTOR = "host"
+WORDS = {
+    Leaving.IDLE: "It left: no run had been on it for {minutes} min.",
+    Leaving.STOPPED: "It left: its program was told to end, and its runs have ended.",
+}
+
+
+def leave(name: str, how: Leaving) -> str:
+    """Take a host's word that it goes. Return why it has to stay, or "".
+
+    The host's row is locked, and a dispatcher checks it after it has taken its leases: so no run is sent to a host that
+    has left.
+    """
+    with transaction.atomic():
+        host = Host.every.select_for_update().filter(name=name).first()
+        if host is None:
+            return ""
+        if how == Leaving.STOPPING:
+            Host.every.filter(pk=host.pk).update(draining=True)
+            return ""
+        if how == Leaving.STOPPED:
+            _end_unclaimed(host)
+        if (run := _bound(host)) is not None:
+            return f"{run} is to run on {name}, or runs there."
+        if how == Leaving.IDLE and (run := _awaits(host)) is not None:
+            return f"{run} is about to start on {name}."
+        now = timezone.now()
+        credentials.revoke(name, None)
+        Host.every.filter(pk=host.pk).update(announced_at=None, removed_at=now)
+        live = MachineRequest.objects.filter(host_name=name, state__in=MachineRequest.LIVE)
+        for request in live.select_related("source"):
+            sentence = WORDS[how].format(minutes=request.source.idle_minutes)
+            live.filter(pk=request.pk).update(state=MachineRequest.State.LEFT, sentence=sentence, ended_at=now)
+    try:
+        host_redis.end(name)
+    except RedisError as error:
+        log.warning("the user of %s in Redis is deleted later: %s", name, error)  # by host_redis.tend
+    return ""
+
+
+def _end_unclaimed(host: Host) -> None:
+    """End what was sent to a host whose program no longer takes it: nothing was started."""
+    for attempt in Attempt.objects.filter(host=host, status__in=ON_HOST, claimed_at=None).select_related("run", "host"):
+        detail = f"{host.name} was told to end before it had the run."
+        unclaimed = Q(claimed_at=None)
+        ending.end(attempt, EndReason.HOST_PREEMPTED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True)
+
+
+def _bound(host: Host) -> str | None:
+    """A run that is on the host, or waits for it and no other."""
+    waits = Q(host=host) | Q(host=None, run__host=host)
+    attempt = Attempt.objects.filter(waits, status__in=ACTIVE).select_related("run").first()
+    return attempt.run.name if attempt is not None else None
+
+
+def _awaits(host: Host) -> str | None:
+    """The run that the machine was asked for, if it is about to start there."""
+    joined = MachineRequest.objects.filter(host_name=host.name, attempt__status=RunStatus.QUEUED)
+    request = joined.select_related("attempt__run__owner").first()
+    if request is None or request.attempt is None or host.draining:
+        return None
+    run = request.attempt.run
+    try:
+        need = queueing.need_of(run)
+    except ContractError:
+        return None
+    fits = host.announced_at is None or isinstance(leasing.place(need, host, {}), Placement)
+    return run.name if fits and limits.allowance(run.owner).may_start else None

@@ -1,0 +1,289 @@
+"""Machines of SkyPilot: a cluster of one machine for each host, in any cloud, Kubernetes or Slurm that its API server
+reaches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any
+
+from controlplane.platform.accounts import vault
+from runs.engine.machines import aws
+from runs.engine.machines.provider import (
+    PRICE,
+    EngineError,
+    Kind,
+    MachineState,
+    Option,
+    Phase,
+    Shape,
+    price_of,
+)
+from runs.engine.machines.skypilot import task
+from runs.engine.machines.skypilot.server import NotYet, Request, RequestFailed, Server
+
+CALL_S = 25.0
+SHORT_S = 5.0
+"""For a removal to fail: what takes longer has begun."""
+HISTORY_DAYS = 90
+LAUNCH, DOWN = "sky.launch", "sky.down"
+
+
+class SkyPilot:
+    """Its handles are names of clusters, which follow from the host's: asking again finds what was asked before."""
+
+    def __init__(self, control_url: str, options: Mapping[str, str]) -> None:
+        self._control_url = control_url
+        self._options = options
+
+    def request(self, shape: Shape, *, name: str, join: str) -> str:
+        if not self._control_url.startswith("https://"):
+            raise EngineError(
+                "Machines of SkyPilot join by https alone. Change the control plane's address in the source."
+            )
+        cluster = self._cluster(name)
+        server = self._server()
+        if _cluster_of(server, cluster) or any(each.active for each in _of(LAUNCH, server.requests_for(cluster))):
+            return cluster
+        wanted = task.render(
+            shape,
+            self._options,
+            control_url=self._control_url,
+            name=name,
+            join=join,
+            hooks=server.api_version >= task.HOOKS_SINCE,
+        )
+        try:
+            # It goes on looking while no cloud has such a machine; what no cloud can ever have fails at once.
+            server.submit("/launch", {"task": task.as_yaml(wanted), "cluster_name": cluster, "retry_until_up": True})
+        except EngineError as error:
+            raise EngineError(str(error).replace(join, "…")) from None
+        return cluster
+
+    def state(self, handle: str) -> MachineState:
+        server = self._server()
+        # In this order: a launch that is over first has its machine, or had it.
+        requests, record = server.requests_for(handle), _cluster_of(server, handle)
+        launch = next(iter(_of(LAUNCH, requests)), None)
+        if record is None:
+            return self._gone(server, handle, launch)
+        if launch and not launch.active and launch.status != "SUCCEEDED":
+            _remove(server, handle, requests)
+            return MachineState(Phase.STARTING, f"{_failure(server, launch)} What is there of it is being removed.")
+        if launch and launch.active:
+            return MachineState(Phase.STARTING, _because("SkyPilot sets the machine up", _reason(record)))
+        match str(record.get("status")):
+            case "UP":
+                return MachineState(Phase.RUNNING, f"The machine is up{_place(record)}.")
+            case "AUTOSTOPPING":
+                return MachineState(Phase.RUNNING, "The host has left, and SkyPilot removes the machine.")
+            case "STOPPED":
+                _remove(server, handle, requests)
+                return MachineState(Phase.RUNNING, "Somebody stopped the machine. It is being removed.")
+            case _:
+                return MachineState(Phase.RUNNING, _because("SkyPilot finds the machine unhealthy", _reason(record)))
+
+    def release(self, handle: str) -> None:
+        server = self._server()
+        requests = server.requests_for(handle)
+        if launching := [each.id for each in _of(LAUNCH, requests) if each.active]:
+            server.outcome(server.submit("/api/cancel", {"request_ids": launching}))
+        _remove(server, handle, requests)
+
+    def _cluster(self, name: str) -> str:
+        """Unique on a server that several control planes use."""
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+        mark = sha256(f"{self._control_url} {name}".encode()).hexdigest()[:6]
+        return f"grpo-{plain}-{mark}"
+
+    def _server(self) -> Server:
+        try:
+            secret, token = vault.engine(self._options["secret"])
+        except vault.NotGiven as error:
+            raise EngineError(str(error)) from None
+        user = sha256(self._control_url.encode()).hexdigest()[:8]
+        return Server(secret.address, token, user=user, private_too=secret.private_too, seconds=CALL_S)
+
+    def _gone(self, server: Server, cluster: str, launch: Request | None) -> MachineState:
+        if launch is None and not _was_there(server, cluster):
+            return MachineState(Phase.LOST, "SkyPilot knows nothing of this machine.")
+        if launch and launch.active:
+            return MachineState(Phase.QUEUED, _because("SkyPilot looks for a machine", launch.message))
+        if launch and launch.status != "SUCCEEDED":
+            return MachineState(Phase.ENDED, _failure(server, launch))
+        if self._options.get("spot") == "yes":
+            sentence = "The machine is gone: the host left, or the cloud took it back."
+            return MachineState(Phase.ENDED, sentence, taken_back=True)
+        return MachineState(Phase.ENDED, "The machine is gone.")
+
+
+def _of(name: str, requests: list[Request]) -> list[Request]:
+    return [each for each in requests if each.name == name]
+
+
+def _cluster_of(server: Server, cluster: str) -> dict[str, Any] | None:
+    wanted = {
+        "cluster_names": [cluster],
+        "refresh": "NONE",  # the server itself looks every minute
+        "all_users": True,
+        "include_credentials": False,
+        "include_handle": False,
+        "summary_response": True,
+    }
+    return _named(cluster, server.outcome(server.submit("/status", wanted)))
+
+
+def _was_there(server: Server, cluster: str) -> bool:
+    """By the history of clusters, which outlasts the requests for them."""
+    wanted = {"days": HISTORY_DAYS, "cluster_names": [cluster]}
+    return _named(cluster, server.outcome(server.submit("/cost_report", wanted))) is not None
+
+
+def _named(cluster: str, found: Any) -> dict[str, Any] | None:
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise EngineError("The SkyPilot API server's list of clusters can't be read.")
+    return next((each for each in found if each.get("name") == cluster), None)
+
+
+def _remove(server: Server, cluster: str, requests: list[Request]) -> None:
+    """Begin to, unless it has begun. What has been removed already is no error."""
+    if any(each.active for each in _of(DOWN, requests)):
+        return
+    try:
+        server.outcome(server.submit("/down", {"cluster_name": cluster}), seconds=SHORT_S)
+    except NotYet:
+        pass
+    except RequestFailed as error:
+        if error.kind != "ClusterDoesNotExist":
+            raise EngineError(f"SkyPilot can't remove the machine: {error}") from None
+
+
+def _failure(server: Server, launch: Request) -> str:
+    if launch.status == "CANCELLED":
+        return "The request was withdrawn."
+    try:
+        server.outcome(launch.id)
+    except RequestFailed as error:
+        return f"SkyPilot got no machine: {error}"
+    return "SkyPilot got no machine."
+
+
+def _reason(record: Mapping[str, Any]) -> str:
+    reason = record.get("init_status_reason")
+    return " ".join(reason.split())[:300] if isinstance(reason, str) else ""
+
+
+def _place(record: Mapping[str, Any]) -> str:
+    parts = [str(record[key]) for key in ("cloud", "region") if record.get(key)]
+    return f" in {' '.join(parts)}" if parts else ""
+
+
+def _because(what: str, why: str) -> str:
+    return f"{what}: {why.rstrip('.')}." if why else f"{what}."
+
+
+def _check(options: Mapping[str, str]) -> Mapping[str, str]:
+    problem = vault.engine_problem(options["secret"])
+    return {"secret": problem} if problem else {}
+
+
+def _settled(options: Mapping[str, str]) -> Mapping[str, int | str]:
+    """An instance type is one shape."""
+    instance = aws.INSTANCES.get(options.get("instance_type", ""))
+    if instance is None:
+        return {}
+    return {
+        "gpus": instance.gpus,
+        "gpu_kind": instance.gpu_kind,
+        "gpu_memory_gib": instance.gpu_memory_gib,
+        "cpus": instance.cpus,
+        "memory_gib": instance.memory_gib,
+    }
+
+
+def _gpu_hour_usd(options: Mapping[str, str]) -> Decimal | None:
+    """What the source says, else the list price, where it is what AWS charges: on demand, in its region."""
+    if (own := price_of(options)) is not None:
+        return own
+    instance = aws.INSTANCES.get(options.get("instance_type", ""))
+    in_region = f"{options.get('infra', '')}/".lower().startswith(f"aws/{aws.REGION}/")
+    return instance.usd_per_hour / instance.gpus if instance and in_region and options.get("spot") != "yes" else None
+
+
+OPTIONS = (
+    Option(
+        "secret",
+        "Secret of the API server",
+        "One of the kind “API server of SkyPilot”, added under Settings, Secrets: its address and a token.",
+        pattern=r"[A-Z0-9_]+",
+        words="the name of a secret",
+        required=True,
+        suggestions=vault.engines,
+    ),
+    Option(
+        "image",
+        "GPU image",
+        "Built from docker/gpu.Dockerfile, in a registry that the machines can pull from.",
+        pattern=r"[A-Za-z0-9][\w.:/@-]*",
+        words="an image's name, such as registry.example.org/grpo-gpu:1.0",
+        required=True,
+    ),
+    Option(
+        "infra",
+        "Where",
+        "A cloud with region and zone, or a Kubernetes context: aws/us-east-1, kubernetes/NAME. Empty: the cheapest of "
+        "those that the API server has.",
+        pattern=r"[A-Za-z0-9*][\w.*:/@-]*",
+        words="a place, such as aws/us-east-1",
+    ),
+    Option(
+        "instance_type",
+        "Instance type",
+        f"Empty: by GPUs, cores and memory below. One of AWS's listed types sets them. Prices: {aws.SOURCE}.",
+        pattern=r"[A-Za-z0-9][\w.-]*",
+        words="an instance type, such as p5.48xlarge",
+        suggestions={each.type: each.sentence for each in aws.INSTANCES.values()},
+    ),
+    Option(
+        "spot",
+        "Spot",
+        "Spot machines are cheaper, and taken back with two minutes' warning at most, or none. Runs go on elsewhere "
+        "from their last stored checkpoint.",
+        pattern=r"yes|no",
+        words="yes or no",
+        initial="no",
+        choices={"no": "No, on demand", "yes": "Yes, spot"},
+    ),
+    Option(
+        "disk_gib",
+        "Disk (GiB)",
+        "For the image, models and checkpoints. Empty: as SkyPilot chooses.",
+        pattern=r"[1-9][0-9]{1,4}",
+        words="a whole number from 10",
+        initial="512",
+    ),
+    Option(
+        "most_usd",
+        "Most USD per hour",
+        "Dearer machines are not taken. Empty: at any price.",
+        pattern=r"(?=.*[1-9])[0-9]{1,4}(\.[0-9]{1,4})?",
+        words="an amount, such as 12.50",
+    ),
+    replace(PRICE, help=f"{PRICE.help} Empty: the list price of a listed instance type, on demand in {aws.REGION}."),
+)
+
+KIND = Kind(
+    name="skypilot",
+    label="SkyPilot",
+    help="Clouds and Kubernetes, through SkyPilot's API server (0.14). The machines must reach the control plane's "
+    "HTTPS and Redis, with a certificate of a public authority.",
+    options=OPTIONS,
+    make=SkyPilot,
+    check=_check,
+    settles=_settled,
+    names_gpus=True,
+    gpu_hour_usd=_gpu_hour_usd,
+)

@@ -1,0 +1,125 @@
+"""The task that SkyPilot runs on a machine: which machine, our GPU image on it, and the host's program in the image.
+
+The join code is one of the task's secrets, which SkyPilot sets as an environment variable and shows to nobody but the
+token's owner and its admins. The first command moves it into a file.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from runs.engine.machines.provider import EngineError, Shape
+
+JOIN_CODE = "GRPO_JOIN_CODE"
+HOOKS_SINCE = 62
+"""The API version of SkyPilot that this was written against (0.14.1); older ones may not know `config.hooks`."""
+SAVING_S = 240
+"""For saving at a stop: as compose.gpu.yaml's stop_grace_period."""
+
+SPOT_WARNING_S = 120
+"""What AWS gives a spot machine, the longest of the clouds' warnings."""
+SPARE_S = 10
+"""Between the host's program and whoever kills it."""
+
+_RUN = """\
+set -eu
+umask 077
+cd /app
+printf %s "${join_code}" >/data/join-code
+unset {join_code}
+echo $$ >/data/host.pid
+chown grpo:grpo /data /data/runs /data/models /data/join-code
+exec setpriv --reuid=grpo --regid=grpo --clear-groups env {variables} \\
+  timeout --signal=TERM --kill-after={saving}s {minutes}m {command}
+"""
+
+_STOP = """\
+pid=$(cat /data/host.pid 2>/dev/null) || exit 0
+kill -TERM "$pid" 2>/dev/null || exit 0
+for _ in $(seq {saving}); do kill -0 "$pid" 2>/dev/null || exit 0; sleep 1; done
+"""
+
+_VARIABLES = {
+    "HOME": "/data",
+    "PATH": "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin",
+    "HF_HOME": "/data/huggingface",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "CONTROLPLANE_BOOTSTRAP": "off",
+    "GRPO_TRAINER_PYTHON": "/opt/trainer/bin/python",
+    "GRPO_RUNS_DIR": "/data/runs",
+}
+"""As gpu.Dockerfile sets them: SkyPilot's log-in shell begins with an environment of its own."""
+
+
+def render(
+    shape: Shape, options: Mapping[str, str], *, control_url: str, name: str, join: str, hooks: bool
+) -> dict[str, Any]:
+    """Raises EngineError for a shape that SkyPilot can't be asked for."""
+    program = ["/opt/venv/bin/python", "-m", "workers.host.join", "--data", "/data", "--name", name]
+    command = shlex.join([*program, "--code-file", "/data/join-code", control_url])
+    notice_s = (SPOT_WARNING_S if options.get("spot") == "yes" else SAVING_S) - SPARE_S
+    variables = {**_VARIABLES, "GRPO_STOP_NOTICE_S": str(notice_s), **shape.environment}
+    run = _RUN.format(
+        join_code=JOIN_CODE,
+        variables=" ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items()),
+        saving=SAVING_S,
+        minutes=shape.minutes,
+        command=command,
+    )
+    return {
+        "name": name,
+        "num_nodes": 1,
+        "resources": _resources(shape, options),
+        "secrets": {JOIN_CODE: join},
+        "config": _config(hooks=hooks),
+        "run": run,
+    }
+
+
+def as_yaml(task: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(task), sort_keys=False)
+
+
+def _resources(shape: Shape, options: Mapping[str, str]) -> dict[str, Any]:
+    resources: dict[str, Any] = {
+        # The image's own way of starting is replaced by SkyPilot's: it installs ssh there and runs `run` in it.
+        "image_id": f"docker:{options['image']}",
+        "use_spot": options.get("spot") == "yes",
+        # The machine goes when the host's program has left. Nobody waits for people who are logged in.
+        "autostop": {"idle_minutes": 1, "down": True, "wait_for": "jobs"},
+    }
+    if infra := options.get("infra"):
+        resources["infra"] = infra
+    if disk := options.get("disk_gib"):
+        resources["disk_size"] = int(disk)
+    if price := options.get("most_usd"):
+        resources["max_hourly_cost"] = float(price)
+    if instance := options.get("instance_type"):
+        return {**resources, "instance_type": instance}
+    if shape.gpus and not shape.gpu_kind:
+        raise EngineError("SkyPilot needs the kind of GPU, such as H100, or an instance type. Name one in the source.")
+    if shape.gpus:
+        resources["accelerators"] = {shape.gpu_kind: shape.gpus}
+    resources["cpus"] = f"{shape.cpus}+"
+    if shape.memory_gib:
+        resources["memory"] = f"{shape.memory_gib}+"
+    return resources
+
+
+def _config(*, hooks: bool) -> dict[str, Any]:
+    """SkyPilot installs packages and a key for ssh in the container, so it must be root there, with root's home; the
+    host's program is not."""
+    root = {"securityContext": {"runAsUser": 0, "runAsGroup": 0}}
+    config: dict[str, Any] = {
+        "docker": {"run_options": ["--user=0:0", "--env=HOME=/root", "--ulimit=memlock=-1"]},
+        "kubernetes": {"pod_config": {"spec": {"containers": [root]}}},
+    }
+    if hooks:
+        stop = _STOP.format(saving=SAVING_S)
+        config["hooks"] = [{"run": stop, "events": ["down", "preemption"], "timeout": SAVING_S + 30}]
+    return config

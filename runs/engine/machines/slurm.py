@@ -1,0 +1,324 @@
+"""Machines as jobs of Slurm: sbatch, squeue, sacct and scancel, run where the control worker runs.
+
+A job's host keeps its data in FOLDER/<name>, and all hosts of a source their runs in FOLDER/runs, on a file system that
+the nodes and the control worker share. The join code is in a file there, mode 0600.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from runs.engine.machines.provider import PRICE, EngineError, Kind, MachineState, Option, Phase, Shape
+
+TIMEOUT_S = 15
+"""Of one command. A controller that is busy answers late, and the next look asks again."""
+PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "KRB5CCNAME", "SLURM_CONF")
+"""All that Slurm's commands, and so the job, see of the control worker's environment, which has secrets."""
+EXTRAS = (
+    "comment", "cpus-per-gpu", "deadline", "exclude", "exclusive", "licenses", "mem-per-cpu", "mem-per-gpu", "nice",
+    "nodelist", "prefer", "switches", "tmp", "use-min-nodes", "wckey",
+)  # fmt: skip
+VARIABLES = r"(?:GRPO_|HF_|CUDA_|NCCL_|VLLM_|TORCH_|UV_|PIP_|OMP_)[A-Z0-9_]+|CONTROLPLANE_BOOTSTRAP|PATH|TMPDIR"
+_EXTRA = rf"--(?:{'|'.join(EXTRAS)})(?:=[^\s'\"\\`$;|&<>]+)?"
+_VARIABLE = rf"(?:{VARIABLES})=\S*"
+_PATH = r"/(?!.*(?:^|/)\.\.(?:/|$))[A-Za-z0-9._/+@:=-]+"
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.,@:+-]*"
+
+PENDING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+BEGINNING = {"CONFIGURING", "POWER_UP_NODE"}
+ENDED = {
+    "BOOT_FAIL": "its node could not start",
+    "CANCELLED": "it was cancelled",
+    "COMPLETED": "the host's program ended",
+    "DEADLINE": "its deadline passed",
+    "FAILED": "the host's program failed",
+    "LAUNCH_FAILED": "Slurm could not start it",
+    "NODE_FAIL": "its node failed",
+    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    "PREEMPTED": "another job took its place",
+    "RECONFIG_FAIL": "its node could not be set up",
+    "REVOKED": "another cluster took it",
+    "TIMEOUT": "its time was up",
+}
+TAKEN_BACK = {"CANCELLED", "DEADLINE", "PREEMPTED", "TIMEOUT"}
+WAITS = {
+    "None": "",
+    "Priority": "other jobs come first",
+    "Resources": "waits for free nodes",
+}
+LAST_WORDS = 300
+NOTICE = "GRPO_STOP_NOTICE_S"
+NOTICE_SPARE_S = 10
+"""Between the host's program and Slurm's kill; as in grpo-host.sbatch, whose --signal stands unless the source has a
+notice of its own."""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    control_url: str
+    options: Mapping[str, str]
+
+    def request(self, shape: Shape, *, name: str, join: str) -> str:
+        folder = self._folder / name
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            code_file = folder / "code"
+            # Before the job can start; and again, if the first answer was lost.
+            with open(os.open(code_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(join)
+        except OSError as error:
+            raise EngineError(
+                f"{folder} can't be written to where the control worker runs: {error.strerror}."
+            ) from None
+        known = self._run("squeue", f"--name={name}", "--states=all", "--noheader", "--format=%i").split()
+        if known:
+            return known[0]
+        script = settings.BASE_DIR / "docker" / "slurm" / "grpo-host.sbatch"
+        argv = ["sbatch", "--parsable", *self._options(shape, name), str(script), self.control_url, str(code_file)]
+        said = self._run(*argv, variables=self._variables(shape, folder))
+        job = said.strip().partition(";")[0]
+        if not job.isdigit():
+            raise EngineError(f"sbatch gave no job's number, but: {said.strip()[:LAST_WORDS]!r}")
+        return job
+
+    def state(self, handle: str) -> MachineState:
+        row = self._row(handle)
+        if row is None:
+            return self._recorded(handle)
+        state, reason, node, name = row
+        if state in PENDING:
+            return MachineState(
+                Phase.QUEUED, f"Job {handle} waits in Slurm's queue: {WAITS.get(reason, reason)}.".replace(": .", ".")
+            )
+        if state in BEGINNING:
+            return MachineState(Phase.STARTING, f"Job {handle} waits for {node or 'its node'} to be ready.")
+        if state in ENDED:
+            return self._ended(handle, state, name)
+        return MachineState(Phase.RUNNING, f"Job {handle} runs on {node or 'its node'}.")
+
+    def release(self, handle: str) -> None:
+        row = self._row(handle)
+        if row is None or row[0] in ENDED:
+            return
+        if row[0] in PENDING:
+            self._run("scancel", handle)
+        else:
+            # The script alone: supervisors must hear from the host's program why they end.
+            self._run("scancel", "--batch", "--signal=TERM", handle)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.options["folder"])
+
+    def _options(self, shape: Shape, name: str) -> list[str]:
+        get = self.options.get
+        kind = f":{shape.gpu_kind}" if shape.gpu_kind else ""
+        notice = _variables_of(self.options).get(NOTICE)
+        chosen = {
+            "job-name": name,
+            "chdir": self._source,
+            "output": str(self._folder / name / "job.log"),
+            "time": str(shape.minutes),
+            "cpus-per-task": str(shape.cpus),
+            "gres": get("gres") or (f"gpu{kind}:{shape.gpus}" if shape.gpus else "none"),
+            "mem": f"{shape.memory_gib}G" if shape.memory_gib else "",
+            "signal": f"B:TERM@{int(notice) + NOTICE_SPARE_S}" if notice else "",
+            **{option: get(option, "") for option in ("partition", "account", "qos", "reservation", "constraint")},
+        }
+        # A machine that is taken back is asked for anew, under another name.
+        return [
+            *(f"--{option}={text}" for option, text in chosen.items() if text),
+            "--no-requeue",
+            *get("extra", "").split(),
+        ]
+
+    def _variables(self, shape: Shape, folder: Path) -> dict[str, str]:
+        flags = ["--plaintext"] if self.options.get("plaintext") else []
+        if self.options.get("ca_file"):
+            flags += ["--ca-file", self.options["ca_file"]]
+        fixed = {
+            "GRPO_SOURCE": self._source,
+            "GRPO_HOST_DATA": str(folder),
+            "GRPO_RUNS_DIR": str(self._folder / "runs"),
+            "GRPO_JOIN_FLAGS": " ".join(flags),
+        }
+        return {**shape.environment, **_variables_of(self.options), **fixed}
+
+    @property
+    def _source(self) -> str:
+        return self.options.get("source") or str(settings.BASE_DIR)
+
+    def _row(self, handle: str) -> tuple[str, str, str, str] | None:
+        """State, reason, node and name of a job; None: the controller has forgotten it."""
+        columns = "--format=%T|%r|%N|%j"
+        try:
+            said = self._run("squeue", f"--jobs={handle}", "--states=all", "--noheader", columns).strip()
+        except EngineError as error:
+            if "Invalid job id" in str(error):
+                return None
+            raise
+        if not said:
+            return None
+        state, reason, node, name = [*said.splitlines()[0].split("|"), "", "", ""][:4]
+        return state, reason, node, name
+
+    def _recorded(self, handle: str) -> MachineState:
+        """What the accounting knows, where there is one. The controller forgets a job minutes after its end, never
+        before."""
+        columns = "--format=State,JobName%64"
+        try:
+            said = self._run("sacct", f"--jobs={handle}", "--allocations", "--noheader", "--parsable2", columns).split(
+                "|"
+            )
+        except EngineError:
+            said = [""]
+        state = said[0].split(" ")[0].strip()  # CANCELLED by 1000
+        if state not in ENDED:
+            return MachineState(Phase.ENDED, f"Slurm no longer knows job {handle}, so it has ended.")
+        return self._ended(handle, state, said[1].strip() if len(said) > 1 else "")
+
+    def _ended(self, handle: str, state: str, name: str) -> MachineState:
+        sentence = f"Job {handle} ended: {ENDED[state]}."
+        words = self._last_words(name) if state in ("COMPLETED", "FAILED", "LAUNCH_FAILED") else ""
+        return MachineState(Phase.ENDED, f"{sentence}{words}", taken_back=state in TAKEN_BACK)
+
+    def _last_words(self, name: str) -> str:
+        if not re.fullmatch(_NAME, name):
+            return ""
+        try:
+            with (self._folder / name / "job.log").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                lines = file.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" Its last words: {last[:LAST_WORDS]}" if last else ""
+
+    def _run(self, *argv: str, variables: Mapping[str, str] | None = None) -> str:
+        """Raises EngineError with what the command said."""
+        passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+        try:
+            done = subprocess.run(
+                argv,
+                env={**passed, **(variables or {})},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise EngineError(f"{argv[0]} is not installed where the control worker runs.") from None
+        except subprocess.TimeoutExpired:
+            raise EngineError(f"{argv[0]} gave no answer in {TIMEOUT_S} s.") from None
+        except OSError as error:
+            raise EngineError(f"{argv[0]} could not be run: {error.strerror}.") from None
+        if done.returncode:
+            words = " ".join((done.stderr or done.stdout).split())[:LAST_WORDS]
+            raise EngineError(f"{argv[0]} says: {words or f'exit code {done.returncode}'}")
+        return done.stdout
+
+
+def _variables_of(options: Mapping[str, str]) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in options.get("environment", "").split())
+
+
+def _check(options: Mapping[str, str]) -> dict[str, str]:
+    notice = _variables_of(options).get(NOTICE, "230")
+    if re.fullmatch(r"[1-9]\d{0,4}", notice):
+        return {}
+    return {"environment": f"{NOTICE} is a number of whole seconds, from 1 to 99,999, not {notice!r}."}
+
+
+KIND = Kind(
+    name="slurm",
+    label="Slurm",
+    help="Each machine is a job. sbatch, squeue and scancel must work where the control worker runs, and it and the "
+    "nodes must share a file system.",
+    options=(
+        Option(
+            "folder",
+            "Shared folder",
+            "Where the hosts keep their data and runs, by its path on the nodes and here.",
+            _PATH,
+            "an absolute path without spaces",
+            required=True,
+        ),
+        Option(
+            "source",
+            "Copy of the source",
+            "On the nodes. Empty: where the control plane has its own.",
+            _PATH,
+            "an absolute path without spaces",
+            rare=True,
+        ),
+        Option("partition", "Partition", "Empty: the cluster's default.", _NAME, "the name of a partition"),
+        Option("account", "Account", "Who is charged.", _NAME, "the name of an account"),
+        Option("qos", "QOS", "The quality of service.", _NAME, "the name of a QOS"),
+        Option("reservation", "Reservation", "", _NAME, "the name of a reservation", rare=True),
+        Option(
+            "constraint",
+            "Constraint",
+            "Features that a node must have, such as h100&nvlink.",
+            r"[A-Za-z0-9_\[(][A-Za-z0-9_.,&|*()\[\]!-]*",
+            "features joined by & or |",
+            rare=True,
+        ),
+        Option(
+            "gres",
+            "Generic resources",
+            "In place of gpu:KIND:COUNT, where the cluster names them otherwise.",
+            r"[A-Za-z0-9_][A-Za-z0-9_.:,-]*",
+            "names and counts such as gpu:h100:4",
+            rare=True,
+        ),
+        Option(
+            "extra",
+            "More options of sbatch",
+            f"With a space between them. Allowed: {', '.join(EXTRAS)}.",
+            rf"{_EXTRA}(?: {_EXTRA})*",
+            "options such as --exclude=gpu07 --nice=100, of those that are allowed",
+            max_length=500,
+            rare=True,
+        ),
+        Option(
+            "environment",
+            "Environment of the host",
+            "With a space between them: GRPO_MODEL_ROOTS=/shared/models HF_HOME=/shared/hf.",
+            rf"{_VARIABLE}(?: {_VARIABLE})*",
+            "NAME=value, where names begin with GRPO_, HF_, CUDA_, NCCL_, VLLM_, TORCH_, UV_, PIP_ or OMP_, or "
+            "are PATH, TMPDIR or CONTROLPLANE_BOOTSTRAP",
+            max_length=2000,
+            rare=True,
+        ),
+        PRICE,
+        Option(
+            "ca_file",
+            "Certificates",
+            "A file (PEM) on the nodes, if no public authority vouches for the control plane.",
+            _PATH,
+            "an absolute path without spaces",
+            rare=True,
+        ),
+        Option(
+            "plaintext",
+            "Encryption",
+            "Without it, hosts use http:// and redis://: only on a private network.",
+            "yes",
+            "required or none",
+            choices={"": "required", "yes": "none"},
+            rare=True,
+        ),
+    ),
+    make=Slurm,
+    check=_check,
+    shares_runs=True,
+)

@@ -1,0 +1,13 @@
+"""Celery's side of machines: beat looks after them, apart from the tick, since engines answer slowly."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from controlplane.celery import app
+from runs.engine.machines import asking
+
+
+@app.task(name="machines.tend")  # type: ignore[untyped-decorator]  # celery has no types
+def tend() -> None:
+    asking.tend(timezone.now())

@@ -1,0 +1,87 @@
+"""Sources of machines and the machines asked of them: a part of the Hardware page, and pages for admins."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.platform.accounts.roles import admin_required, operator_required, person
+from controlplane.platform.http.form_pages import form_page
+from runs.engine.hosts import actions
+from runs.engine.machines import asking, overview
+from runs.engine.machines.forms import SourceForm, kind_of
+from runs.engine.machines.kinds import KINDS
+from runs.engine.machines.models import MachineRequest, MachineSource
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def source_new(request: HttpRequest, engine: str) -> HttpResponseBase:
+    if engine not in KINDS:
+        raise Http404(f"There is no engine {engine}.")
+    initial = {"control_url": request.build_absolute_uri("/").rstrip("/")}
+    form = SourceForm(KINDS[engine], request.POST if request.method == "POST" else None, initial=initial)
+    return _form(request, form)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def source(request: HttpRequest, source_id: int) -> HttpResponseBase:
+    row = get_object_or_404(MachineSource, pk=source_id)
+    kind = kind_of(row)
+    if kind is None:
+        raise Http404(f"This version knows no engine {row.kind}.")
+    form = SourceForm(kind, request.POST if request.method == "POST" else None, instance=row)
+    return _form(request, form)
+
+
+def _form(request: HttpRequest, form: SourceForm) -> HttpResponseBase:
+    if request.method == "POST" and form.is_valid():
+        saved = form.save_by(person(request))
+        messages.success(request, f"{saved.name} is saved.")
+        return redirect("hardware")
+    # The stored name, not the submitted one.
+    name = MachineSource.objects.filter(pk=form.instance.pk).values_list("name", flat=True).first()
+    context = {"form": form, "kind": form.kind, "name": name}
+    return form_page(request, "engine/machines/source.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def source_delete(request: HttpRequest, source_id: int) -> HttpResponseBase:
+    """Delete a source and what was asked of it, after a page that explains the consequences."""
+    row = get_object_or_404(MachineSource, pk=source_id)
+    if request.method == "POST":
+        with transaction.atomic():
+            MachineSource.objects.select_for_update().get(pk=row.pk)
+            live = row.requests.filter(state__in=MachineRequest.LIVE).exists()
+            if not live:
+                row.requests.all().delete()
+                row.delete()
+        if live:
+            messages.error(request, f"{row.name} still has machines. Switch it off, and delete it once they have left.")
+        else:
+            messages.success(request, f"{row.name} is deleted.")
+        return redirect("hardware")
+    machines = overview.lines(row.requests.filter(state__in=MachineRequest.LIVE))
+    return render(request, "engine/machines/delete.html", {"source": row, "live": machines})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def release(request: HttpRequest, machine_id: int) -> HttpResponseBase:
+    """Let go of a machine, after a page that explains the consequences."""
+    row = get_object_or_404(MachineRequest.objects.select_related("source", "attempt__run"), pk=machine_id)
+    if request.method == "POST":
+        if problem := asking.release(row, by=person(request).get_username()):
+            messages.error(request, f"{row.host_name} is not released: {problem}")
+        else:
+            messages.success(request, f"{row.host_name} is released.")
+        return redirect("hardware")
+    host = Host.objects.filter(name=row.host_name).first()
+    attempts = actions.on_host(host) if host else []
+    return render(request, "engine/machines/release.html", {"machine": overview.line(row), "attempts": attempts})

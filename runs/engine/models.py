@@ -1,0 +1,322 @@
+"""The rows of runs and attempts. No side effects: flows live in the modules named after them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from datetime import datetime
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+
+from controlplane.platform.deletable import Deletable, Kept
+from runs.engine.names import Parts, told_apart
+from runs.engine.recorded import ChunkOutline as ChunkOutline
+from runs.engine.recorded import LogChunk as LogChunk
+from runs.engine.recorded import MetricChunk as MetricChunk
+from runs.engine.recorded import MetricRow as MetricRow
+from runs.engine.recorded import PromptProgress as PromptProgress
+from runs.engine.recorded import RunEvent as RunEvent
+from runs.engine.recorded import SampleRow as SampleRow
+from runs.engine.recorded import SampleStore as SampleStore
+from runs.engine.states import EndReason, RunStatus, Waits
+from workers.contract.wire.names import EventKind, StopMode
+
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+def new_run_id() -> str:
+    """A short random id for folders and URLs. Starts with a letter and avoids look-alikes (i, l, o, 0, 1)."""
+    return "r" + "".join(secrets.choice(_ALPHABET) for _ in range(9))
+
+
+class Run(Deletable):
+    """A run as people launch and view it. Status, reason, lease and receipt are those of its latest attempt."""
+
+    id = models.CharField(primary_key=True, max_length=16, default=new_run_id, editable=False)
+    name = models.CharField(max_length=120)
+    kind = models.CharField(max_length=16, default="train")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="runs")
+    created_at = models.DateTimeField(auto_now_add=True)
+    spec = models.JSONField()
+    """workers.contract.RunSpec, frozen at submit."""
+    host = models.ForeignKey("hardware.Host", null=True, blank=True, on_delete=models.SET_NULL)
+    """The host requested at launch; None: any host that fits."""
+    dataset_version = models.ForeignKey("datasets.DatasetVersion", on_delete=models.PROTECT, related_name="runs")
+    reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="runs", null=True)
+    eval_reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="+", null=True)
+    environment_version = models.ForeignKey("environments.EnvironmentVersion", models.SET_NULL, "runs", null=True)
+    profile = models.ForeignKey("hardware.HardwareProfile", null=True, on_delete=models.SET_NULL)
+    last_seq = models.BigIntegerField(default=0)
+    """The highest stored seq; written only by ingest."""
+    step = models.IntegerField(default=0)
+    max_steps = models.IntegerField(null=True)
+    last_metrics = models.JSONField(default=dict)
+    """The newest value of each metric, for lists and headlines; written only by ingest."""
+    launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
+    """Identifies the submitted page, so that a second click finds the run of the first. NULL: no page."""
+    group = models.ForeignKey("RunGroup", null=True, on_delete=models.SET_NULL, related_name="runs")
+    """The runs that were launched together with it."""
+    trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
+    """For runs of kind `trial`: the trial they belong to."""
+    source = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="jobs")
+    """For evaluations and jobs: the run whose model or checkpoint they use."""
+    cloned_from = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="clones")
+    """The run whose settings the form was filled with."""
+    folded_seq = models.BigIntegerField(default=0)
+    """Metric rows up to this seq are in chunks; written only by folding."""
+    tags = models.JSONField(default=list)
+    """Tags, without duplicates, in alphabetical order."""
+    notes = models.TextField(blank=True)
+    archived_at = models.DateTimeField(null=True)
+    """Archived: listed only on request."""
+    trend = models.JSONField(default=list)
+    trend_of = models.IntegerField(default=0)
+    reward_ends = models.JSONField(default=list)
+    """The reward in at most 40 points, the number of rewards behind them, and the first and the last ten rewards."""
+    preset = models.ForeignKey("HealthPreset", null=True, on_delete=models.SET_NULL)
+    """The health bounds; None: those of the default preset."""
+    health = models.JSONField(default=dict)
+    """The last assessment (see runs.insight.health.assess); written only by runs.insight.health. {}: none yet."""
+
+    objects = Kept["Run"]()
+    every = models.Manager["Run"]()
+
+    class Meta:
+        ordering = ("-created_at",)
+        indexes = [
+            models.Index(fields=["-created_at"], name="run_newest"),
+            models.Index(
+                fields=["archived_at", "deleted_at", "-created_at", "kind", "id"], name="run_listed"
+            ),  # not the wide rows
+            models.Index(fields=["tags"], name="run_tags"),  # whole lists; PostgreSQL has each tag in run_tag, too
+            models.Index(Lower("name"), models.F("created_at").desc(), "id", name="run_by_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def trains(self) -> bool:
+        """Not a trial, a check, an evaluation or a job."""
+        return self.kind == "train"
+
+    def apart(self) -> Parts:
+        """The parts of its name if others of its group have a similar one, see runs.engine.names; otherwise none."""
+        names = self.group.runs.values_list("name", flat=True) if self.group else ()
+        return told_apart(names).get(self.name, [])
+
+    def latest(self) -> Attempt:
+        """The attempt whose status, reason, lease and receipt the run shows; no query if attempts are prefetched."""
+        return max(self.attempts.all(), key=lambda attempt: attempt.number)
+
+    def ran_s(self, now: datetime | None = None) -> float | None:
+        """Seconds over all its attempts, see Attempt.ran_s. None: none of them counts."""
+        times = [each for attempt in self.attempts.all() if (each := attempt.ran_s(now)) is not None]
+        return sum(times) if times else None
+
+    def trainings(self) -> list[float]:
+        """When each attempt began to train, in Unix seconds."""
+        began = self.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)
+        return [at.timestamp() for at in began]
+
+
+class ProfileTrial(models.Model):
+    """A trial of hardware profiles for a model on a host: two steps of each candidate, as runs of kind `trial`."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
+    host = models.ForeignKey("hardware.Host", null=True, on_delete=models.SET_NULL)
+    model = models.CharField(max_length=500)
+    dataset_version = models.ForeignKey("datasets.DatasetVersion", null=True, on_delete=models.SET_NULL)
+    reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="+", null=True)
+    refused = models.JSONField(default=list)
+    """Candidates that were not launched: [{"profile": id, "name": str, "why": str, "fits": False or None}]."""
+    launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def candidates(self) -> int:
+        """The number of candidates; no query if the runs are prefetched."""
+        return len(self.runs.all()) + len(self.refused)
+
+
+class RunGroup(models.Model):
+    """Runs that were launched together from one form, with other seeds or a grid of settings."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
+    at_once = models.PositiveSmallIntegerField(null=True)
+    """How many of them may be on hosts at the same time; None: any number."""
+    launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    @property
+    def tag(self) -> str:
+        """What the run list finds them by."""
+        return f"group {self.pk}"
+
+
+class Priority(models.IntegerChoices):
+    JOB = -2, "lowest"
+    LOW = -1, "low"
+    NORMAL = 0, "normal"
+    HIGH = 1, "high"
+
+
+class Attempt(models.Model):
+    """One life of a run on a host: folder, lease, processes, receipt."""
+
+    id = models.CharField(primary_key=True, max_length=24, editable=False)
+    """<run id>-<number>"""
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
+    number = models.IntegerField()
+    status = models.CharField(max_length=12, choices=[(s, s) for s in RunStatus], default=RunStatus.QUEUED)
+    reason = models.CharField(max_length=24, blank=True, choices=[(r, r) for r in EndReason])
+    detail = models.TextField(blank=True)
+    """Details in words, in addition to the reason's own sentence."""
+    host = models.ForeignKey("hardware.Host", null=True, on_delete=models.PROTECT)
+    placement = models.JSONField(null=True)
+    first_seq = models.BigIntegerField(null=True)
+    last_seq = models.BigIntegerField(default=0)
+    """The last seq stored without a gap, sent to the supervisor as `ack`; written only by ingest."""
+    resume_from = models.TextField(blank=True)
+    resume_step = models.IntegerField(default=0)
+    priority = models.IntegerField(default=Priority.NORMAL)
+    turn = models.FloatField(default=time.time)
+    """Position among attempts of the same priority, as seconds since 1970 (see runs.engine.scheduling.queueing)."""
+    waits_for = models.CharField(max_length=200, blank=True)
+    """In words; the next two fields name the run. runs.engine.sentences combines them."""
+    waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
+    waits_on = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
+    phase = models.CharField(max_length=24, blank=True)
+    phase_detail = models.TextField(blank=True)
+    exit_codes = models.JSONField(default=dict)
+    receipt = models.JSONField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    dispatched_at = models.DateTimeField(null=True)
+    launches_sent = models.IntegerField(default=0)
+    launch_sent_at = models.DateTimeField(null=True)
+    claimed_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True, db_index=True)
+    last_seen_at = models.DateTimeField(null=True)
+    """The supervisor's last contact, by the control plane's clock."""
+    boot_id = models.CharField(max_length=64, blank=True)
+    supervisor_pid = models.IntegerField(null=True)
+    """With boot_id: the supervisor that has claimed the attempt."""
+    reap_sent_at = models.DateTimeField(null=True)
+    stop_requested_at = models.DateTimeField(null=True)
+    stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
+    stop_requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
+    resumes_at = models.DateTimeField(null=True, db_index=True)
+    """When the tick resumes the run after this attempt's end; NULL: it doesn't (see runs.engine.scheduling.recovery)."""
+    samples_ack = models.IntegerField(default=0)
+    """Lines of samples.jsonl stored."""
+
+    class Meta:
+        ordering = ("run", "number")
+        indexes = [models.Index(fields=["status", "run", "number"], name="attempt_status")]
+        constraints = [
+            models.UniqueConstraint(fields=["run", "number"], name="attempt_number"),
+            models.UniqueConstraint(
+                fields=["run"],
+                condition=Q(status__in=["queued", "starting", "running", "stopping"]),
+                name="one_live_attempt",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPUs of its placement: the trainer's, then vLLM's, without duplicates."""
+        placed: dict[str, list[int]] = self.placement or {}
+        return tuple(dict.fromkeys(gpu for of in ("gpus", "server_gpus") for gpu in placed.get(of) or ()))
+
+    def ran_s(self, now: datetime | None = None) -> float | None:
+        """Seconds from the first step's preparation to its end, or to `now` while it has none. None: it never came that
+        far, or goes on. Never negative, as the clock may have been set back."""
+        until = self.ended_at or now
+        return max(0.0, (until - self.started_at).total_seconds()) if self.started_at and until else None
+
+
+class RunDisk(models.Model):
+    """What a run's folder takes on a host, as the host measured it."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="disks")
+    host = models.ForeignKey("hardware.Host", on_delete=models.CASCADE, related_name="disks")
+    bytes = models.BigIntegerField()
+    measured_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "host"], name="disk_of_run")]
+
+
+class HealthPreset(models.Model):
+    """A named set of bounds for the health rules; each run uses one."""
+
+    name = models.CharField(max_length=80, unique=True)
+    slug = models.CharField(max_length=40, unique=True, null=True)  # noqa: DJ001
+    """Of a built-in preset; NULL for custom ones."""
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    bounds = models.JSONField(default=dict)
+    """Rule -> its bounds and whether it is on, where they differ from the rule's defaults."""
+    source = models.TextField(blank=True)
+    """The source of the numbers."""
+    is_default = models.BooleanField(default=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [
+            models.UniqueConstraint(fields=["is_default"], condition=Q(is_default=True), name="one_default_preset")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SavedView(models.Model):
+    """A saved filter and order of the run list."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
+    name = models.CharField(max_length=60)
+    query = models.TextField()
+    """The list's query string, without the question mark."""
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [models.UniqueConstraint(fields=["owner", "name"], name="view_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Lease(models.Model):
+    """Reserves one resource of a host for an attempt; released only once the GPUs are proved free."""
+
+    HELD, QUARANTINED, RELEASED = "held", "quarantined", "released"
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="leases")
+    host = models.ForeignKey("hardware.Host", on_delete=models.PROTECT, related_name="leases")
+    resource = models.CharField(max_length=32)
+    """`gpu:0`, `cpu:1`, `port:18200`"""
+    state = models.CharField(max_length=12, default=HELD, choices=[(s, s) for s in (HELD, QUARANTINED, RELEASED)])
+    taken_at = models.DateTimeField(auto_now_add=True)
+    released_at = models.DateTimeField(null=True)
+    released_by = models.CharField(max_length=150, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["state", "resource"], name="lease_state")]  # SQLite uses no partial one here
+        constraints = [
+            models.UniqueConstraint(
+                fields=["host", "resource"], condition=Q(state__in=["held", "quarantined"]), name="one_lease_a_resource"
+            )
+        ]

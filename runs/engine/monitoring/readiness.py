@@ -1,0 +1,85 @@
+"""Whether the control plane can do its work: database, migrations, Redis, and beat with its worker. What is missing is
+said in sentences of our own, because everybody may read them: no address, no driver's text."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from runs.engine.monitoring.measured import client
+
+log = logging.getLogger(__name__)
+
+TICKED = "ticked"
+"""A file in the data folder, written after each tick: its age tells whether beat and worker work."""
+TICK_FRESH_S = 60.0
+
+_migrated_to: list[str] = []
+"""The database whose migrations were found applied, once: nothing takes them back under a running process."""
+
+
+def problems() -> list[str]:
+    """What is wrong; empty: ready."""
+    return [problem for check in (_database, _redis, _tick) if (problem := check())]
+
+
+def ticked_at() -> float | None:
+    """When the last tick ended, in Unix seconds."""
+    try:
+        return (Path(settings.DATA_DIR) / TICKED).stat().st_mtime
+    except OSError:
+        return None
+
+
+def _database() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        missing = _missing_migrations()
+    except DatabaseError as error:
+        log.warning("not ready: the database doesn't answer", exc_info=error)  # said once per outage (http/outage.py)
+        return "The database can't be reached. Start it, or correct CONTROLPLANE_DATABASE_URL."
+    if missing:
+        return (
+            f"The database is older than this version (migrations missing: {missing}). Run `manage.py serve prepare`."
+        )
+    return ""
+
+
+def _missing_migrations() -> int:
+    name = str(connection.settings_dict["NAME"])
+    if name in _migrated_to:
+        return 0
+    executor = MigrationExecutor(connection)
+    missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    if not missing:
+        _migrated_to.append(name)
+    return missing
+
+
+def _redis() -> str:
+    if not settings.REDIS_URL:
+        return "No Redis is set. Set REDIS_URL, or start with `manage.py up`, which brings one."
+    try:
+        with client() as connected:
+            connected.ping()
+    except (redis.RedisError, OSError) as error:
+        log.warning("not ready, Redis doesn't answer: %s", error)
+        return "Redis can't be reached. Start it, or correct REDIS_URL."
+    return ""
+
+
+def _tick() -> str:
+    at = ticked_at()
+    if at is None:
+        return "There has been no tick yet. Start the control worker (`manage.py serve worker`)."
+    seconds = abs(time.time() - at)  # in the future: the clock was set back since
+    if seconds <= max(TICK_FRESH_S, 3 * settings.TICK_S):
+        return ""
+    return f"The last tick was {seconds:.0f} s ago. Look at the control worker's log and start it again."

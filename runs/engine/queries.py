@@ -1,0 +1,347 @@
+"""Queries for runs. `run_for` is the one gate through which a view obtains a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from django.conf import settings
+from django.db.models import Max, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models.functions import Length
+from django.http import Http404, HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.platform.http.errors import Deleted
+from runs.engine import sentences
+from runs.engine.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
+from runs.engine.scheduling import queueing
+from runs.engine.states import ON_HOST, RunStatus
+from runs.insight.metrics.trend import counts, gain
+
+__all__ = [
+    "events",
+    "log",
+    "log_blocks",
+    "log_size",
+    "log_sizes",
+    "rows_after",
+    "run_for",
+    "runs_for",
+]
+
+STARTED_AT = timezone.now()
+"""When this process of the control plane began to listen: earlier silence doesn't count."""
+
+
+class Summary(TypedDict):
+    """A run's figures, as shown on the list, the page and the socket."""
+
+    id: str
+    name: str
+    kind: str
+    attempt: int
+    host: str
+    status: str
+    reason: str
+    sentence: str
+    detail: str
+    phase: str
+    phase_detail: str
+    step: int
+    max_steps: int | None
+    step_time: float | None
+    eta_s: float | None
+    reward: float | None
+    gain: float | None
+    gain_counts: bool
+    """It is more than chance. Of both, see runs.insight.metrics.trend."""
+    waits_for: str
+    place: str
+    """Position in the queue: `2nd of 5`."""
+    out_of_reach_since: str | None
+    resumes_at: str | None
+    stop_requested: str
+    stop_requested_at: str | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    receipt: dict[str, Any] | None
+    exit_codes: dict[str, int]
+    health: HealthSummary
+    state: str
+    """Changes whenever the head of the run's page must be reloaded."""
+
+
+class HealthSummary(TypedDict):
+    verdict: str
+    """well, warning, bad, or unknown: nothing could be judged yet"""
+    count: int
+    """The number of findings, not counting notes."""
+
+
+class EventView(TypedDict):
+    id: int
+    seq: int | None
+    at: str
+    kind: str
+    step: int | None
+    actor: str
+    text: str
+
+
+@dataclass(frozen=True)
+class LogPart:
+    data: bytes
+    offset: int
+    size: int
+    """The size of the whole stored log in bytes."""
+
+
+def run_for(request: HttpRequest, run_id: str) -> Run:
+    """The run with this id, or 404. Every signed-in user sees every run; roles are checked by the views' decorators."""
+    run = runs_for(request).filter(pk__in=readable([run_id])).first()
+    if run is None:
+        _say_if_deleted(run_id)
+        raise Http404(f"There is no run {run_id}.")
+    return run
+
+
+def _say_if_deleted(run_id: str) -> None:
+    """Raises Deleted for a run that may be restored."""
+    run = Run.every.filter(pk__in=readable([run_id])).select_related("deleted_by").first()
+    if run and run.can_be_restored(timezone.now()):
+        by = f" by {run.deleted_by.username}" if run.deleted_by else ""
+        fix = f"It can be restored until {run.purge_at:%Y-%m-%d %H:%M} UTC."
+        raise Deleted(f"The run “{run.name}” was deleted{by}.", fix, reverse("restore", args=["run", run.pk]))
+
+
+def readable(ids: Iterable[str]) -> list[str]:
+    """The ids that can name a row; PostgreSQL rejects the others."""
+    return [each for each in ids if "\0" not in each]
+
+
+def runs_for(request: HttpRequest) -> QuerySet[Run]:
+    """All runs, newest first, with their owners and attempts: two queries for any number of runs."""
+    return with_attempts(Run.objects.select_related("owner"))
+
+
+def trial_for(request: HttpRequest, trial_id: int) -> ProfileTrial:
+    """The trial with this id, or 404; open to every signed-in user, as runs are."""
+    try:
+        return trials_for(request).get(pk=trial_id)
+    except ProfileTrial.DoesNotExist:
+        raise Http404(f"There is no trial {trial_id}.") from None
+
+
+def trials_for(request: HttpRequest) -> QuerySet[ProfileTrial]:
+    """All trials, newest first."""
+    trials = ProfileTrial.objects.select_related("owner", "host", "dataset_version__dataset", "reward_version__config")
+    return trials.defer("dataset_version__report")
+
+
+def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
+    # A host's announcement is long, and no page of runs shows it.
+    unread = [f"host__{column}" for column in ("inventory", "trainer_schema", "history", "idle_mib")]
+    attempts = (
+        Attempt.objects.select_related("host", "machine", "waits_on__owner", "stop_requested_by")
+        .defer(*unread)
+        .order_by("number")
+    )
+    return runs.prefetch_related(Prefetch("attempts", attempts))
+
+
+def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | None = None) -> Summary:
+    """The figures of a run. No query if it came through `runs_for` and, for a queued one, `places` is given (see
+    `queueing.places`)."""
+    attempt = run.latest()
+    step_time = _number(run.last_metrics.get("step_time"))
+    steps_left = None if run.max_steps is None else max(0, run.max_steps - run.step)
+    live, queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
+    findings = run.health.get("findings") or ()
+    figures: Summary = {
+        "id": run.pk,
+        "name": run.name,
+        "kind": run.kind,
+        "attempt": attempt.number,
+        "host": attempt.host.name if attempt.host else "",
+        "status": attempt.status,
+        "reason": attempt.reason,
+        "sentence": sentences.of_attempt(attempt),
+        "detail": attempt.detail,
+        "phase": attempt.phase if live else "",
+        "phase_detail": attempt.phase_detail if live else "",
+        "step": run.step,
+        "max_steps": run.max_steps,
+        "step_time": step_time,
+        "eta_s": step_time * steps_left if live and step_time is not None and steps_left is not None else None,
+        "reward": _number(run.last_metrics.get("reward")),
+        "gain": gain(run.reward_ends),
+        "gain_counts": counts(run.reward_ends) and not any(found["rule"] == "reward_stuck" for found in findings),
+        "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
+        "place": _place(attempt, places) if queued else "",
+        "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),
+        "resumes_at": _iso(attempt.resumes_at),
+        "stop_requested": attempt.stop_mode,
+        "stop_requested_at": _iso(attempt.stop_requested_at),
+        "created_at": run.created_at.isoformat(),
+        "started_at": _iso(attempt.started_at),
+        "ended_at": _iso(attempt.ended_at),
+        "receipt": attempt.receipt,
+        "exit_codes": attempt.exit_codes,
+        "health": {
+            "verdict": run.health.get("verdict", "unknown"),
+            "count": sum(finding["level"] != "note" for finding in findings),
+        },
+        "state": "",
+    }
+    figures["state"] = _state(figures, values_of=run.health.get("told_at"))
+    return figures
+
+
+def _state(figures: Summary, *, values_of: str | None) -> str:
+    """The state that makes the run's page reload its parts when it changes. `values_of`: when health last had values to
+    show."""
+    parts = [
+        figures["status"],
+        figures["attempt"],
+        figures["phase"],
+        figures["reason"],
+        figures["resumes_at"],
+        figures["stop_requested"],
+        figures["waits_for"],
+        figures["place"],
+        figures["out_of_reach_since"] or "",
+        "receipt" if figures["receipt"] else "",
+        figures["max_steps"],
+        figures["health"]["verdict"],
+        figures["health"]["count"],
+        values_of,
+    ]
+    return "|".join(map(str, parts))
+
+
+def _place(attempt: Attempt, places: Mapping[str, int] | None) -> str:
+    if places is None:
+        place, count = queueing.place_of(attempt)
+    else:
+        place, count = places.get(attempt.pk, 0), len(places)
+    return f"{queueing.ordinal(place)} of {count}" if place else ""
+
+
+def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
+    """When the host fell silent. Silence is not a status: it is derived from `last_seen_at`, counted from the control
+    plane's start."""
+    return attempt.last_seen_at if _silent(attempt.status, attempt.last_seen_at, now) else None
+
+
+def _silent(status: str, last_seen: datetime | None, now: datetime) -> bool:
+    if status not in ON_HOST or last_seen is None:
+        return False
+    # If the clock was set back since the start, the control plane has been listening for long enough.
+    silent = now - (max(last_seen, STARTED_AT) if now >= STARTED_AT else last_seen)
+    return silent > timedelta(seconds=settings.SILENT_AFTER_S)
+
+
+def rows_after(run_id: str, after: int, limit: int) -> list[tuple[int, float, int | None, str, dict[str, float]]]:
+    """Unfolded metric rows in the socket's format: (seq, t, step, kind, values)."""
+    rows = MetricRow.objects.filter(run_id=run_id, seq__gt=after, superseded=False).order_by("seq")
+    return list(rows.values_list("seq", "t", "step", "kind", "values")[:limit])
+
+
+def events(run: Run, limit: int = 500) -> list[EventView]:
+    """The newest `limit` events of the timeline, oldest first."""
+    newest = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
+    return [event_view(event) for event in reversed(newest)]
+
+
+def event_view(event: RunEvent) -> EventView:
+    return {
+        "id": event.pk,
+        "seq": event.seq,
+        "at": event.at.isoformat(),
+        "kind": event.kind,
+        "step": event.step,
+        "actor": event.actor,
+        "text": sentences.of_event(event),
+    }
+
+
+def superseded(run: Run) -> Q:
+    """Rows (of a model with `attempt` and `step`) that a later attempt replaced by resuming from an earlier step."""
+    void = Q(pk__in=[])
+    later = run.attempts.filter(number__gt=1, started_at__isnull=False).values_list("number", "resume_step")
+    for number, step in later:
+        void |= Q(attempt__number__lt=number, step__gt=step)
+    return void
+
+
+def latest_sample_step(run: Run) -> int | None:
+    stored = SampleRow.objects.filter(run=run, superseded=False)
+    step: int | None = stored.aggregate(step=Max("step"))["step"]
+    return step
+
+
+def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -> LogPart:
+    """Bytes of a log from `offset`; a negative offset counts from the end."""
+    size = log_size(attempt, name)
+    start = max(0, size + offset) if offset < 0 else min(offset, size)
+    return LogPart(data=_log_bytes(attempt, name, start, limit), offset=start, size=size)
+
+
+def log_blocks(attempt: Attempt, name: str, size: int, block: int = 1024 * 1024) -> Iterator[bytes]:
+    """The first `size` bytes of a log in blocks; no database cursor stays open in between."""
+    at = 0
+    while at < size and (data := _log_bytes(attempt, name, at, min(block, size - at))):
+        yield data
+        at += len(data)
+
+
+def _log_bytes(attempt: Attempt, name: str, start: int, limit: int) -> bytes:
+    chunks = LogChunk.objects.filter(attempt=attempt, name=name)
+    first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
+    overlapping = chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset")
+    content = b"".join(bytes(data)[max(0, start - at) :] for at, data in overlapping.values_list("offset", "data"))
+    return content[:limit]
+
+
+def log_size(attempt: Attempt, name: str) -> int:
+    chunks = LogChunk.objects.filter(attempt=attempt, name=name).order_by("-offset")
+    last = chunks.values_list("offset", Length("data")).first()
+    return last[0] + last[1] if last else 0
+
+
+def log_sizes(attempt: Attempt) -> dict[str, int]:
+    """Bytes stored of each log. One index lookup per log: it may have thousands of chunks, and an open page asks with
+    every frame."""
+    sizes: dict[str, int] = {}
+    chunks = LogChunk.objects.filter(attempt=attempt)
+    ends = chunks.order_by("-name", "-offset").values_list("name", "offset", Length("data"))
+    last = ends.first()
+    while last is not None:
+        name, offset, length = last
+        sizes[name] = offset + length
+        last = ends.filter(name__lt=name).first()
+    return dict(reversed(sizes.items()))
+
+
+def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
+    """The figures of the run list, for detecting changes; includes silence, which no one announces."""
+    last = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
+    latest = {name: Subquery(last.values(name)[:1]) for name in ("status", "stop_mode", "last_seen_at")}
+    runs = Run.objects.annotate(**latest).order_by("-created_at")
+    now = timezone.now()
+    return {
+        pk: (seq, status, mode, _silent(status, last_seen, now))
+        for pk, seq, status, mode, last_seen in runs.values_list("pk", "last_seq", *latest)[:newest]
+    }
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

@@ -1,0 +1,54 @@
+"""The end of an attempt: final status, receipt, leases, and the next run in the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from runs.engine.models import Attempt
+from runs.engine.scheduling import launching, leasing, recovery
+from runs.engine.states import EndReason, RunStatus, final_status, may_move
+from runs.engine.transitions import move
+from runs.engine.warm import using
+from workers.contract.reports.lines import Receipt
+from workers.contract.wire.documents import to_dict
+
+
+def end(
+    attempt: Attempt,
+    reason: EndReason,
+    *,
+    actor: str,
+    detail: str = "",
+    receipt: Receipt | None = None,
+    exit_codes: dict[str, int] | None = None,
+    only_if: Q | None = None,
+    proved_free: bool = False,
+) -> bool:
+    """End an attempt once. False: it had already ended, or `only_if` did not hold."""
+    to = final_status(reason)
+    facts: dict[str, Any] = {"receipt": to_dict(receipt) if receipt else None, "exit_codes": exit_codes or {}}
+    with transaction.atomic():
+        if not may_move(RunStatus(attempt.status), to):
+            # A success whose RUNNING never arrived passes through STOPPING like any other.
+            move(attempt, RunStatus.STOPPING, reason="ending", actor=actor, only_if=only_if)
+        if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
+            return False
+        leasing.settle(attempt, receipt, by=actor, proved=proved_free)
+        using.let_go(attempt, proved=proved_free or (receipt is not None and receipt.free))
+        recovery.plan(attempt)
+        transaction.on_commit(launching.dispatch_ready, robust=True)
+    return True
+
+
+def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
+    """Accept the receipt of an attempt that was ended without one (`host_lost`, by an operator); it may free the
+    leases."""
+    Attempt.objects.filter(pk=attempt.pk, receipt__isnull=True).update(receipt=to_dict(receipt))
+    if receipt.free:
+        with transaction.atomic():
+            leasing.settle(attempt, receipt, by=actor)
+            recovery.plan(attempt)
+            transaction.on_commit(launching.dispatch_ready, robust=True)

@@ -1,0 +1,86 @@
+"""Where a checkpoint's files can be used: on the host that saved it, on one that shares its folder, or, from the
+artifact store, on any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.utils import timezone
+
+from controlplane.catalogue.hardware.models import Host
+from runs.engine import checkpoints
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.models import Run
+from runs.engine.scheduling import leasing, queueing
+from runs.engine.scheduling.leasing import Shortage
+from runs.engine.scheduling.queueing import Capacity
+from workers.contract.run.spec import Placement
+from workers.contract.wire.documents import ContractError
+
+
+def resume_point(run: Run) -> Checkpoint | None:
+    """The last checkpoint; if launches can't go to its host, the last that is in the store, where there is one."""
+    last, now = checkpoints.last(run), timezone.now()
+    home = last.event.attempt.host if last else None
+    if last is None or last.stored or run.host_id is not None or home is None or not leasing.host_problem(home, now):
+        return last
+    elsewhere = (each for each in checkpoints.of_run(run) if each.usable and each.stored)
+    return next(elsewhere, last) if host_with(last, run) == home else last
+
+
+def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
+    """For a resume: the host that saved it, or, if launches can't go there, one with the same RUNS_DIR that could ever
+    hold the run. With a copy in the store: any host, if its own can't start the run now. A run that is to be on a
+    certain host stays there."""
+    home, now = checkpoint.event.attempt.host, timezone.now()
+    if home is None or run.host_id is not None:
+        return home if run.host_id is None or not checkpoint.stored else run.host
+    if checkpoint.stored:
+        return home if not leasing.host_problem(home, now) and _has_room(home, run) else None
+    if not leasing.host_problem(home, now):
+        return home
+    folder = home.inventory.get("runs_folder")
+    if not folder:
+        return home
+    try:
+        need = queueing.need_of(run)
+    except ContractError:
+        return home
+    sharing = [host for host in Host.objects.exclude(pk=home.pk) if host.inventory.get("runs_folder") == folder]
+    able = (host for host in sharing if not leasing.host_problem(host, now))
+    return next((host for host in able if isinstance(leasing.place(need, host, {}), Placement)), home)
+
+
+def host_for(checkpoint: Checkpoint) -> Host | None:
+    """For a job, an evaluation or a new run: the host that saved it. None: any, since launches can't go there and the
+    store has a copy."""
+    home = checkpoint.event.attempt.host
+    return home if home is None or home in hosts_for(checkpoint) else None
+
+
+def host_of_start(run: Run) -> Host | None:
+    """For an evaluation of what the run began with: where it trained, or any host if launches can't go there, unless it
+    was launched for a certain one."""
+    if begun := checkpoints.by_folder(run.spec.get("start_from") or ""):
+        return host_for(begun)
+    home = run.latest().host
+    lost = home is not None and run.host_id is None and leasing.host_problem(home, timezone.now())
+    return None if lost else home
+
+
+def hosts_for(checkpoint: Checkpoint, able: Callable[[Host], bool] = lambda host: True) -> list[Host]:
+    """Those that such a thing may go to and that are able to do it: the host that saved it, even while it is out of
+    reach, unless the store has a copy; then all others that launches can go to."""
+    home, now = checkpoint.event.attempt.host, timezone.now()
+    if home is not None and not (checkpoint.stored and leasing.host_problem(home, now)):
+        return [home] if able(home) else []
+    if not checkpoint.stored:
+        return []
+    return [host for host in Host.objects.all() if not leasing.host_problem(host, now) and able(host)]
+
+
+def _has_room(host: Host, run: Run) -> bool:
+    try:
+        return not isinstance(Capacity.read().find(queueing.need_of(run), host.pk), Shortage)
+    except ContractError:
+        return True  # the dispatcher says what is wrong

@@ -1,0 +1,92 @@
+"""GPU memory that attached vLLM servers keep: some of every run that sent them weights by NCCL, until they restart.
+
+One run's part is within a receipt's margin, and idle memory for the next run. Only the receipts together show it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runs.engine.models import Attempt
+from workers.contract.run.hardware import WeightSync
+
+LEAST_MIB = 64
+"""Less is noise."""
+LATEST = 100
+"""Receipts of a host that are read, newest first."""
+
+
+@dataclass(frozen=True)
+class KeptMemory:
+    """`mib`: of the newest run; `total_mib`: of the runs before it too, back to the servers' restart."""
+
+    gpu: int
+    mib: int
+    total_mib: int
+    servers: tuple[str, ...]
+
+
+@dataclass
+class _Chain:
+    """The receipts of one GPU, newest first, as long as nothing was released between them."""
+
+    parts: list[int] = field(default_factory=list)
+    servers: dict[str, None] = field(default_factory=dict)
+    before_mib: int | None = None
+    is_over: bool = False
+
+    def add(self, gpu: Mapping[str, Any], servers: tuple[str, ...]) -> None:
+        self.is_over |= self.before_mib is not None and gpu["after_mib"] > self.before_mib + LEAST_MIB
+        self.before_mib = gpu["before_mib"]
+        part = gpu["after_mib"] - gpu["before_mib"]
+        if servers and part >= LEAST_MIB and gpu["seconds_to_free"] is not None and not self.is_over:
+            self.parts.append(part)
+            self.servers |= dict.fromkeys(servers)
+
+
+def of_attempt(attempt: Attempt) -> list[KeptMemory]:
+    """What is kept of an ended attempt, for its receipt."""
+    if attempt.receipt is None or attempt.host_id is None or not sends_weights(attempt.run.spec):
+        return []
+    chains = _chains(attempt.host_id, upto=attempt)
+    gpus = [gpu for gpu in attempt.receipt["gpus"] if gpu["after_mib"] - gpu["before_mib"] >= LEAST_MIB]
+    return [kept for gpu in gpus if (kept := _kept(int(gpu["gpu"]), chains[int(gpu["gpu"])]))]
+
+
+def on_host(host_id: int, used_mib: Mapping[int, int]) -> dict[int, KeptMemory]:
+    """What is kept on each GPU. `used_mib`: in use there now; a server that has restarted since keeps nothing."""
+    kept = {index: _kept(index, chain) for index, chain in _chains(host_id).items()}
+    return {
+        index: each for index, each in kept.items() if each and used_mib.get(index, 0) + LEAST_MIB >= each.total_mib
+    }
+
+
+def sends_weights(spec: Mapping[str, Any]) -> bool:
+    return bool(_servers((spec.get("hardware") or {}).get("server")))
+
+
+def _chains(host_id: int, *, upto: Attempt | None = None) -> dict[int, _Chain]:
+    attempts = Attempt.objects.filter(host_id=host_id, receipt__isnull=False, ended_at__isnull=False)
+    if upto is not None:
+        attempts = attempts.filter(ended_at__lte=upto.ended_at)
+    chains: dict[int, _Chain] = defaultdict(_Chain)
+    for receipt, server in attempts.order_by("-ended_at").values_list("receipt", "run__spec__hardware__server")[
+        :LATEST
+    ]:
+        for gpu in (receipt or {}).get("gpus") or ():
+            chains[int(gpu["gpu"])].add(gpu, _servers(server))
+    return chains
+
+
+def _kept(index: int, chain: _Chain) -> KeptMemory | None:
+    return KeptMemory(index, chain.parts[0], sum(chain.parts), tuple(chain.servers)) if chain.parts else None
+
+
+def _servers(server: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The attached ones that take weights by NCCL."""
+    if not server or server.get("weight_sync") != WeightSync.NCCL:
+        return ()
+    return tuple(server.get("attached") or ())

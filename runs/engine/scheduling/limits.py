@@ -1,0 +1,134 @@
+"""Limits on a user's active and queued runs.
+
+Both are checked with the user's row locked, so that two launches or two dispatchers can't both take the last place. A
+run counts for its owner, whoever resumed it; trials count like any run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from controlplane.platform.accounts.models import User
+from runs.engine.models import Attempt, Run, RunGroup
+from runs.engine.states import ON_HOST, RunStatus
+from workers.contract.run.jobs import WARM
+
+TO_MAKE_ROOM = "Wait until one starts, remove one from the queue, or ask an admin for a higher limit."
+
+
+class QueueFull(Exception):
+    """The user may queue no more runs."""
+
+
+class OverLimit(Exception):
+    """The user has reached the limit of active runs."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """A user's limits and usage. A limit of 0 means no limit."""
+
+    person: str
+    running: int
+    queued: int
+    max_running: int
+    max_queued: int
+
+    @property
+    def may_start(self) -> bool:
+        return not self.max_running or self.running < self.max_running
+
+    @property
+    def room(self) -> int | None:
+        """How many more runs may be queued; None: any number."""
+        return max(0, self.max_queued - self.queued) if self.max_queued else None
+
+    def no_room(self, adding: int = 1) -> str:
+        """Why the user may not queue so many more runs, or ""."""
+        if self.room is None or adding <= self.room:
+            return ""
+        runs = "1 run" if self.queued == 1 else f"{self.queued} runs"
+        more = f"; this would add {adding}" if adding > 1 else ""
+        return f"{self.person} has {runs} in the queue and may have {self.max_queued}{more}."
+
+    @property
+    def wait(self) -> str:
+        """What a run waits for while its owner is at the limit."""
+        ends = self.running - self.max_running + 1
+        if self.running == 1:
+            condition = f"{self.person}'s running run ends"
+        else:
+            condition = f"{'one' if ends == 1 else ends} of {self.person}'s {self.running} running runs "
+            condition += "ends" if ends == 1 else "end"
+        return f"waits until {condition} (limit {self.max_running})"
+
+
+def max_running(user: User) -> int:
+    return _limit(user.max_running, settings.MAX_RUNNING)
+
+
+def max_queued(user: User) -> int:
+    return _limit(user.max_queued, settings.MAX_QUEUED)
+
+
+def allowance(user: User) -> Allowance:
+    # A warm server gives way to whoever needs its GPUs: it counts for nobody.
+    runs = Attempt.objects.filter(run__owner=user).exclude(run__kind=WARM)
+    return Allowance(
+        person=user.get_username(),
+        running=runs.filter(status__in=ON_HOST).count(),
+        queued=runs.filter(status=RunStatus.QUEUED).count(),
+        max_running=max_running(user),
+        max_queued=max_queued(user),
+    )
+
+
+def hold(user_id: int) -> User:
+    """The user's current row, locked until the caller's transaction ends, so that others who start or queue the user's
+    runs wait.
+
+    Rows that only refer to the user are not locked.
+    """
+    return User.objects.select_for_update(no_key=True).get(pk=user_id)
+
+
+def claim_room(user_id: int, adding: int = 1) -> None:
+    """Check the queue limit, inside the transaction that queues `adding` runs and before any of them. Raises
+    QueueFull."""
+    user = hold(user_id)
+    if not max_queued(user):
+        return
+    if problem := allowance(user).no_room(adding):
+        raise QueueFull(f"{problem} {TO_MAKE_ROOM}")
+
+
+def on_hosts(group: RunGroup) -> int:
+    """How many of its runs are on hosts now."""
+    return Attempt.objects.filter(run__group=group, status__in=ON_HOST).count()
+
+
+def group_wait(group: RunGroup, running: int) -> str:
+    """What a run waits for while its group is at the bound."""
+    which = "the running run" if running == 1 else f"one of the {running} running runs"
+    return f"waits until {which} of its group ends (at most {group.at_once} at once)"
+
+
+def claim_start(run: Run) -> None:
+    """Check the limits of active runs, inside the transaction that starts one. Raises OverLimit."""
+    bound = run.group.at_once if run.group else None
+    if not (bound or max_running(run.owner)):
+        return
+    owner = hold(run.owner_id)
+    if run.group and bound and (running := on_hosts(run.group)) >= bound:
+        raise OverLimit(group_wait(run.group, running))
+    if not max_running(owner):
+        return
+    allowed = allowance(owner)
+    if not allowed.may_start:
+        raise OverLimit(allowed.wait)
+
+
+def _limit(user_limit: int | None, default: int) -> int:
+    return default if user_limit is None else user_limit

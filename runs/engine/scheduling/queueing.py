@@ -1,0 +1,233 @@
+"""The queue: its order, defined in one place, and the capacity left as one goes through it.
+
+A later run may overtake a waiting one only if that can't delay it. So free resources that a waiting run needs are
+reserved for it, on each host where it could start once other runs have ended; runs behind it get the rest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.models import Attempt, Run
+from runs.engine.scheduling import leasing, limits
+from runs.engine.scheduling.leasing import Hold, Need, Shortage
+from runs.engine.spec import spec_of
+from runs.engine.states import RunStatus, Waits
+from runs.engine.warm.idle import IdleServer, IdleServers
+from workers.contract.run import gateway, jobs
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import Placement
+from workers.contract.wire.documents import ContractError
+
+ORDER = ("-priority", "turn", "pk")
+"""The order as Django writes it; `key` and `_before` derive from it."""
+
+
+def waiting() -> QuerySet[Attempt]:
+    """The queue, in the order in which attempts may start."""
+    return Attempt.objects.filter(status=RunStatus.QUEUED).order_by(*ORDER)
+
+
+def places() -> dict[str, int]:
+    """Attempt -> position in the queue, from 1."""
+    return {pk: place for place, pk in enumerate(waiting().values_list("pk", flat=True), start=1)}
+
+
+def place_of(attempt: Attempt) -> tuple[int, int]:
+    """(position, queue length)"""
+    line = Attempt.objects.filter(status=RunStatus.QUEUED)
+    return _before(line, attempt).count() + 1, line.count()
+
+
+def ordinal(place: int) -> str:
+    """1st, 2nd, 3rd, 11th"""
+    tens, ones = divmod(place % 100, 10)
+    return f"{place}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(ones, 'th')}"
+
+
+def key(attempt: Attempt) -> tuple[Any, ...]:
+    """A sort key with the same order as ORDER. Any: each column has its own type."""
+    return tuple(-getattr(attempt, name[1:]) if name[0] == "-" else getattr(attempt, name) for name in ORDER)
+
+
+def _before(line: QuerySet[Attempt], attempt: Attempt) -> QuerySet[Attempt]:
+    """ORDER as a condition."""
+    before, equal = Q(), Q()
+    for name in ORDER:
+        column, earlier = (name[1:], "gt") if name[0] == "-" else (name, "lt")
+        value = getattr(attempt, column)
+        before |= equal & Q(**{f"{column}__{earlier}": value})
+        equal &= Q(**{column: value})
+    return line.filter(before)
+
+
+def asked_host(attempt: Attempt) -> int | None:
+    """The id of the host that the attempt must run on; None: any."""
+    return attempt.host_id or attempt.run.host_id
+
+
+def need_of(run: Run) -> Need:
+    spec = spec_of(run)
+    if spec.kind not in jobs.KINDS:
+        need = leasing.need_of(spec.hardware, spec.every_entry)
+        return replace(need, ports=need.ports + gateway.ports_of(spec.episodes))
+    need = leasing.need_of(spec.hardware)  # a job scores nothing
+    return replace(need, ports=need.ports + jobs.ports_of(spec.kind, spec.job))
+
+
+class Capacity:
+    """The hosts' resources and their holders during one pass through the queue.
+
+    It only fills up: what is released during the pass is left to the next one, which the release starts. Otherwise it
+    would go to the next run in this pass instead of the first one that waits for it.
+    """
+
+    def __init__(
+        self, hosts: Iterable[Host], leases: Mapping[int, Mapping[str, Hold]], idle: IdleServers | None = None
+    ) -> None:
+        self.hosts = list(hosts)
+        self.idle = idle or IdleServers()
+        self.taken: defaultdict[int, dict[str, Hold]] = defaultdict(dict)
+        self._add(leases)
+        self._owners: dict[int, limits.Allowance] = {}
+        self._groups: dict[int, int] = {}
+        """Group -> its runs on hosts."""
+
+    @classmethod
+    def read(cls) -> Capacity:
+        return cls(Host.objects.all(), leasing.held(), IdleServers.read())
+
+    def read_again(self) -> None:
+        """Read again after another dispatcher took a resource first."""
+        self._add(leasing.held())
+        self.idle = IdleServers.read()
+
+    def find_for(self, attempt: Attempt) -> tuple[Host, Placement] | Shortage:
+        """Where an attempt can start now, or what it waits for; then what is free of its needs is reserved. Raises
+        ContractError for a spec that can't be read."""
+        spec, need, host_id = spec_of(attempt.run), need_of(attempt.run), asked_host(attempt)
+        hosts = [host for host in self.hosts if host_id in (None, host.pk)]
+        found = self.place(need, spec.hardware, host_id, self.idle.for_run(attempt.run.owner_id, spec, hosts))
+        if isinstance(found, Shortage):
+            self.reserve(need, host_id, attempt.run)
+        return found
+
+    def place(
+        self, need: Need, hardware: HardwareSpec, host_id: int | None, servers: Iterable[IdleServer] = ()
+    ) -> tuple[Host, Placement] | Shortage:
+        """Where a run can start now: beside one of these warm servers, if it is still idle in this pass, or on its
+        own."""
+        for server in servers:
+            if server in self.idle:
+                found = self.find(leasing.beside_a_server(need, hardware), server.host_id, keep=server)
+                if not isinstance(found, Shortage):
+                    return found[0], replace(found[1], warm=server.place)
+                if found.gives_way:
+                    return found
+        return self.find(need, host_id)
+
+    def find(
+        self, need: Need, host_id: int | None, *, keep: IdleServer | None = None
+    ) -> tuple[Host, Placement] | Shortage:
+        """Where a run can start now, or what it waits for. `keep`: an idle server that doesn't give way to it."""
+        shorts = []
+        hosts = [host for host in self.hosts if host_id in (None, host.pk)]
+        for host in hosts:
+            problem = leasing.host_problem(host, timezone.now())
+            placed = Shortage(problem) if problem else leasing.place(need, host, self.taken[host.pk])
+            if isinstance(placed, Placement):
+                return host, placed
+            placed = replace(placed, gives_way=() if problem else self._giving_way(need, host, keep))
+            if placed.hold and len(hosts) > 1:
+                placed = replace(placed, text=f"{placed.text} of {host.name}")
+            shorts.append(placed)
+        # The host that could run it soonest: one where the end of a run is enough.
+        return min(shorts, key=_soonest, default=Shortage("no host is known yet"))
+
+    def _giving_way(self, need: Need, host: Host, keep: IdleServer | None) -> tuple[str, ...]:
+        """The idle warm servers on a host that have to end for this: as few as are enough, the longest idle first."""
+        taken, ends = dict(self.taken[host.pk]), []
+        for server in [server for server in self.idle.on(host) if server != keep]:
+            taken = {name: hold for name, hold in taken.items() if hold.run_id != server.run_id}
+            ends.append(server.place.attempt_id)
+            if isinstance(leasing.place(need, host, taken), Placement):
+                return tuple(ends)
+        return ()
+
+    def reserve(self, need: Need, host_id: int | None, run: Run) -> None:
+        """Reserve free resources for a waiting run.
+
+        None on hosts that accept no launches: only an operator or chance can change that (leasing.keepable covers
+        similar cases).
+        """
+        hold = Hold.of(run, Waits.KEPT)
+        for host in self.hosts:
+            if host_id in (None, host.pk) and not leasing.host_problem(host, timezone.now()):
+                names = leasing.keepable(need, host, self.taken[host.pk])
+                self.taken[host.pk].update(dict.fromkeys(names, hold))
+
+    def take(self, host: Host, placement: Placement, run: Run) -> None:
+        hold = Hold.of(run, Waits.HELD)
+        if placement.warm:
+            self.idle.take(placement.warm)
+        self.taken[host.pk].update(dict.fromkeys(leasing.resources(placement), hold))
+        if run.group_id in self._groups:
+            self._groups[run.group_id] += 1
+        if run.owner_id in self._owners:
+            allowed = self._owners[run.owner_id]
+            self._owners[run.owner_id] = replace(allowed, running=allowed.running + 1, queued=allowed.queued - 1)
+
+    def over_limit(self, run: Run) -> Shortage | None:
+        """What a run waits for if its owner or its group is at the limit. It reserves nothing: the runs behind it don't
+        depend on those."""
+        if run.group is not None and run.group.at_once:
+            if run.group.pk not in self._groups:
+                self._groups[run.group.pk] = limits.on_hosts(run.group)
+            running = self._groups[run.group.pk]
+            if running >= run.group.at_once:
+                return Shortage(limits.group_wait(run.group, running))
+        if not limits.max_running(run.owner):
+            return None
+        if run.owner_id not in self._owners:
+            self._owners[run.owner_id] = limits.allowance(run.owner)
+        allowed = self._owners[run.owner_id]
+        return None if allowed.may_start else Shortage(allowed.wait)
+
+    def walk(self, line: Iterable[Attempt]) -> Iterator[tuple[Attempt, tuple[Host, Placement] | Shortage]]:
+        """A dry pass of the dispatcher: runs that could start take their resources, but nothing starts."""
+        for attempt in line:
+            try:
+                result = self.over_limit(attempt.run) or self.find_for(attempt)
+            except ContractError as error:
+                # The dispatcher ends it.
+                yield attempt, Shortage(f"its spec can't be read: {error}")
+                continue
+            if not isinstance(result, Shortage):
+                self.take(*result, attempt.run)
+            yield attempt, result
+
+    def _add(self, leases: Mapping[int, Mapping[str, Hold]]) -> None:
+        for host_id, holds in leases.items():
+            self.taken[host_id].update(holds)
+
+
+def capacity_behind(priority: int) -> tuple[Capacity, int]:
+    """The capacity left for a new run of this priority, and the number of runs that wait ahead of it."""
+    capacity = Capacity.read()
+    line = waiting().filter(priority__gte=priority).select_related("run__owner", "run__group")
+    return capacity, sum(isinstance(result, Shortage) for _, result in capacity.walk(line))
+
+
+def _soonest(short: Shortage) -> int:
+    if short.gives_way:
+        return -1
+    if short.hold is None:
+        return 2
+    return int(short.hold.how == Waits.QUARANTINED)

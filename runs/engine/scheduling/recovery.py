@@ -1,0 +1,154 @@
+"""Automatic resumes: after an end that the run itself did not cause, the tick queues the next attempt.
+
+A resume is planned only once everything of the ended attempt is proved gone and its resources are free; never while one
+is in quarantine. Whoever resumes or archives the run meanwhile, or calls the resume off, wins.
+
+A cluster that takes its machine back is no failure of the run: such a resume is planned whether or not the run was
+launched with automatic ones, and isn't counted, as long as each attempt gets further.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from runs.engine import checkpoints, hints
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.models import Attempt, Lease, Run, RunEvent
+from runs.engine.scheduling import launching
+from runs.engine.scheduling.limits import QueueFull
+from runs.engine.spec import spec_of
+from runs.engine.states import FINAL, EndReason
+from workers.contract.run.spec import RecoverySpec
+from workers.contract.wire.documents import ContractError
+
+log = logging.getLogger(__name__)
+
+ACTOR = "recovery"
+R = EndReason
+REASONS = frozenset(
+    {R.HOST_LOST, R.HOST_SHUTDOWN, R.HOST_PREEMPTED, R.PREEMPTED, R.SUPERVISOR_LOST}
+    | {R.VLLM_EXITED, R.VLLM_HUNG, R.HUNG, R.CHECKPOINT_UNUSABLE}
+)
+LONGEST_PAUSE = timedelta(days=1)
+
+
+def plan(attempt: Attempt, now: datetime | None = None) -> bool:
+    """Plan the resume of an ended attempt, inside the transaction that settled its leases; at most once an attempt."""
+    if attempt.reason not in REASONS or attempt.stop_mode:
+        return False
+    if attempt.leases.filter(state__in=(Lease.HELD, Lease.QUARANTINED)).exists():
+        return False
+    run = Run.objects.filter(pk=attempt.run_id).first()
+    if run is None:  # a person has deleted it since
+        return False
+    recovery, used = recovery_of(run), resumes_used(run)
+    saved = checkpoints.last(run)
+    counted = not _got_further(attempt, saved)
+    if (counted and used >= recovery.resumes) or (saved is not None and not checkpoints.trains_on(run, saved.step)):
+        return False
+    if RunEvent.objects.filter(attempt=attempt, kind="resume_planned").exists():
+        return False
+    now = now or timezone.now()
+    resumes_at = now + pause(recovery, used if counted else 0)
+    latest = not run.attempts.filter(number__gt=attempt.number).exists()
+    if not latest or not Attempt.objects.filter(pk=attempt.pk).update(resumes_at=resumes_at):
+        return False
+    data = {"resumes_at": resumes_at.isoformat(), "number": used + 1 if counted else 0, "of": recovery.resumes}
+    RunEvent.objects.create(run=run, attempt=attempt, at=now, kind="resume_planned", actor=ACTOR, data=data)
+    attempt.resumes_at = resumes_at
+    return True
+
+
+def plan_all(attempt_ids: Iterable[str]) -> None:
+    """Plan the resumes of attempts whose resources have left quarantine."""
+    for attempt in Attempt.objects.filter(pk__in=set(attempt_ids), status__in=FINAL):
+        plan(attempt)
+
+
+def resume_due(now: datetime) -> None:
+    """Queue the attempts whose time has come. Two ticks at once queue one."""
+    for attempt in Attempt.objects.filter(resumes_at__lte=now).select_related("run__owner"):
+        run = attempt.run
+        if run.archived_at or run.deleted_at:
+            _forget(attempt)
+            continue
+        number = _number(run, attempt, checkpoints.last(run))
+        try:
+            launching.resume_planned(attempt, actor=ACTOR, number=number, of=recovery_of(run).resumes)
+        except launching.NotResumable:
+            _forget(attempt)
+        except QueueFull as error:
+            log.info("%s is resumed later: %s", run.pk, error)
+
+
+def call_off(run: Run, by: str) -> bool:
+    """Cancel the planned resume, at a user's request. False: none is planned."""
+    attempt = run.latest()
+    with transaction.atomic():
+        if not _forget(attempt):
+            return False
+        RunEvent.objects.create(
+            run=run, attempt=attempt, at=timezone.now(), kind="resume_called_off", actor=by, data={}
+        )
+        transaction.on_commit(lambda: hints.changed(run.pk))
+    return True
+
+
+@dataclass(frozen=True)
+class PlannedResume:
+    at: datetime
+    number: int
+    """0: it isn't counted."""
+    of: int
+    step: int | None
+    """Of the checkpoint; None: it starts again."""
+
+
+def planned(run: Run, attempt: Attempt) -> PlannedResume | None:
+    if attempt.resumes_at is None:
+        return None
+    saved = checkpoints.last(run)
+    step = saved.step if saved else None
+    return PlannedResume(attempt.resumes_at, _number(run, attempt, saved), recovery_of(run).resumes, step)
+
+
+def pause(recovery: RecoverySpec, used: int) -> timedelta:
+    """The pause before the next resume, after `used` earlier ones."""
+    return min(timedelta(seconds=recovery.pause_s * 2.0 ** min(used, 30)), LONGEST_PAUSE)
+
+
+def recovery_of(run: Run) -> RecoverySpec:
+    try:
+        return spec_of(run).recovery
+    except ContractError:
+        return RecoverySpec()  # a spec of another version can't be launched anyway
+
+
+def resumes_used(run: Run) -> int:
+    return RunEvent.objects.filter(run=run, kind="resumed", data__has_key="automatic").count()
+
+
+def _number(run: Run, attempt: Attempt, saved: Checkpoint | None) -> int:
+    """Of the automatic resume after this attempt; 0: it isn't counted."""
+    return 0 if _got_further(attempt, saved) else resumes_used(run) + 1
+
+
+def _got_further(attempt: Attempt, saved: Checkpoint | None) -> bool:
+    """Whether an attempt whose machine a cluster took back brought the run further, or had no chance to begin. Only
+    the first in a row has that excuse."""
+    if attempt.reason != R.HOST_PREEMPTED:
+        return False
+    if attempt.claimed_at is None:
+        before = Attempt.objects.filter(run=attempt.run_id, number=attempt.number - 1)
+        return not before.filter(reason=R.HOST_PREEMPTED, claimed_at=None).exists()
+    return saved is not None and saved.event.attempt_id == attempt.pk and saved.step > attempt.resume_step
+
+
+def _forget(attempt: Attempt) -> bool:
+    return bool(Attempt.objects.filter(pk=attempt.pk).exclude(resumes_at=None).update(resumes_at=None))

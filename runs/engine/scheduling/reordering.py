@@ -1,0 +1,124 @@
+"""Queue changes by operators: moving a run before or after another one, and setting a priority.
+
+A move names a neighbour, not a position, so a repeated request does it once. A run that has started meanwhile is left
+alone, and the user gets a message. Only the moved run's row changes: it takes the priority of its new place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.platform.accounts.models import User
+from runs.engine import hints
+from runs.engine.models import Attempt, Priority, Run, RunEvent
+from runs.engine.scheduling import launching, queueing
+
+APART_S = 1.0
+"""The distance between two turns when no number is left between them."""
+
+
+class NotWaiting(Exception):
+    """The run has left the queue."""
+
+
+def put_first(run: Run, user: User) -> bool:
+    """Move a run to the front. False: it was there already."""
+    with transaction.atomic():
+        line = _locked()
+        return _put(_find(line, run), line, 0, user)
+
+
+def put_before(run: Run, other: Run, user: User) -> bool:
+    """Move a run directly before another one. False: it was there already."""
+    with transaction.atomic():
+        line = _locked()
+        moved, neighbour = _find(line, run), _find(line, other)
+        return line.index(moved) > line.index(neighbour) and _put(moved, line, line.index(neighbour), user)
+
+
+def put_after(run: Run, other: Run, user: User) -> bool:
+    """Move a run directly after another one. False: it was there already."""
+    with transaction.atomic():
+        line = _locked()
+        moved, neighbour = _find(line, run), _find(line, other)
+        return line.index(moved) < line.index(neighbour) and _put(moved, line, line.index(neighbour), user)
+
+
+def set_priority(run: Run, priority: Priority, user: User) -> bool:
+    """Set a run's priority. False: it had that priority already."""
+    with transaction.atomic():
+        attempt = _find(_locked(), run)
+        previous = attempt.priority
+        if previous == priority:
+            return False
+        attempt.priority = priority
+        attempt.save(update_fields=["priority"])
+        _note(attempt, user, "priority", {"was": previous, "priority": int(priority)})
+    return True
+
+
+def _locked() -> list[Attempt]:
+    """The whole queue, locked until the end of the transaction; in a fixed order, so that concurrent moves can't
+    deadlock."""
+    # Without the run's row, which a writer of its figures may hold.
+    rows = queueing.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
+    return sorted(rows, key=queueing.key)
+
+
+def _find(line: Sequence[Attempt], run: Run) -> Attempt:
+    waiting_attempt = next((attempt for attempt in line if attempt.run_id == run.pk), None)
+    if waiting_attempt is None:
+        raise NotWaiting(f"{run.name} has left the queue meanwhile, so nothing was moved.")
+    return waiting_attempt
+
+
+def _put(moved: Attempt, line: list[Attempt], to: int, user: User) -> bool:
+    """Move an attempt to this index of the line, which contains it."""
+    at, previous = line.index(moved), moved.priority
+    if at == to:
+        return False
+    others = [attempt for attempt in line if attempt is not moved]
+    above = others[to - 1] if to else None
+    below = others[to] if to < len(others) else None
+    # Up: next to the run that it passes, then below it. Down: the other way round.
+    moved.priority = others[to].priority if to < at else others[to - 1].priority
+    lower, upper = _bounds(above, below, moved.priority)
+    if not lower < (lower + upper) / 2 < upper:
+        _space(others, moved.priority)
+        lower, upper = _bounds(above, below, moved.priority)
+    moved.turn = (lower + upper) / 2
+    moved.save(update_fields=["priority", "turn"])
+    data = {"from": at + 1, "to": to + 1, "was": previous, "priority": moved.priority}
+    _note(moved, user, "queue_moved", data)
+    return True
+
+
+def _bounds(above: Attempt | None, below: Attempt | None, priority: int) -> tuple[float, float]:
+    """The turns of its neighbours with this priority."""
+    lower = above.turn if above and above.priority == priority else None
+    upper = below.turn if below and below.priority == priority else None
+    if upper is None:
+        # Later submissions get later turns.
+        upper = max(time.time(), (lower or 0.0) + APART_S)
+    return upper - 2 * APART_S if lower is None else lower, upper
+
+
+def _space(others: Sequence[Attempt], priority: int) -> None:
+    """Spread the turns of this priority; the last one stays."""
+    equals = [attempt for attempt in others if attempt.priority == priority]
+    for back, attempt in enumerate(reversed(equals)):
+        attempt.turn = equals[-1].turn - back * APART_S
+        attempt.save(update_fields=["turn"])
+
+
+def _note(attempt: Attempt, user: User, kind: str, data: dict[str, Any]) -> None:
+    RunEvent.objects.create(
+        run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=user.get_username(), data=data
+    )
+    transaction.on_commit(lambda: hints.changed(attempt.run_id), robust=True)
+    transaction.on_commit(launching.dispatch_ready, robust=True)

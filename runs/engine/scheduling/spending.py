@@ -1,0 +1,59 @@
+"""What a run has used of its limits of time and money, over its attempts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.models import Attempt, Run
+from runs.engine.spec import spec_of
+from workers.contract.run.limits import LimitsSpec, Spent
+from workers.contract.run.spec import Placement
+from workers.contract.wire.documents import ContractError, from_dict
+
+
+def placed(attempt: Attempt, host: Host, placement: Placement) -> Placement:
+    """With the host's price, which holds for the attempt whatever it becomes, and what earlier attempts have used."""
+    spent = spent_before(attempt.run, attempt.number)
+    return replace(placement, gpu_hour_price=host.gpu_hour_price, currency=host.currency, spent=spent)
+
+
+def spent_before(run: Run, number: int) -> Spent:
+    """Of the attempts before this one."""
+    hours = money = 0.0
+    for attempt in run.attempts.filter(number__lt=number).exclude(claimed_at=None).exclude(ended_at=None):
+        if attempt.claimed_at is None or attempt.ended_at is None:
+            continue
+        took = max(0.0, (attempt.ended_at - attempt.claimed_at).total_seconds()) / 3600
+        hours += took
+        placement = _placement(attempt)
+        money += took * len(placement.every_gpu) * (placement.gpu_hour_price or 0.0) if placement else 0.0
+    return Spent(hours, money)
+
+
+def used_up(run: Run, number: int) -> str:
+    """Why attempt `number` could not begin: the limit that earlier ones have used up; "" if none is."""
+    limits, spent = _limits(run), spent_before(run, number)
+    advice = "Clone it with a higher limit."
+    if limits.hours is not None and spent.hours >= limits.hours:
+        return f"{run.name} has used {spent.hours:.3g} of {limits.hours:g} hours. {advice}"
+    if limits.money is not None and spent.money >= limits.money > 0:
+        return f"{run.name} has used {spent.money:.2f} of {limits.money:.2f} in money. {advice}"
+    tokens = run.last_metrics.get("num_tokens")
+    if limits.tokens is not None and isinstance(tokens, int | float) and tokens >= limits.tokens:
+        return f"{run.name} has used {tokens:,.0f} of {limits.tokens:,} tokens. {advice}"
+    return ""
+
+
+def _limits(run: Run) -> LimitsSpec:
+    try:
+        return spec_of(run).limits
+    except ContractError:
+        return LimitsSpec()  # a spec of another version can't be launched anyway
+
+
+def _placement(attempt: Attempt) -> Placement | None:
+    try:
+        return from_dict(Placement, attempt.placement) if attempt.placement else None
+    except ContractError:
+        return None

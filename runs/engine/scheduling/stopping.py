@@ -1,0 +1,124 @@
+"""Stopping: the request is one UPDATE, delivered by push and by poll. No process is signalled from here."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from controlplane.catalogue.hardware import host_commands
+from controlplane.platform.accounts.models import User
+from runs.engine import hints
+from runs.engine.models import Attempt, RunEvent
+from runs.engine.scheduling import launching
+from runs.engine.sentences import STOPS, counted
+from runs.engine.states import ACTIVE, FINAL, EndReason, RunStatus
+from runs.engine.transitions import move
+from workers.contract.run import jobs
+from workers.contract.wire.names import StopMode, Task
+
+log = logging.getLogger(__name__)
+
+
+def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
+    """Request a stop. `save` may be escalated to `now`, never back. A run that trains nothing has nothing to save;
+    a push to the hub takes back what it has begun instead. False: nothing to change.
+
+    `dispatch=False`: the caller dispatches afterwards.
+    """
+    if not attempt.run.trains and not jobs.pushes(attempt.run.kind):
+        mode = StopMode.NOW
+    now = timezone.now()
+    weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
+    with transaction.atomic():
+        updated = Attempt.objects.filter(weaker, pk=attempt.pk, status__in=ACTIVE).update(
+            stop_mode=mode, stop_requested_by=user, stop_requested_at=Coalesce("stop_requested_at", now)
+        )
+        if not updated:
+            return False
+        RunEvent.objects.create(
+            run_id=attempt.run_id,
+            attempt=attempt,
+            at=now,
+            kind="requested",
+            actor=user.get_username(),
+            data={"mode": mode.value},
+        )
+        waiting = Q(status=RunStatus.QUEUED)
+        cancelled = move(
+            attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=user.get_username(), only_if=waiting
+        )
+        transaction.on_commit(lambda: hints.changed(attempt.run_id))
+        if cancelled and dispatch:
+            # Its reserved resources are available to others now.
+            transaction.on_commit(launching.dispatch_ready, robust=True)
+        if not cancelled:
+            transaction.on_commit(lambda: _push(attempt, mode), robust=True)
+    attempt.refresh_from_db()
+    return True
+
+
+@dataclass(frozen=True)
+class StopCounts:
+    """The outcomes of stopping several runs, as counts."""
+
+    mode: StopMode
+    requested: int
+    cancelled: int
+    before: int
+    ended: int
+
+    def __str__(self) -> str:
+        parts = [
+            (self.requested, f"Asked {counted(self.requested, 'run')} to {STOPS[self.mode]}."),
+            (self.cancelled, f"Took {counted(self.cancelled, 'run')} out of the queue."),
+            (self.before, f"{counted(self.before, 'run')} had already been asked."),
+            (self.ended, f"{counted(self.ended, 'run')} had already ended."),
+        ]
+        return " ".join(words for number, words in parts if number) or "No run was selected."
+
+
+def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> StopCounts:
+    """Request stops of several runs, each by itself, so that one that has ended doesn't affect the others.
+
+    Freed resources are dispatched only at the end, so that no run starts just before it is stopped.
+    """
+    outcomes: Counter[str] = Counter()
+    for attempt in attempts:
+        changed = request_stop(attempt, mode, user, dispatch=False)
+        attempt.refresh_from_db()
+        if changed:
+            outcomes["cancelled" if attempt.reason == EndReason.CANCELLED else "requested"] += 1
+        else:
+            outcomes["ended" if attempt.status in FINAL else "before"] += 1
+    if outcomes["cancelled"]:
+        transaction.on_commit(launching.dispatch_ready, robust=True)
+    return StopCounts(mode, outcomes["requested"], outcomes["cancelled"], outcomes["before"], outcomes["ended"])
+
+
+def cancel(attempt: Attempt, user: User) -> bool:
+    """Remove a waiting attempt from the queue. False: it has started or ended meanwhile."""
+    waiting = Q(status=RunStatus.QUEUED)
+    with transaction.atomic():
+        actor = user.get_username()
+        if not move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=actor, only_if=waiting):
+            return False
+        transaction.on_commit(launching.dispatch_ready, robust=True)
+    return True
+
+
+def _push(attempt: Attempt, mode: StopMode) -> None:
+    host = Attempt.objects.values_list("host__name", flat=True).get(pk=attempt.pk)
+    if host is None:
+        return
+    try:
+        host_commands.send(host, Task.STOP_RUN, [attempt.run_id, attempt.number, mode.value])
+    except host_commands.BrokerDown as error:
+        # The answer to the supervisor's next sync carries it as well.
+        log.warning("stop of %s was not pushed: %s", attempt.pk, error)

@@ -1,0 +1,79 @@
+"""Operator actions on queued runs: moving, setting the priority, removing."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.platform.accounts.roles import operator_required, person
+from runs.engine import queries
+from runs.engine.models import Priority
+from runs.engine.scheduling import reordering, stopping
+from runs.engine.states import RunStatus
+
+PUTS = {"before": reordering.put_before, "after": reordering.put_after}
+
+
+@require_POST
+@operator_required
+def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """`put`: `first`, or `before` or `after` the run named by `other`."""
+    run, user, put = queries.run_for(request, run_id), person(request), request.POST.get("put", "")
+    if put != "first" and put not in PUTS:
+        return _unclear("Use put=first, put=before or put=after.")
+    try:
+        if put == "first":
+            reordering.put_first(run, user)
+        else:
+            PUTS[put](run, queries.run_for(request, request.POST.get("other", "")), user)
+    except reordering.NotWaiting as error:
+        return _notice(request, str(error))
+    except Http404:
+        return _notice(request, "The other run is no longer in the queue. Nothing was moved.")
+    return _queue()
+
+
+@require_POST
+@operator_required
+def queue_priority(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run, value = queries.run_for(request, run_id), request.POST.get("priority", "")
+    selected = next((priority for priority in Priority if str(priority.value) == value), None)
+    if selected is None:
+        return _unclear("Use priority=1 (high), 0 (normal) or -1 (low).")
+    try:
+        reordering.set_priority(run, selected, person(request))
+    except reordering.NotWaiting as error:
+        return _notice(request, str(error))
+    return _queue()
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Remove a run from the queue, after a confirmation page; a run that has started meanwhile goes on."""
+    run = queries.run_for(request, run_id)
+    attempt = run.latest()
+    if request.method == "POST":
+        if stopping.cancel(attempt, person(request)):
+            messages.success(request, f"{run.name} is removed from the queue.")
+            return redirect("hardware")
+        return _notice(request, f"{run.name} had already left the queue. Nothing was stopped.")
+    waits, place = attempt.status == RunStatus.QUEUED, queries.summary(run)["place"]
+    return render(request, "pages/hosts/unqueue.html", {"run": run, "attempt": attempt, "waits": waits, "place": place})
+
+
+def _queue() -> HttpResponseBase:
+    return redirect(f"{reverse('hardware')}#queue")
+
+
+def _notice(request: HttpRequest, text: str) -> HttpResponseBase:
+    """A message at the top of the page."""
+    messages.info(request, text)
+    return redirect("hardware")
+
+
+def _unclear(text: str) -> HttpResponse:
+    return HttpResponse(text, status=400, content_type="text/plain")

@@ -1,0 +1,339 @@
+"""The sentences of the timeline and the status line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from controlplane.platform.templatetags.figures import duration, size_in_words
+from runs.engine.models import Attempt, Priority, RunEvent
+from runs.engine.states import FINAL, EndReason, RunStatus, Waits, sentence
+from workers import diagnosis
+from workers.contract.run.jobs import KINDS
+from workers.contract.wire.names import SAVING, Phase
+
+ENDED = frozenset({Phase.VERIFYING, Phase.UPLOADING})
+"""Phases in which every process of the run has ended."""
+PHASES: dict[str, str] = {
+    Phase.CLAIMED: "The host accepted the run.",
+    Phase.PREPARING: "Preparing: dataset, folder, GPU baselines.",
+    Phase.FETCHING_MODEL: "Downloading the model.",
+    Phase.VLLM_STARTING: "Starting vLLM.",
+    Phase.VLLM_READY: "vLLM is ready.",
+    Phase.TRAINER_STARTING: "Starting the trainer.",
+    Phase.STOPPING: "Stopping every process of the run.",
+    Phase.VERIFYING: "Checking that no process of the run is left.",
+    Phase.UPLOADING: "Uploading the checkpoint before the host goes.",
+}
+STATUSES: dict[str, str] = {
+    RunStatus.QUEUED: "Waiting for its resources.",
+    RunStatus.STARTING: "Starting on its host.",
+    RunStatus.RUNNING: "Training.",
+    RunStatus.STOPPING: "Stopping every process of the run.",
+}
+WAITS: dict[str, tuple[str, str]] = {
+    Waits.HELD: (", held by ", ""),
+    Waits.QUARANTINED: (", in quarantine after ", ": it was not proved free"),
+    Waits.KEPT: (", kept for ", ", which is before it in the queue"),
+}
+"""How another run blocks -> the words before and after that run's name."""
+STOPS = {"save": "save and stop", "now": "stop now"}
+TRAINED = {
+    "completed": "The trainer reached its last step.",
+    "stopped": "The trainer stopped early, as asked.",
+    "failed": "The trainer stopped early and saved: a reward failed on too many rows.",
+    "done": "The job is done.",
+}
+ENDS_OF_JOBS: dict[str, str] = {
+    EndReason.COMPLETED: TRAINED["done"],
+    EndReason.TRAINER_EXITED: "The process ended before the job was done.",
+}
+"""Where a job's end is another than that of a training."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a queued attempt waits for: text with a run in the middle to link to."""
+
+    before: str
+    run_id: str = ""
+    name: str = ""
+    owner: str = ""
+    after: str = ""
+    machine: str = ""
+    """What it may expect of the sources of machines, in sentences."""
+
+    def __str__(self) -> str:
+        text = f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
+        return f"{text}. {self.machine.removesuffix('.')}" if self.machine else text
+
+
+def counted(number: int, word: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def and_more(names: Sequence[str], total: int) -> str:
+    """`a, b and 3 more`: the first names of so many."""
+    return ", ".join(names) + (f" and {total - len(names)} more" if total > len(names) else "")
+
+
+def waiting(attempt: Attempt) -> Waiting | None:
+    """What a queued attempt waits for; None before the first scheduling pass. No query if `machine` came with it, and
+    `waits_on` with its owner."""
+    if not attempt.waits_for:
+        return None
+    expected = getattr(attempt, "machine", None)
+    machine = expected.text if expected is not None else ""
+    on = attempt.waits_on
+    if on is None or attempt.waits_how not in WAITS:
+        return Waiting(attempt.waits_for, machine=machine)
+    words = waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+    return replace(words, machine=machine)
+
+
+def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
+    before, after = WAITS[how]
+    return Waiting(text + before, run_id, name, owner, after)
+
+
+def as_sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def of_attempt(attempt: Attempt) -> str:
+    """One sentence for the status line."""
+    if attempt.status in FINAL:
+        if attempt.run.kind in KINDS and attempt.reason in ENDS_OF_JOBS:
+            return ENDS_OF_JOBS[attempt.reason]
+        if attempt.reason == EndReason.STOPPED_BY_USER and attempt.stop_requested_by:
+            return f"Stopped by {attempt.stop_requested_by.get_username()}."
+        if attempt.reason == EndReason.TRAINER_EXITED and attempt.run.trains and not attempt.run.step:
+            return "The trainer exited before its first step."
+        limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
+        return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if limited else sentence(attempt.reason)
+    if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
+        return f"Asked to {STOPS.get(attempt.stop_mode, 'stop')}; waiting for the host."
+    if attempt.status == RunStatus.QUEUED and (waits := waiting(attempt)):
+        return as_sentence(str(waits))
+    if attempt.status == RunStatus.STARTING and attempt.phase == Phase.FETCHING_MODEL:
+        return _download(attempt.run.last_metrics)
+    if attempt.status == RunStatus.STARTING and attempt.phase in PHASES:
+        return PHASES[attempt.phase]
+    if attempt.status == RunStatus.STOPPING:
+        return stopping(attempt)
+    if attempt.status == RunStatus.RUNNING and attempt.run.kind in KINDS:
+        return KINDS[attempt.run.kind].working
+    return STATUSES.get(attempt.status, f"{attempt.status.capitalize()}.")
+
+
+def is_saving(attempt: Attempt) -> bool:
+    """Whether the trainer was asked to save and nothing has ended yet."""
+    return attempt.phase == Phase.STOPPING and attempt.phase_detail == SAVING
+
+
+def stopping(attempt: Attempt) -> str:
+    if is_saving(attempt):
+        return "The trainer is saving a checkpoint."
+    return PHASES[attempt.phase if attempt.phase in ENDED else Phase.STOPPING]
+
+
+def _download(metrics: dict[str, Any]) -> str:
+    """The download's progress, in the hub's units."""
+    mib_done, mib_total = (metrics.get(f"download/{name}_mib") for name in ("done", "total"))
+    if not isinstance(mib_done, int | float):
+        return PHASES[Phase.FETCHING_MODEL]
+    if not isinstance(mib_total, int | float) or mib_total < mib_done:
+        return f"Downloading the model, {_gigabytes(mib_done)} GB so far."
+    return f"Downloading the model, {_gigabytes(mib_done)} of {_gigabytes(mib_total)} GB."
+
+
+def _gigabytes(mib: float) -> str:
+    """Gigabytes; two decimals for small models."""
+    size = mib * 2**20 / 1e9
+    return f"{size:.1f}" if size >= 1 or not size else f"{size:.2f}"
+
+
+def of_event(event: RunEvent) -> str:
+    """One timeline line, as plain text, never markup."""
+    say = _EVENTS.get(event.kind)
+    return say(event.data) if say else f"{event.kind.replace('_', ' ').capitalize()}."
+
+
+def _moved(data: dict[str, Any]) -> str:
+    text = f"Moved in the queue from place {data.get('from')} to place {data.get('to')}."
+    return f"{text} {_priority(data)}" if data.get("was") != data.get("priority") else text
+
+
+def _priority(data: dict[str, Any]) -> str:
+    return f"Priority {_grade(data.get('priority'))}, it was {_grade(data.get('was'))}."
+
+
+def _grade(priority: object) -> str:
+    return str(Priority(priority).label) if priority in Priority.values else str(priority)
+
+
+def _status(data: dict[str, Any]) -> str:
+    to = str(data.get("to", ""))
+    if to in FINAL:
+        return _with_detail(f"{to.capitalize()}: {sentence(str(data['reason']))}", data.get("detail"))
+    return _with_detail(f"{to.capitalize()}.", data.get("detail"))
+
+
+def _phase(data: dict[str, Any]) -> str:
+    detail = str(data.get("detail") or "")
+    reason, _, more = detail.partition(" ")
+    if reason in frozenset(EndReason):  # an end reason, before the reason's details are known
+        detail = f"{sentence(reason)} {more}".strip()
+    return _with_detail(PHASES.get(data.get("phase", ""), "Working."), detail)
+
+
+def _resumed(data: dict[str, Any]) -> str:
+    text = f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}."
+    return f"{text} Automatic resume {data['automatic']} of {data.get('of')}." if "automatic" in data else text
+
+
+def _planned(data: dict[str, Any]) -> str:
+    at = str(data.get("resumes_at"))[:16].replace("T", " ")
+    count = f" ({data['number']} of {data.get('of')})" if data.get("number") else ""
+    return f"Will be resumed automatically at {at} UTC{count}."
+
+
+def _exited(data: dict[str, Any]) -> str:
+    how = f"by {data['signal']}" if data.get("signal") else f"with code {data.get('exit_code')}"
+    return f"The {_role(data)} process ended {how} (pid {data.get('pid')})."
+
+
+def _reward_failed(data: dict[str, Any]) -> str:
+    row, count = data.get("row"), data.get("count")
+    on = "a batch" if row is None else f"row {row}"
+    often = "for the first time" if count == 1 else f"now {count} of {data.get('of')} completions"
+    return f"The reward {data.get('reward')} failed on {on} ({often}): {data.get('message')}"
+
+
+def _ended(data: dict[str, Any]) -> str:
+    receipt = data.get("receipt") or {}
+    if not receipt:
+        return "The supervisor reported the end."
+    if receipt.get("free"):
+        return f"All processes gone in {duration(receipt.get('seconds_to_gone') or 0)}; all resources released."
+    return "The supervisor reported the end, but couldn't confirm that everything was released."
+
+
+def _alert(data: dict[str, Any]) -> str:
+    if data.get("state") == "closed":
+        return f"Resolved: {data.get('title')}."
+    return f"{data.get('title')}: {data.get('sentence')}"
+
+
+def _with_detail(text: str, detail: object) -> str:
+    """A name, such as torch.OutOfMemoryError, keeps its small letter."""
+    words = str(detail or "")
+    name = re.match(r"\w+[./]\w", words)
+    return f"{text} {words if name else words[:1].upper() + words[1:]}" if words else text
+
+
+def _shared(data: dict[str, Any]) -> str:
+    what = ", with completions" if data.get("completions") else ""
+    return f"Shared by a link until {str(data.get('until'))[:10]}{what}."
+
+
+def _checkpoint(data: dict[str, Any]) -> str:
+    """Or all of its attempt."""
+    return str(data.get("path")).rpartition("/")[2] or "the run's folder"
+
+
+def _role(data: dict[str, Any]) -> str:
+    """`vllm-2` is the second vLLM server."""
+    name, _, number = str(data.get("role")).partition("-")
+    return f"{'vLLM' if name == 'vllm' else name} {number}".rstrip()
+
+
+def _size(count: object) -> str:
+    return f" ({size_in_words(count)})" if isinstance(count, int | float) else ""
+
+
+def _diagnosed(data: dict[str, Any]) -> str:
+    """The likeliest cause; one of a newer version's catalogue goes by its id."""
+    causes = data.get("diagnoses")
+    first = causes[0] if isinstance(causes, list) and causes else None
+    if not isinstance(first, dict):
+        return "The logs show no cause that is known."
+    entry = diagnosis.entries().get(str(first.get("id")))
+    return f"Likely cause: {entry.title if entry else first.get('id')}."
+
+
+_EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "submitted": lambda data: "Launched.",
+    "resumed": _resumed,
+    "resume_planned": _planned,
+    "resume_called_off": lambda data: "Canceled the automatic resume.",
+    "deleted": lambda data: f"Deleted the run; it can be restored until {str(data.get('until'))[:10]}.",
+    "restored": lambda data: "Restored the run.",
+    "renamed": lambda data: f"Renamed it from “{data.get('from')}” to “{data.get('to')}”.",
+    "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
+    "noted": lambda data: "Deleted the notes." if data.get("empty") else "Changed the notes.",
+    "shared": _shared,
+    "share_revoked": lambda data: "Revoked a link that shared the run.",
+    "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "queue_moved": _moved,
+    "priority": _priority,
+    "not_launched": lambda data: _with_detail("The host started no supervisor.", data.get("detail")),
+    "reap_sent": lambda data: "The host was asked to check for a dead supervisor.",
+    "reaped": lambda data: _with_detail(
+        "The supervisor is still alive." if data.get("lock_held") else "No supervisor was alive.", data.get("detail")
+    ),
+    "status": _status,
+    "phase": _phase,
+    "stage": lambda data: f"Trainer: {data.get('stage')}.",
+    "training": lambda data: f"Started at step {data.get('step')} of {data.get('max_steps')}.",
+    "process_started": lambda data: f"Started the {_role(data)} process (pid {data.get('pid')}).",
+    "process_exited": _exited,
+    "trained": lambda data: TRAINED.get(str(data.get("how")), "The training ended."),
+    "metrics_left_out": lambda data: (
+        f"Left out these metrics, which are not finite or whose names are too long: {data.get('names')}."
+    ),
+    "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
+    "deletion_asked": lambda data: f"Asked the host to delete {_checkpoint(data)}.",
+    "model_deleted": lambda data: (
+        f"{_checkpoint(data)} was deleted; what is still on {data['left_on']}, which is gone, stays there."
+        if data.get("left_on")
+        else f"The host deleted {_checkpoint(data)}."
+    ),
+    "model_not_deleted": lambda data: _with_detail(f"{_checkpoint(data)} was not deleted.", data.get("problem")),
+    "checkpoint_uploading": lambda data: f"Uploading {_checkpoint(data)} to the artifact store.",
+    "checkpoint_stored": lambda data: f"{_checkpoint(data)} is in the artifact store: any host may resume from it.",
+    "checkpoint_not_stored": lambda data: _with_detail(f"{_checkpoint(data)} was not stored.", data.get("problem")),
+    "checkpoint_unstored": lambda data: f"{_checkpoint(data)} was removed from the artifact store.",
+    "reward_failed": _reward_failed,
+    "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "diagnosed": _diagnosed,
+    "note": lambda data: str(data.get("text", "")),
+    "result": lambda data: str(data.get("text") or "The job is ready."),
+    "limit": lambda data: f"The run saves and ends: {data.get('text')}",
+    "hang": lambda data: str(data.get("text", "")),
+    "alert": _alert,
+    "ended": _ended,
+}
+
+
+def placement_text(attempt: Attempt) -> str:
+    """`gpu-1 · GPU 0, 1`; for a queued attempt, the host it asks for."""
+    if attempt.host is None:
+        return ""
+    if attempt.placement is None:
+        return attempt.host.name
+    gpus = ", ".join(map(str, attempt.gpus))
+    return f"{attempt.host.name} · GPU {gpus}" if gpus else f"{attempt.host.name} · CPU"
+
+
+def resource_words(resources: Iterable[str]) -> str:
+    """Resources for people: `gpu:0`, `gpu:1`, `port:21000` become "GPU 0, 1 and port 21000"."""
+    kinds: dict[str, list[int]] = {}
+    for resource in resources:
+        kind, _, index = resource.partition(":")
+        kinds.setdefault({"gpu": "GPU", "cpu": "CPU slot"}.get(kind, kind), []).append(int(index))
+    parts = [f"{kind} {', '.join(str(index) for index in sorted(indexes))}" for kind, indexes in sorted(kinds.items())]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,0 +1,63 @@
+"""The endpoint of a model that is served with a key: its address, and how to call it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from runs.engine.models import Run
+from runs.engine.served import starting
+from workers.contract.reports.chat import REQUESTS
+from workers.contract.run.jobs import LOOPBACK
+
+CURL = """curl {url}/chat/completions \\
+  -H "Authorization: Bearer $KEY" \\
+  -H "Content-Type: application/json" \\
+  -d '{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+"""
+PYTHON = """import os
+
+from openai import OpenAI
+
+client = OpenAI(base_url="{url}", api_key=os.environ["KEY"])
+answer = client.chat.completions.create(
+    model="{model}",
+    messages=[{{"role": "user", "content": "Hello"}}],
+)
+print(answer.choices[0].message.content)
+"""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    run: Run
+    url: str
+    """"": it has no port yet."""
+    models: list[str]
+    requests: int
+    only_there: bool
+    """Nothing but programs on its host reaches it."""
+
+    @property
+    def curl(self) -> str:
+        return CURL.format(url=self.url, model=self.models[0])
+
+    @property
+    def python(self) -> str:
+        return PYTHON.format(url=self.url, model=self.models[0])
+
+
+def of(run: Run) -> Endpoint:
+    attempt, address = run.latest(), str(run.spec["job"]["address"])
+    ports = (attempt.placement or {}).get("ports") or []
+    url = f"http://{_named(address, attempt.host.name if attempt.host else '')}:{ports[-1]}/v1" if ports else ""
+    count = int(run.last_metrics.get(REQUESTS) or 0)
+    return Endpoint(run, url, starting.models_of(run), count, only_there=address == LOOPBACK)
+
+
+def _named(address: str, host: str) -> str:
+    """As a client writes it: one that means every address of the host is no address to connect to."""
+    found = ip_address(address)
+    if found.is_unspecified:
+        return host
+    return f"[{found}]" if found.version == 6 else str(found)

@@ -1,0 +1,104 @@
+"""Making, finding and ending links to a run. A link ends when it expires, is revoked, when its run is archived or
+deleted, and when the account of whoever made it is disabled."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from controlplane.platform.accounts.models import User
+from controlplane.platform.http.tokens import hashed
+from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.sharing.models import SharedLink
+from runs.engine.telling import tell
+
+MOST_OF_A_RUN = 20
+"""Links of one run that are open at the same time."""
+FORGOTTEN_AFTER = timedelta(days=90)
+"""Until then, whoever opens a link that has ended is told so."""
+OPENED_EVERY = timedelta(minutes=1)
+"""`opened_at` is written at most this often: reading is no reason to write."""
+ENDS = ("archived", "deleted")
+"""Events of a run that end its links."""
+
+
+class NotShared(Exception):
+    """No link was made; a sentence for people."""
+
+
+def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tuple[SharedLink, str]:
+    """A new link and its token, which is only in the return value. Raises NotShared."""
+    now = timezone.now()
+    if not settings.SHARE_MAX_DAYS:
+        raise NotShared("Sharing is turned off in this installation (CONTROLPLANE_SHARE_MAX_DAYS=0).")
+    if until <= now or until > now + timedelta(days=settings.SHARE_MAX_DAYS):
+        raise NotShared(f"A link lasts {settings.SHARE_MAX_DAYS} days at most, and ends in the future.")
+    token = secrets.token_urlsafe(32)
+    with transaction.atomic():
+        # Writers of events lock the attempt's row; that also keeps two people from taking the last place.
+        attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
+        if Run.objects.values_list("archived_at", flat=True).get(pk=run.pk) is not None:
+            raise NotShared(f"{run.name} is archived, and links to archived runs have ended. Unarchive it first.")
+        if open_links(run).count() >= MOST_OF_A_RUN:
+            raise NotShared(f"{run.name} has {MOST_OF_A_RUN} open links, which is the most. Revoke one first.")
+        link = SharedLink.objects.create(
+            run=run, token_hash=hashed(token), made_by=user, expires_at=until, with_completions=with_completions
+        )
+        told = {"until": until.isoformat(), "completions": with_completions, "link": link.pk}
+        tell(attempt, "shared", user.get_username(), **told)
+    return link, token
+
+
+def open_links(run: Run) -> QuerySet[SharedLink]:
+    """Those that can be opened now, the newest first."""
+    return _open(SharedLink.objects.filter(run=run)).select_related("made_by")
+
+
+def find(token: str) -> SharedLink | None:
+    """The link with this token, ended or not; None: there is none."""
+    return SharedLink.objects.filter(token_hash=hashed(token)).first()
+
+
+def ended(link: SharedLink) -> str:
+    """Why it can't be opened any more, as a sentence; "": it can."""
+    if _open(SharedLink.objects.filter(pk=link.pk)).exists():
+        return ""
+    if link.revoked_at is None and link.expires_at <= timezone.now():
+        return f"This link expired on {link.expires_at:%-d %B %Y}."
+    return "This link was ended by the people who run this installation."
+
+
+def opened(link: SharedLink) -> None:
+    now = timezone.now()
+    if link.opened_at is None or now - link.opened_at > OPENED_EVERY:
+        SharedLink.objects.filter(pk=link.pk).update(opened_at=now)
+
+
+def revoke(link: SharedLink, user: User) -> bool:
+    """False: it had been revoked before."""
+    with transaction.atomic():
+        attempt = Attempt.objects.select_for_update().filter(run=link.run_id).latest("number")
+        now = timezone.now()
+        if not SharedLink.objects.filter(pk=link.pk, revoked_at=None).update(revoked_at=now):
+            return False
+        tell(attempt, "share_revoked", user.get_username(), link=link.pk)
+    return True
+
+
+def forget(now: datetime) -> None:
+    """Delete the links that ended long ago."""
+    before = now - FORGOTTEN_AFTER
+    SharedLink.objects.filter(Q(expires_at__lt=before) | Q(revoked_at__lt=before)).delete()
+
+
+def _open(links: QuerySet[SharedLink]) -> QuerySet[SharedLink]:
+    # A run that comes back doesn't bring its links back.
+    put_away = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
+    kept = Run.objects.filter(pk=OuterRef("run"), archived_at=None)
+    live = links.filter(revoked_at=None, expires_at__gt=timezone.now(), made_by__is_active=True)
+    return live.filter(Exists(kept), ~Exists(put_away))

@@ -1,0 +1,188 @@
+"""Freezing catalogue rows into a spec: edits of tomorrow can't change a run of yesterday."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from controlplane.catalogue.datasets.corpora.queries import specs_of
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.rewards.models import SUM_THEN_NORMALIZE, RewardVersion
+from runs.engine.models import Priority, ProfileTrial, Run, RunGroup
+from workers.contract.run.ahead import with_correction
+from workers.contract.run.episodes import EpisodeSpec
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.limits import LimitsSpec
+from workers.contract.run.prompts import PromptsSpec
+from workers.contract.run.sinks import SinkSpec
+from workers.contract.run.spec import (
+    DataSpec,
+    HangSpec,
+    LoraSpec,
+    ModelSpec,
+    RecoverySpec,
+    RewardSpec,
+    RunSpec,
+)
+from workers.contract.wire.documents import ContractError, from_dict, to_dict
+
+AGGREGATION = "multi_objective_aggregation"
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """The user's choices for a run, with their catalogue rows. No spec can be made until all are chosen."""
+
+    name: str = ""
+    model: ModelSpec | str = ""
+    host: Host | None = None
+    """None: any host that fits."""
+    dataset_version: DatasetVersion | None = None
+    reward_version: RewardVersion | None = None
+    profile: HardwareProfile | None = None
+    grpo: Mapping[str, Any] = field(default_factory=dict)
+    lora: LoraSpec | None = None
+    vllm_share: float | None = None
+    """Of a GPU for the run's own vLLM; None: the profile's."""
+    attn_implementation: str | None = None
+    eval_rows: int = 0
+    eval_reward_version: RewardVersion | None = None
+    """Another reward config for the evaluations of the held-out rows; without these it has no effect."""
+    recovery: RecoverySpec = field(default_factory=RecoverySpec)
+    hang: HangSpec = field(default_factory=HangSpec)
+    prompts: PromptsSpec = field(default_factory=PromptsSpec)
+    """Only trainings choose their prompts: checks and evaluations take them as they come."""
+    rewards_beside: bool = False
+    ahead: bool = False
+    """Only trainings generate one step ahead: nothing else has a next batch."""
+    sinks: tuple[SinkSpec, ...] = ()
+    keep_best: str = ""
+    start_from: str = ""
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
+    priority: int = Priority.NORMAL
+    kind: str = "train"
+    check_groups: int = 0
+    trial: ProfileTrial | None = None
+    group: RunGroup | None = None
+    source: Run | None = None
+    cloned_from: Run | None = None
+    environment_version: EnvironmentVersion | None = None
+    episodes: EpisodeSpec | None = None
+    """What makes episodes of completions, from that version and the user's own limits; None: one turn each."""
+
+    def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
+        """The chosen rows. Raises ContractError if one is missing."""
+        if self.dataset_version is None or self.reward_version is None or self.profile is None:
+            raise ContractError("a run needs a dataset, rewards and a hardware profile")
+        return self.dataset_version, self.reward_version, self.profile
+
+
+def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
+    """The frozen spec. Raises ContractError, naming the field, for rows that don't make one."""
+    dataset_version, reward_version, profile = request.chosen()
+    rewards = rewards_of(reward_version, at="rewards")
+    evaluates = request.eval_reward_version if request.eval_rows else None
+    eval_rewards = rewards_of(evaluates, at="eval_rewards") if evaluates else ()
+    _check(dataset_version, rewards, eval_rewards, request.eval_rows)
+    ahead = request.ahead and request.kind == "train"
+    spec = RunSpec(
+        run_id=run_id,
+        name=request.name,
+        kind=request.kind,
+        model=ModelSpec(path=request.model) if isinstance(request.model, str) else request.model,
+        data=DataSpec(
+            name=dataset_version.dataset.name,
+            version=dataset_version.number,
+            sha256=dataset_version.sha256,
+            rows=dataset_version.rows,
+            eval_rows=request.eval_rows,
+        ),
+        rewards=rewards,
+        hardware=hardware_of(profile, request.vllm_share),
+        grpo=with_correction(with_aggregation(reward_version, request.grpo), ahead),
+        lora=request.lora,
+        attn_implementation=request.attn_implementation or None,
+        failed_share=reward_version.failed_share,
+        eval_rewards=eval_rewards,
+        recovery=request.recovery,
+        hang=request.hang,
+        prompts=request.prompts if request.kind == "train" else PromptsSpec(),
+        rewards_beside=request.rewards_beside and request.kind == "train",
+        ahead=ahead,
+        sinks=request.sinks,
+        keep_best=request.keep_best,
+        start_from=request.start_from,
+        limits=request.limits,
+        check_groups=request.check_groups,
+        episodes=_with_corpora(request.episodes),
+    )
+    # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
+    return from_dict(RunSpec, to_dict(spec))
+
+
+def hardware_of(profile: HardwareProfile, vllm_share: float | None = None) -> HardwareSpec:
+    """A profile with the launch's own share for vLLM. Raises ContractError for one of an older contract."""
+    spec = from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware")
+    return spec.with_vllm_share(vllm_share)
+
+
+def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
+    """With the corpora that its parts search, as they are now."""
+    if episodes is None:
+        return None
+    try:
+        return replace(episodes, corpora=specs_of(episodes.parts))
+    except DatasetError as error:
+        raise ContractError(f"episodes: {error}") from error
+
+
+def rewards_of(version: RewardVersion, *, at: str = "rewards") -> tuple[RewardSpec, ...]:
+    """A config's components. Raises ContractError, naming the place below `at`."""
+    return tuple(from_dict(RewardSpec, part, at=f"{at}[{i}]") for i, part in enumerate(version.components))
+
+
+def with_aggregation(version: RewardVersion, grpo: Mapping[str, Any]) -> dict[str, Any]:
+    """GRPO settings with the reward config's aggregation, unless the user chose one; TRL's default is left out."""
+    if version.aggregation == SUM_THEN_NORMALIZE:
+        return dict(grpo)
+    return {AGGREGATION: version.aggregation, **grpo}
+
+
+def spec_of(run: Run) -> RunSpec:
+    return from_dict(RunSpec, run.spec)
+
+
+def unreadable(run: Run) -> str:
+    """Why this version can't read the run's spec, or ""."""
+    try:
+        spec_of(run)
+    except ContractError as error:
+        return str(error)
+    return ""
+
+
+def _check(
+    dataset_version: DatasetVersion,
+    rewards: tuple[RewardSpec, ...],
+    eval_rewards: tuple[RewardSpec, ...],
+    eval_rows: int,
+) -> None:
+    if dataset_version.status != DatasetVersion.READY:
+        raise ContractError(f"data: {dataset_version} is not ready ({dataset_version.status})")
+    if not 0 <= eval_rows <= dataset_version.validation_rows:
+        rows = dataset_version.validation_rows
+        raise ContractError(f"data.eval_rows: {eval_rows} wanted, and {dataset_version} has {rows} validation rows")
+    if not rewards:
+        raise ContractError("rewards: a run needs at least one")
+    names = [reward.name for reward in rewards]
+    if len(set(names)) < len(names):
+        raise ContractError("rewards: two components have the same name, and TRL would merge them silently")
+    if both := sorted(set(names) & {reward.name for reward in eval_rewards}):
+        raise ContractError(
+            f"eval_rewards: {', '.join(both)} is a component of the rewards that are trained on too, and the metrics "
+            "of both would have one name"
+        )

@@ -1,0 +1,41 @@
+"""What is kept of a run's steps beside their figures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db import models
+
+from runs.engine.models import Attempt, Run
+from workers.contract.reports.lines import OutboxLine
+from workers.contract.wire.names import EventKind
+
+COLUMNS = ("run_id", "attempt_id", "seq", "step", "began", "seconds", "spans")
+
+
+class StepSpans(models.Model):
+    """When each phase of a step began and how long it took. The newest of a run are kept (`folding.KEEP_STEPS`). Found
+    by its run alone, as metric rows are."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, db_index=False)
+    seq = models.BigIntegerField()
+    step = models.IntegerField()
+    began = models.FloatField()
+    """Unix seconds, by the host's clock."""
+    seconds = models.FloatField()
+    """From its begin to the next step's."""
+    spans = models.JSONField()
+    """As in workers.contract.reports.waterfall: [lane, phase, start, seconds] each."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="spans_seq")]
+
+
+def row_of(attempt: Attempt, line: OutboxLine, void_after: int | None) -> list[tuple[Any, ...]]:
+    """COLUMNS of a line of EventKind.SPANS; none of a step that a later attempt makes again, or of another line."""
+    if line.kind != EventKind.SPANS or line.step is None or (void_after is not None and line.step > void_after):
+        return []
+    began, seconds, spans = (line.data[name] for name in ("began", "seconds", "spans"))
+    return [(attempt.run_id, attempt.pk, line.seq, line.step, began, seconds, json.dumps(spans))]

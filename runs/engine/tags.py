@@ -1,0 +1,107 @@
+"""Tags and archiving of runs. Every change is recorded in the timeline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.platform.accounts.models import User
+from runs.engine.models import Attempt, Run
+from runs.engine.states import ACTIVE
+from runs.engine.telling import tell
+from workers.contract.run.jobs import SERVE
+
+LONGEST_TAG = 32
+MOST_TAGS = 12
+Change = Callable[[Run, Attempt], dict[str, Any]]
+"""Returns a run's changed columns; empty: no change."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How many runs an action changed, and how many it left unchanged."""
+
+    changed: int
+    left: int
+
+
+def words(text: str) -> list[str]:
+    """Parse comma-separated tags; lower case, so that each has one spelling. Those that are too long are left out."""
+    return [name for name in _names(text) if len(name) <= LONGEST_TAG]
+
+
+def too_long(text: str) -> str:
+    """Names the tags that `words` leaves out; empty if there are none."""
+    long = [f"“{name[:LONGEST_TAG]}…”" for name in _names(text) if len(name) > LONGEST_TAG]
+    return f"{', '.join(long)} not added: a tag has at most {LONGEST_TAG} characters." if long else ""
+
+
+def _names(text: str) -> list[str]:
+    names = (" ".join(part.split()).lower() for part in re.split(r"[,;\n]", text))
+    return sorted({name for name in names if name})
+
+
+def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:
+    """A run's tags after adding and removing; tags beyond the limit are dropped."""
+    remaining = set(tags) - set(remove)
+    new = sorted(set(add) - set(remove) - remaining)[: max(0, MOST_TAGS - len(remaining))]
+    return sorted([*remaining, *new])
+
+
+def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable[str] = ()) -> Done:
+    add, remove = list(add), list(remove)
+
+    def change(run: Run, attempt: Attempt) -> dict[str, Any]:
+        tags = tagged(run.tags, add, remove)
+        return {"tags": tags} if tags != run.tags else {}
+
+    return _each(run_ids, "tagged", user, change)
+
+
+def archive(run_ids: Iterable[str], user: User) -> Done:
+    """Archive runs, except active ones and those with a model that is served."""
+
+    def change(run: Run, attempt: Attempt) -> dict[str, Any]:
+        stays = run.archived_at or attempt.status in ACTIVE or serving(run)
+        return {} if stays else {"archived_at": timezone.now()}
+
+    return _each(run_ids, "archived", user, change)
+
+
+def serving(run: Run) -> bool:
+    """Whether one of its models is served."""
+    return run.jobs.filter(kind=SERVE, attempts__status__in=ACTIVE).exists()
+
+
+def unarchive(run_ids: Iterable[str], user: User) -> Done:
+    def change(run: Run, attempt: Attempt) -> dict[str, Any]:
+        return {"archived_at": None} if run.archived_at else {}
+
+    return _each(run_ids, "unarchived", user, change)
+
+
+def _each(run_ids: Iterable[str], kind: str, user: User, change: Change) -> Done:
+    """Change runs one by one, so that no bulk action locks all of their rows."""
+    changed = [_change(run_id, kind, user, change) for run_id in sorted(set(run_ids))]
+    return Done(changed.count(True), changed.count(False))
+
+
+@transaction.atomic
+def _change(run_id: str, kind: str, user: User, change: Change) -> bool:
+    # Writers of events lock the attempt's row; that also serializes two users' tags.
+    attempt = Attempt.objects.select_for_update().filter(run=run_id).order_by("-number").first()
+    if attempt is None:
+        return False
+    run = Run.objects.only("tags", "archived_at").filter(pk=run_id).first()
+    columns = change(run, attempt) if run else {}
+    if not columns:
+        return False
+    Run.objects.filter(pk=run_id).update(**columns)
+    data = {"tags": columns["tags"]} if "tags" in columns else {}
+    tell(attempt, kind, user.get_username(), **data)
+    return True

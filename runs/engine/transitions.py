@@ -1,0 +1,72 @@
+"""The only way to change a status: a guarded UPDATE, its event in the same transaction, and a hint on commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from runs.engine import hints
+from runs.engine.alerts import delivery as alerts
+from runs.engine.models import Attempt, RunEvent
+from runs.engine.states import FINAL, EndReason, RunStatus, final_status, sources
+
+WAITS_NO_MORE = {"waits_for": "", "waits_how": "", "waits_on": None}
+
+
+class WrongReason(ValueError):
+    """A final status was requested with the reason of another one."""
+
+
+def move(
+    attempt: Attempt,
+    to: RunStatus,
+    *,
+    reason: str,
+    actor: str,
+    detail: str = "",
+    only_if: Q | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> bool:
+    """Move an attempt to a status. False: another writer was first, and nothing was written.
+
+    `reason` is an EndReason for a final status, otherwise a few words. `only_if` narrows the guard further (unclaimed
+    only); `facts` are columns set with the status. On success, `attempt` has the new values.
+    """
+    if to in FINAL and final_status(EndReason(reason)) != to:
+        raise WrongReason(f"{reason} does not end a run as {to}.")
+    at = timezone.now()
+    columns = {**(facts or {}), "status": to.value, **_stamps(to, reason, detail, at)}
+    with transaction.atomic():
+        # The row is locked first, so that the event names the actual previous status. Unordered: the default order
+        # joins the run, whose row another writer may hold.
+        row = Attempt.objects.select_for_update().filter(pk=attempt.pk).order_by()
+        old = row.values_list("status", flat=True).first()
+        allowed = Attempt.objects.filter(pk=attempt.pk, status__in=sources(to))
+        if not (allowed.filter(only_if) if only_if is not None else allowed).update(**columns):
+            return False
+        data = {"from": old, "to": to.value, "reason": str(reason), "detail": detail}
+        event = RunEvent.objects.create(
+            run_id=attempt.run_id, attempt=attempt, at=at, kind="status", actor=actor, data=data
+        )
+        if to in FINAL:
+            alerts.notify(event)
+        transaction.on_commit(lambda: hints.changed(attempt.run_id))
+    for name, value in columns.items():
+        setattr(attempt, name, value)
+    return True
+
+
+def _stamps(to: RunStatus, reason: str, detail: str, at: datetime) -> dict[str, Any]:
+    """The attempt's own columns that a status implies."""
+    if to in FINAL:
+        return {"reason": str(reason), "detail": detail, "ended_at": at, **WAITS_NO_MORE}
+    if to == RunStatus.STARTING:
+        return {"dispatched_at": at, **WAITS_NO_MORE}
+    if to == RunStatus.RUNNING:
+        return {"started_at": at}
+    return {}

@@ -1,0 +1,54 @@
+"""Renaming. Links go by ids and stay; a run's frozen spec keeps the name of its launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from controlplane.catalogue.versioned.parameter_forms import CONTROL
+from controlplane.platform.accounts.models import User
+from runs.engine.models import Run
+from runs.engine.telling import tell
+from runs.engine.trash.kinds import Kind
+
+
+class NameRefused(Exception):
+    """The name stays; a sentence for the field."""
+
+
+def rename(kind: Kind, row: Any, name: str, user: User) -> bool:
+    """False: that is its name already. Raises NameRefused."""
+    name = name.strip()
+    if problem := _problem(kind, row, name):
+        raise NameRefused(problem)
+    with transaction.atomic():
+        current = kind.model.objects.select_for_update().filter(pk=row.pk).first()
+        if current is None:
+            raise NameRefused(f"This {kind.one} was deleted meanwhile.")
+        before, row.name = current.name, name
+        if before == name:
+            return False
+        try:
+            with transaction.atomic():
+                row.save(update_fields=["name"])
+        except IntegrityError:
+            raise NameRefused(_taken(kind, name)) from None
+        if isinstance(row, Run):
+            tell(row.latest(), "renamed", user.get_username(), **{"from": before, "to": name})
+    return True
+
+
+def _problem(kind: Kind, row: Any, name: str) -> str:
+    if not name:
+        return "A name is needed."
+    if len(name) > kind.longest_name:
+        return f"A name has at most {kind.longest_name} characters; this one has {len(name)}."
+    if CONTROL.search(name):
+        return "A name has no control characters."
+    others = kind.model.objects.filter(name=name).exclude(pk=row.pk)
+    return _taken(kind, name) if kind.names_are_unique and others.exists() else ""
+
+
+def _taken(kind: Kind, name: str) -> str:
+    return f"There is another {kind.one} “{name}”. Choose another name."

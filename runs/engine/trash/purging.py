@@ -1,0 +1,88 @@
+"""Deleting for good: first what lies elsewhere, on hosts and in the artifact store, then the rows.
+
+Each round goes on where the last one ended, so a host that is away holds up its own runs only, and a crash loses
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Model
+from django.db.models.query import QuerySet
+
+from controlplane.catalogue.datasets import archiving
+from controlplane.catalogue.datasets.models import Dataset
+from controlplane.platform.http import outage
+from runs.engine import deletions
+from runs.engine.artifacts.models import StoredCopy
+from runs.engine.models import Lease, LogChunk, MetricChunk, MetricRow, PromptProgress, Run, SampleRow
+from runs.engine.step_spans import StepSpans
+from runs.engine.trash.kinds import KINDS
+
+log = logging.getLogger(__name__)
+
+ROWS_AT_ONCE = 500
+"""Of a table in one transaction: writers of lines wait for it."""
+
+
+def purge(now: datetime) -> int:
+    """One round over what is due. Return how many are gone."""
+    gone = 0
+    for kind in KINDS.values():
+        for row in kind.model.every.filter(purge_at__lte=now).order_by("purge_at", "pk"):
+            try:
+                gone += _purge(row, now)
+            except Exception as error:  # loop boundary: one row must not keep the others
+                if outage.is_away(error):
+                    raise
+                log.exception("%s %s could not be deleted", kind.one, row.pk)
+    return gone
+
+
+def waits_for(row: Any, now: datetime) -> str:
+    """What a deletion for good waits for, in sentences; "": nothing."""
+    if isinstance(row, Dataset):
+        used = Run.every.filter(dataset_version__dataset=row).exists()
+        return "Runs used it: it goes with the last of them." if used else ""
+    if not isinstance(row, Run):
+        return ""
+    if Run.every.filter(source=row).exists():
+        return "Its jobs are deleted first."
+    waits = [deletions.folder_waits(attempt, now) for attempt in row.attempts.select_related("host")]
+    if (copy := StoredCopy.objects.filter(attempt__run=row).order_by("pk").first()) is not None:
+        waits.append(f"The artifact store still has copies of it. {copy.problem}".strip())
+    if Lease.objects.filter(attempt__run=row).exclude(state=Lease.RELEASED).exists():
+        waits.append("Resources are not proved free after it: release them on the Hardware page.")
+    return " ".join(dict.fromkeys(filter(None, waits)))
+
+
+def _purge(row: Any, now: datetime) -> bool:
+    """False: something else is to go first."""
+    if isinstance(row, Run):
+        for attempt in row.attempts.select_related("host"):
+            deletions.clear_away(attempt, now)
+        kept = StoredCopy.objects.filter(attempt__run=row, wanted=True)
+        kept.update(wanted=False, next_at=now, tries=0)  # what upkeep works from
+    if waits_for(row, now):
+        return False
+    if isinstance(row, Dataset):
+        archiving.delete_dataset(row)
+        return True
+    if isinstance(row, Run):
+        for rows in _many(row):
+            while pks := list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE]):
+                rows.filter(pk__in=pks).delete()
+        Lease.objects.filter(attempt__run=row).delete()
+    row.delete()
+    return True
+
+
+def _many(run: Run) -> Iterator[QuerySet[Any]]:
+    """The rows of which a run may have very many."""
+    of_run: tuple[type[Model], ...] = (SampleRow, MetricRow, MetricChunk, PromptProgress, StepSpans)
+    yield from (model._default_manager.filter(run=run) for model in of_run)
+    yield LogChunk.objects.filter(attempt__run=run)

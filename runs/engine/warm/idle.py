@@ -1,0 +1,93 @@
+"""The idle warm servers during one pass through the queue: which of them fits a run, and which would make room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.states import RunStatus
+from runs.engine.warm.models import WarmServer
+from workers.contract.run.spec import Placement, RunSpec, WarmPlace
+from workers.contract.stack import warm
+from workers.contract.wire.documents import from_dict
+
+
+@dataclass(frozen=True)
+class IdleServer:
+    place: WarmPlace
+    run_id: str
+    owner_id: int
+    host_id: int
+    key: str
+    graphs: int
+    vllm: str
+
+    def fits(self, spec: RunSpec, owner_id: int, host: Host) -> bool:
+        """Whether a run of this person may use it: only its owner's may."""
+        alike = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
+        return alike and self.owner_id == owner_id and self.vllm == host.vllm
+
+
+class IdleServers:
+    """The servers nobody uses, the longest idle first."""
+
+    def __init__(self, servers: Iterable[IdleServer] = ()) -> None:
+        self._servers = list(servers)
+
+    @classmethod
+    def read(cls) -> IdleServers:
+        rows = WarmServer.objects.filter(
+            used_by=None,
+            leaving="",
+            attempt__stop_mode="",
+            attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING),
+            attempt__host__isnull=False,
+        )
+        return cls(map(_idle, rows.select_related("attempt__run").order_by("idle_since")))
+
+    def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
+        """Those that a run of this person may use on these hosts, the last used first."""
+        if not (self._servers and warm.wanted(spec)):
+            return []
+        by_id = {host.pk: host for host in hosts}
+        here = (server for server in reversed(self._servers) if server.host_id in by_id)
+        return [server for server in here if server.fits(spec, owner_id, by_id[server.host_id])]
+
+    def __contains__(self, server: IdleServer) -> bool:
+        return server in self._servers
+
+    def on(self, host: Host) -> list[IdleServer]:
+        return [server for server in self._servers if server.host_id == host.pk]
+
+    def take(self, place: WarmPlace) -> None:
+        self._servers = [server for server in self._servers if server.place.attempt_id != place.attempt_id]
+
+
+def with_own_servers(placement: Placement) -> Placement:
+    """As if the run had started the warm servers that it uses: for who repeats it elsewhere."""
+    if placement.warm is None:
+        return placement
+    server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()
+    of_server = from_dict(Placement, server.attempt.placement) if server else Placement(placement.host)
+    return replace(
+        placement,
+        warm=None,
+        server_gpus=of_server.server_gpus,
+        lora_kernels=of_server.lora_kernels,
+        ports=(*placement.warm.ports, *placement.ports),
+    )
+
+
+def _idle(row: WarmServer) -> IdleServer:
+    attempt = row.attempt
+    placement = from_dict(Placement, attempt.placement)
+    return IdleServer(
+        place=WarmPlace(attempt.pk, placement.ports),
+        run_id=attempt.run_id,
+        owner_id=attempt.run.owner_id,
+        host_id=attempt.host_id or 0,
+        key=row.key,
+        graphs=row.graphs,
+        vllm=row.vllm,
+    )

@@ -1,0 +1,84 @@
+"""Warm servers for people: who holds what, who uses it, since when it is idle, and when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from runs.engine.models import Attempt, Run
+from runs.engine.sentences import placement_text
+from runs.engine.states import ACTIVE, RunStatus
+from runs.engine.warm.models import WarmServer
+
+
+@dataclass(frozen=True)
+class WarmLine:
+    """A warm server that is there, or on its way in or out."""
+
+    row: WarmServer
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.row.attempt
+
+    @property
+    def run(self) -> Run:
+        return self.attempt.run
+
+    @property
+    def model(self) -> str:
+        return str(self.run.spec["model"]["path"])
+
+    @property
+    def where(self) -> str:
+        return placement_text(self.attempt)
+
+    @property
+    def user(self) -> Run | None:
+        """The run that uses it."""
+        return self.row.used_by.run if self.row.used_by else None
+
+    @property
+    def state(self) -> str:
+        """starting, in use, idle or ending"""
+        if self.attempt.status == RunStatus.STOPPING or self.attempt.stop_mode or (self.row.leaving and not self.user):
+            return "ending"
+        if self.attempt.status == RunStatus.STARTING:
+            return "starting"
+        return "in use" if self.user else "idle"
+
+    @property
+    def chip(self) -> str:
+        return {"starting": "starting", "in use": "running", "idle": "queued", "ending": "stopping"}[self.state]
+
+    @property
+    def stops_at(self) -> datetime | None:
+        """Unless a run uses it before."""
+        return self.row.stops_at if self.can_end and not self.user else None
+
+    @property
+    def can_end(self) -> bool:
+        return not self.row.leaving and self.state != "ending"
+
+
+def lines() -> list[WarmLine]:
+    return [WarmLine(row) for row in _rows().order_by("attempt__dispatched_at")]
+
+
+def line_of(run: Run) -> WarmLine | None:
+    """Of a run that is a warm server; None if it is none or has ended."""
+    row = _rows().filter(attempt__run=run).first()
+    return WarmLine(row) if row else None
+
+
+def server_of(attempt: Attempt) -> Run | None:
+    """The warm server that an attempt uses or used."""
+    place = (attempt.placement or {}).get("warm")
+    return Run.objects.filter(attempts=place["attempt_id"]).first() if place else None
+
+
+def _rows() -> QuerySet[WarmServer]:
+    rows = WarmServer.objects.filter(attempt__status__in=ACTIVE)
+    return rows.select_related("attempt__run__owner", "attempt__host", "used_by__run")

@@ -1,0 +1,124 @@
+"""Giving a warm server to an attempt, as it starts; taking it back at its end; and ending servers that nobody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.platform.accounts.models import User
+from runs.engine import hints
+from runs.engine.models import Attempt, Priority, Run, RunEvent
+from runs.engine.scheduling import leasing, spending
+from runs.engine.states import ACTIVE, RunStatus
+from runs.engine.transitions import move
+from runs.engine.warm.models import WarmServer
+from workers.contract.run.jobs import WARM, WarmNews
+from workers.contract.run.spec import Placement, RunSpec
+from workers.contract.stack import warm
+from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import EventKind
+
+UNPROVED = "Ended because the run that used it was not proved to be gone."
+WANTED = "Ended because a queued run needs its GPUs."
+
+
+def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> Attempt:
+    """Start the server that this attempt uses, whose id is in its placement, inside the transaction that starts the
+    attempt. The caller sends its launch."""
+    server_id, key = attempt.placement["warm"]["attempt_id"], warm.key(spec)  # type: ignore[index]  # just written
+    run_id = server_id.rpartition("-")[0]
+    of_server = warm.spec_of(spec, run_id)
+    source, actor, now = attempt.run, "dispatcher", timezone.now()
+    run = Run.objects.create(
+        id=run_id,
+        name=of_server.name,
+        kind=WARM,
+        spec=to_dict(of_server),
+        owner_id=source.owner_id,
+        host=host,
+        dataset_version_id=source.dataset_version_id,
+        profile_id=source.profile_id,
+        source=source,
+    )
+    server = Attempt.objects.create(id=server_id, run=run, number=1, host=host, priority=Priority.JOB)
+    data = {"attempt": 1, "step": 0}
+    RunEvent.objects.create(run=run, attempt=server, at=now, kind="submitted", actor=actor, data=data)
+    placed = spending.placed(server, host, placement)
+    facts = {"host": host, "placement": to_dict(placed), "first_seq": 1, "last_seq": 0}
+    move(server, RunStatus.STARTING, reason="dispatched", actor=actor, facts=facts)
+    leasing.take(server, host, placed)
+    WarmServer.objects.create(
+        attempt=server,
+        key=key,
+        graphs=int(of_server.job["graphs"]),
+        vllm=host.vllm,
+        minutes=spec.hardware.server.keep_warm_minutes if spec.hardware.server else 0,
+        used_by=attempt,
+    )
+    return server
+
+
+def attach(attempt: Attempt, server_id: str) -> None:
+    """Give an idle server to the attempt, in the transaction that starts it. IntegrityError: it was taken, or ends."""
+    idle = WarmServer.objects.filter(pk=server_id, used_by=None, leaving="")
+    alive = idle.filter(attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING), attempt__stop_mode="")
+    if not alive.update(used_by=attempt, idle_since=None):
+        raise IntegrityError(f"{server_id} is no longer idle.")
+
+
+def let_go(attempt: Attempt, *, proved: bool) -> None:
+    """At an attempt's end its server is idle. `proved`: nothing of the attempt is left; otherwise it may still send
+    adapters, and the server ends."""
+    ending = {} if proved else {"leaving": UNPROVED}
+    WarmServer.objects.filter(used_by=attempt).update(used_by=None, idle_since=timezone.now(), **ending)
+
+
+def end_idle(now: datetime) -> None:
+    """End servers whose time without a run is over."""
+    for server in WarmServer.objects.filter(_alive(), used_by=None, leaving="", idle_since__isnull=False):
+        if server.idle_since is not None and server.idle_since + timedelta(minutes=server.minutes) <= now:
+            minutes = "1 minute" if server.minutes == 1 else f"{server.minutes} minutes"
+            still = WarmServer.objects.filter(pk=server.pk, used_by=None, idle_since=server.idle_since)
+            still.update(leaving=f"Ended after {minutes} without a run.")
+
+
+def give_way(attempt_ids: Collection[str]) -> None:
+    """End idle servers whose GPUs a queued run needs."""
+    if attempt_ids:
+        WarmServer.objects.filter(pk__in=attempt_ids, used_by=None, leaving="").update(leaving=WANTED)
+
+
+def end(server: WarmServer, user: User) -> bool:
+    """End it at a person's request, after the run that uses it. False: it already ends."""
+    with transaction.atomic():
+        text = f"Ended by {user.get_username()}."
+        if not WarmServer.objects.filter(_alive(), pk=server.pk, leaving="").update(leaving=text):
+            return False
+        run_id = server.attempt.run_id
+        RunEvent.objects.create(
+            run_id=run_id,
+            attempt_id=server.pk,
+            at=timezone.now(),
+            kind=EventKind.NOTE,
+            actor=user.get_username(),
+            data={"text": "The server is to end as soon as no run uses it.", "level": "info"},
+        )
+        transaction.on_commit(lambda: hints.changed(run_id))
+    return True
+
+
+def news(attempt_id: str) -> WarmNews | None:
+    """For the supervisor of a warm server. None: the attempt is none."""
+    server = WarmServer.objects.filter(pk=attempt_id).first()
+    if server is None:
+        return None
+    return WarmNews(user=server.used_by_id or "", leave="" if server.used_by_id else server.leaving)
+
+
+def _alive() -> Q:
+    return Q(attempt__status__in=ACTIVE)

@@ -1,0 +1,219 @@
+"""The tick: catches up on whatever should have happened and didn't. Every step is guarded, so concurrent ticks do
+nothing twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from controlplane.catalogue.hardware import host_commands
+from controlplane.catalogue.joining.credentials import revoked_since_dispatch
+from controlplane.platform.http import outage
+from controlplane.platform.http.tokens import attempt_token
+from runs.engine import queries
+from runs.engine.jobs import archives
+from runs.engine.models import Attempt, Lease, RunEvent
+from runs.engine.scheduling import ending, launching, leasing, recovery
+from runs.engine.states import ON_HOST, EndReason, RunStatus
+from runs.engine.warm import using
+from runs.insight.completions import group_retention, text_retention
+from runs.insight.metrics import folding
+from runs.intake.host_api.reaping import MAX_LAUNCHES, has_rebooted
+from workers.contract.wire.names import Task
+
+log = logging.getLogger(__name__)
+
+ACTOR = "tick"
+AHEAD = timedelta(seconds=5)
+"""A timestamp further in the future was made before the clock was set back."""
+LOST_FOR = timedelta(days=7)
+"""How long the remains of a lost host's attempts are still requested from it."""
+
+
+def tick(now: datetime, *, started_at: datetime | None = None) -> None:
+    """Run one tick. `started_at`: when this control plane began to listen (set by tests)."""
+    since = started_at or queries.STARTED_AT
+    steps: tuple[Callable[[], object], ...] = (
+        lambda: resend_launches(now),
+        lambda: end_rebooted(now, since),
+        lambda: release_rebooted(now),
+        lambda: reap_silent(now, since),
+        lambda: reap_lost(now),
+        lambda: recovery.resume_due(now),
+        lambda: using.end_idle(now),
+        launching.move_resumes,
+        launching.dispatch_ready,
+        folding.fold_all,
+        lambda: judge(now),
+        text_retention.thin_all,
+        group_retention.forget_all,
+        lambda: archives.tidy(now),
+    )
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # loop boundary: one broken run must not block the others
+            log.exception("a step of the tick failed")
+            if outage.is_away(error):
+                return  # no database: the other steps would fail as well
+
+
+def judge(now: datetime) -> None:
+    from runs.insight.health import tick as health  # imports numpy, which the web process does without
+
+    health.tick(now)
+
+
+def resend_launches(now: datetime) -> None:
+    """Resend the launch of STARTING attempts that nobody claimed in time; end them after the third message."""
+    patience = timedelta(seconds=settings.LAUNCH_AGAIN_S)
+    due = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
+    for attempt in due.filter(_older("launch_sent_at", patience, now)):
+        unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
+        if attempt.stop_mode:
+            # A claim that comes later is refused.
+            ending.end(attempt, EndReason.CANCELLED, actor=ACTOR, only_if=unclaimed, proved_free=True)
+        elif attempt.launches_sent >= MAX_LAUNCHES and not _seen_to_wait(attempt.launch_sent_at, patience, now):
+            Attempt.objects.filter(unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
+        elif attempt.launches_sent >= MAX_LAUNCHES:
+            detail = f"The host didn't respond to {attempt.launches_sent} launch attempts."
+            ending.end(
+                attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
+            )
+        elif attempt.host is not None and not _stale(attempt, now):
+            # Messages to a host that is out of reach would only wait: save the tries for its return.
+            launching.send_launch(attempt, now)
+
+
+def end_rebooted(now: datetime, started_at: datetime) -> None:
+    """End attempts of a host that came back with another boot id: their processes are dead and their memory is free.
+
+    Only after silence: a cloned machine with the same name and token may announce itself while they train.
+    """
+    if not _listened(now, started_at):
+        return
+    heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + AHEAD)
+    for attempt in _on_host().filter(heard_since).filter(_silent(now)):
+        if not has_rebooted(attempt):
+            continue
+        detail = "The host has rebooted."
+        if ending.end(attempt, EndReason.HOST_LOST, actor=ACTOR, detail=detail, proved_free=True):
+            # Lines that the supervisor could not send are still in its outbox.
+            _send_reap(attempt, now)
+
+
+def release_rebooted(now: datetime) -> None:
+    """Release quarantined resources of a host that has rebooted since: its memory is clear.
+
+    Not if a supervisor of the earlier boot was heard since: then another machine uses the host's name.
+    """
+    released = []
+    for lease in Lease.objects.filter(state=Lease.QUARANTINED).select_related("attempt__host"):
+        earlier = Attempt.objects.filter(host_id=lease.host_id, boot_id=lease.attempt.boot_id)
+        if has_rebooted(lease.attempt) and not earlier.exclude(_silent(now)).exists():
+            leasing.release(lease, by=ACTOR)
+            released.append(lease.attempt_id)
+    recovery.plan_all(released)
+
+
+def reap_silent(now: datetime, started_at: datetime) -> None:
+    """After long silence, ask the host to check. Only the reaper's report ends an attempt."""
+    if not _listened(now, started_at):
+        return
+    for attempt in _on_host().filter(_silent(now), last_seen_at__isnull=False).filter(_asked_long_ago(now)):
+        if not _stale(attempt, now):
+            _send_reap(attempt, now)
+
+
+def reap_lost(now: datetime) -> None:
+    """Reap the remains of attempts that ended as `host_lost`, once their host is back and until it has reported: it
+    still has their last lines and the proof that their resources are free. Not if it was revoked meanwhile: the tokens
+    of its earlier attempts have ended."""
+    reports = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
+    lost = _with_host().filter(reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - LOST_FOR)
+    lost = lost.exclude(Exists(reports) | revoked_since_dispatch())
+    for attempt in lost.filter(_silent(now)).filter(_asked_long_ago(now)):
+        if not _stale(attempt, now):
+            _send_reap(attempt, now)
+
+
+def give_up(attempt: Attempt, by: str, *, detail: str = "") -> bool:
+    """Declare an attempt's host lost, at a user's request. Its resources are not proved free, so they are
+    quarantined."""
+    unclaimed = attempt.claimed_at is None
+    return ending.end(
+        attempt,
+        EndReason.HOST_LOST,
+        actor=by,
+        detail=detail or f"Given up by {by}.",
+        only_if=Q(status__in=ON_HOST, claimed_at__isnull=unclaimed),
+        proved_free=unclaimed,
+    )
+
+
+def _send_reap(attempt: Attempt, now: datetime) -> None:
+    if attempt.host is None:
+        return
+    with transaction.atomic():
+        unchanged = Attempt.objects.filter(pk=attempt.pk, reap_sent_at=attempt.reap_sent_at)
+        if not unchanged.update(reap_sent_at=now):
+            return
+        if attempt.reap_sent_at is None or attempt.reap_sent_at < (attempt.last_seen_at or now):
+            # One event per silence, not per message.
+            RunEvent.objects.create(
+                run_id=attempt.run_id, attempt=attempt, at=now, kind="reap_sent", actor=ACTOR, data={}
+            )
+    arguments = [attempt.run_id, attempt.number, attempt_token(attempt.pk), attempt.placement]
+    try:
+        host_commands.send(attempt.host.name, Task.REAP_RUN, arguments)
+    except host_commands.BrokerDown as error:
+        log.warning("no reap of %s: %s", attempt.pk, error)
+
+
+def _with_host() -> QuerySet[Attempt]:
+    return Attempt.objects.select_related("run", "host")
+
+
+def _on_host() -> QuerySet[Attempt]:
+    """Attempts that have or had a supervisor."""
+    return _with_host().filter(status__in=ON_HOST, claimed_at__isnull=False)
+
+
+def _stale(attempt: Attempt, now: datetime) -> bool:
+    return attempt.host is None or not attempt.host.is_fresh(now)
+
+
+def _listened(now: datetime, started_at: datetime) -> bool:
+    """Whether the control plane has listened for so long that the silence must be the host's."""
+    return not now - timedelta(seconds=settings.SILENT_AFTER_S) < started_at <= now
+
+
+def _silent(now: datetime) -> Q:
+    return _older("last_seen_at", timedelta(seconds=settings.SILENT_AFTER_S), now)
+
+
+def _asked_long_ago(now: datetime) -> Q:
+    return _older("reap_sent_at", timedelta(seconds=settings.REAP_EVERY_S), now)
+
+
+def _older(stamp: str, than: timedelta, now: datetime) -> Q:
+    """Whether a timestamp is unset, old or in the future.
+
+    A future one means that the clock was set back; treating it as old costs at most one extra message. All timestamps
+    are the control plane's own, so hosts' clocks don't matter.
+    """
+    return Q(**{stamp: None}) | Q(**{f"{stamp}__lte": now - than}) | Q(**{f"{stamp}__gt": now + AHEAD})
+
+
+def _seen_to_wait(since: datetime | None, patience: timedelta, now: datetime) -> bool:
+    """Whether the wait is over and this tick saw it end.
+
+    A timestamp far in the past or in the future means that a clock was set or that the control plane was down itself;
+    hosts that tried to claim meanwhile get more time.
+    """
+    return since is not None and patience <= now - since <= 2 * patience + timedelta(seconds=4 * settings.TICK_S)

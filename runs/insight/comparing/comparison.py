@@ -1,0 +1,259 @@
+"""Comparing runs: their looks, differing settings, and cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zlib import crc32
+
+from django.http import HttpRequest
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.hardware.prices import Money, gpu_hour, total
+from controlplane.platform.http.query_params import listed
+from runs.engine import queries
+from runs.engine.models import Run
+from runs.engine.spec import spec_of
+from runs.engine.states import ACTIVE
+from runs.insight.metrics import run_charts
+from runs.insight.metrics.chart_spec import ChartGroup
+from runs.launch.preflight.draft import TRL_DEFAULTS
+from workers.contract.run.hardware import HardwareSpec, precision_of
+from workers.contract.wire.documents import ContractError, from_dict
+
+MAX_RUNS = 20
+"""More curves in one chart can't be told apart."""
+MOST_METRICS = 12
+FIRST_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
+FIRST_OF_EVALUATIONS = ("eval_reward", "eval_completions/mean_length")
+"""Which train nothing."""
+COLOURS = 8
+DASHES = ("solid", "dash", "dot")
+ABSENT = "not set"
+EMPTY: tuple[Any, ...] = (None, {}, [])
+UNTOLD = frozenset({"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}) | {
+    "episodes",
+    "episodes.name",
+    "episodes.version",
+}
+"""Parts of the spec that always differ, or are covered by the dataset's name and version."""
+BY_PROFILE = frozenset({"optim", "gradient_checkpointing", "use_liger_kernel", "vllm_max_model_length", "ddp_timeout"})
+"""GRPOConfig fields that the profile decides if the run leaves them out, whatever TRL's default is."""
+PRECISION = frozenset({"hardware.precision", "grpo.bf16", "grpo.fp16"})
+
+
+@dataclass(frozen=True)
+class Look:
+    """A run's colour and dash, unique in combination."""
+
+    colour: str
+    dash: str
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The runs that an address requests, as far as they exist."""
+
+    runs: list[Run]
+    """In the order of the address."""
+    missing: list[str]
+    beyond: int
+    """Requested runs beyond the limit."""
+
+    @property
+    def ids(self) -> str:
+        return ",".join(run.pk for run in self.runs)
+
+
+@dataclass(frozen=True)
+class SettingDifference:
+    """A setting that differs between the runs."""
+
+    name: str
+    values: list[Value]
+
+
+@dataclass(frozen=True)
+class Value:
+    text: str
+    absent: bool
+    as_first: bool
+
+
+@dataclass(frozen=True)
+class Took:
+    """The cost of a run so far, over all its attempts."""
+
+    seconds: float | None
+    gpu_hours: float | None
+    """None: it never held a GPU."""
+    cost: str
+    """By the present prices of its hosts; empty where none has one."""
+
+
+@dataclass(frozen=True)
+class ComparedMetric:
+    """A metric to choose, as the run page labels it."""
+
+    name: str
+    title: str
+    format: str = "number"
+
+
+def chosen(request: HttpRequest, most: int = MAX_RUNS) -> Chosen:
+    """`runs=a,b,c`."""
+    requested = (each.strip() for each in request.GET.get("runs", "").split(","))
+    ids = queries.readable(dict.fromkeys(filter(None, requested)))
+    by_id = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * most])
+    runs = [by_id[each] for each in ids if each in by_id]
+    missing = [each for each in ids[: 2 * most] if each not in by_id]
+    return Chosen(runs[:most], missing, max(0, len(ids) - len(missing) - most))
+
+
+def looks(runs: Iterable[Run]) -> dict[str, Look]:
+    """Each run's colour derives from its id, so it is the same in every comparison unless an older run beside it has
+    the same one. Beyond eight runs the colours repeat with another dash."""
+    assigned: dict[str, Look] = {}
+    used: set[tuple[int, int]] = set()
+    for run in sorted(runs, key=lambda run: (run.created_at, run.pk)):
+        preferred = crc32(run.pk.encode())
+        turns = ((dash, (preferred + step) % COLOURS) for dash in range(len(DASHES)) for step in range(COLOURS))
+        dash, colour = next((turn for turn in turns if turn not in used), (0, preferred % COLOURS))
+        used.add((dash, colour))
+        assigned[run.pk] = Look(f"c{colour + 1}", DASHES[dash])
+    return assigned
+
+
+def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
+    """The effective settings that differ between the runs, and the number of those that don't."""
+    flattened = [dict(settings(run)) for run in runs]
+    names = dict.fromkeys(name for each in flattened for name in each)
+    for each, left_to_trl in zip(flattened, _trl_defaults(runs), strict=True):
+        each.update((name, left_to_trl[name]) for name in names if name not in each and name in left_to_trl)
+    unlike, equal_count = [], 0
+    for name in names:
+        texts = [text(each[name]) if name in each else ABSENT for each in flattened]
+        if len(set(texts)) < 2:
+            equal_count += 1
+            continue
+        values = [Value(text, name not in each, text == texts[0]) for text, each in zip(texts, flattened, strict=True)]
+        unlike.append(SettingDifference(name, values))
+    return unlike, equal_count
+
+
+def settings(run: Run) -> Iterator[tuple[str, Any]]:
+    """A run's launch settings, flattened; user-given names first. Read from the stored form, so that specs of other
+    versions compare too. A precision is one setting, whether the profile or the run's flags decide it."""
+    spec: dict[str, Any] = run.spec
+    data, hardware = part(spec, "data"), part(spec, "hardware")
+    yield "dataset", f"{data.get('name')} v{data.get('version')}"
+    yield "reward config", str(run.reward_version) if run.reward_version else "deleted since"
+    yield "environment", _environment(part(spec, "episodes"))
+    yield "profile", hardware.get("profile") or "none"
+    untold = UNTOLD | {"hardware.profile"}
+    with suppress(ContractError):
+        yield "precision", str(precision_of(from_dict(HardwareSpec, hardware), part(spec, "grpo")))
+        untold |= PRECISION
+    yield from ((name, value) for name, value in _flat(spec) if name not in untold)
+
+
+def _environment(episodes: Mapping[str, Any]) -> str:
+    if gateway := part(episodes, "gateway"):
+        return f"driven by {gateway.get('kind')}"
+    return f"{episodes.get('name')} v{episodes.get('version')}" if episodes else "none"
+
+
+def _trl_defaults(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """What each run gets for GRPOConfig fields that it leaves out: the defaults that its host's trainer has reported,
+    otherwise those of the TRL that is assumed here."""
+    hosts = [run.latest().host_id or run.host_id or 0 for run in runs]
+    schemas = dict(Host.objects.filter(pk__in=hosts).values_list("pk", "trainer_schema__defaults"))
+    return [_known({**TRL_DEFAULTS, **(schemas.get(host) or {})}) for host in hosts]
+
+
+def _known(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"grpo.{k}": value for k, value in defaults.items() if value not in EMPTY and k not in BY_PROFILE}
+
+
+def part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of the spec; {} if another version has something else there."""
+    value = spec.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a JSON document by path; list members go by their name if all have one."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{at}.{key}" if at else str(key))
+    elif isinstance(value, list) and value and all(isinstance(each, Mapping) and "name" in each for each in value):
+        for each in value:
+            yield from _flat({k: v for k, v in each.items() if k != "name"}, f"{at}.{each['name']}")
+    elif value not in EMPTY:
+        yield at, value
+
+
+def text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def took(run: Run, now: datetime) -> Took:
+    """GPU hours count from the lease."""
+    hours, had_gpus = 0.0, False
+    costs: list[Money] = []
+    for attempt in run.attempts.all():
+        until = attempt.ended_at or now
+        count = len(attempt.gpus)
+        if count and attempt.dispatched_at:
+            had_gpus = True
+            held = count * max(0.0, (until - attempt.dispatched_at).total_seconds()) / 3600
+            hours += held
+            if price := gpu_hour(attempt.host):
+                costs.append(price * held)
+    return Took(run.ran_s(now), hours if had_gpus else None, total(costs))
+
+
+def is_live(run: Run) -> bool:
+    return run.latest().status in ACTIVE
+
+
+def metrics(runs: Sequence[Run]) -> list[ComparedMetric]:
+    """All metrics of the runs, in the run page's order; metrics outside its charts follow."""
+    have = {name for run in runs for name in run.last_metrics}
+    planned = {metric.name: metric for run in runs for metric in _planned(run)}
+    others = sorted(have - set(planned))
+    return [planned[name] for name in planned if name in have] + [ComparedMetric(name, name) for name in others]
+
+
+def _planned(run: Run) -> Iterator[ComparedMetric]:
+    try:
+        groups = run_charts.plan(spec_of(run))
+    except ContractError:
+        return
+    yield from of_charts(groups)
+
+
+def of_charts(groups: Iterable[ChartGroup]) -> Iterator[ComparedMetric]:
+    """The metrics of charts' lines and their evaluations."""
+    for chart in (chart for group in groups for chart in group.charts):
+        for line in chart.lines:
+            title = chart.title if len(chart.lines) == 1 else f"{chart.title}, {line.label}"
+            yield ComparedMetric(line.metric, title, chart.format)
+            if line.evaluation:
+                yield ComparedMetric(line.evaluation, f"{title}, evaluation", chart.format)
+
+
+def shown_metrics(request: HttpRequest, known: Sequence[ComparedMetric]) -> list[str]:
+    """The metrics that the address requests; unknown ones are ignored."""
+    names = {metric.name for metric in known}
+    requested = [name for name in listed(request.GET.get("m", "")) if name in names]
+    usual = ([name for name in first if name in names] for first in (FIRST_METRICS, FIRST_OF_EVALUATIONS))
+    return requested[:MOST_METRICS] or next(filter(None, usual), sorted(names)[:1])

@@ -1,0 +1,157 @@
+"""A run's prompts by difficulty: never, sometimes or always solved; and one prompt over the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, F, Max, Q, QuerySet
+
+from runs.engine.models import PromptProgress, Run, SampleRow
+from runs.insight.completions.progress import RECENT
+from runs.insight.completions.reading import valid
+
+CLASSES = {"never": "Never solved", "sometimes": "Sometimes solved", "always": "Always solved"}
+PERIODS = {"": f"Last {RECENT} visits", "run": "Whole run"}
+"""The visits that count."""
+ORDERS = {
+    "": (("row",), "Row"),
+    "share": (("share", "row"), "Least solved first"),
+    "-share": (("-share", "row"), "Most solved first"),
+    "gain": ((F("gain").desc(nulls_last=True), "row"), "Gained most"),
+    "-gain": ((F("gain").asc(nulls_last=True), "row"), "Lost most"),
+    "visits": (("-visits", "row"), "Visited most"),
+}
+A_PAGE = 50
+EXCERPT = 200
+MOST_CELLS = 100_000
+"""The most cells that the map shows; more could not be pointed at."""
+
+
+@dataclass(frozen=True)
+class PromptChoice:
+    """A selection of prompts: their classes in a period, and the minimum of visits."""
+
+    classes: tuple[str, ...] = tuple(CLASSES)
+    visits: int = 1
+    period: str = ""
+
+    def of(self, run: Run) -> QuerySet[PromptProgress]:
+        chosen = Q(pk__in=[])
+        for name in self.classes:
+            chosen |= CONDITIONS[name]
+        return prompts(run, self.period).filter(chosen, visits__gte=self.visits)
+
+
+CONDITIONS = {
+    "never": Q(passed=0),
+    "sometimes": Q(passed__gt=0, passed__lt=F("scored")),
+    "always": Q(passed__gt=0, passed=F("scored")),
+}
+
+
+def prompts(run: Run, period: str = "run") -> QuerySet[PromptProgress]:
+    """The prompts with completions in the period: how many, and how many of them are solved (`passed`)."""
+    prefix = "" if period else "recent_"
+    counted = PromptProgress.objects.filter(run=run, **{f"{prefix}completions__gt": 0})
+    figures = counted.annotate(scored=F(f"{prefix}completions"), passed=F(f"{prefix}solved"))
+    return figures.annotate(share=F("passed") * 1.0 / F("scored"), gain=F("last_mean") - F("first_mean"))
+
+
+def counts(run: Run, period: str) -> dict[str, int]:
+    """Prompts by class, and prompts of the dataset not visited yet."""
+    parts = {name: Count("pk", filter=condition) for name, condition in CONDITIONS.items()}
+    by_class: dict[str, int] = prompts(run, period).aggregate(visited=Count("pk"), **parts)
+    rows = run.dataset_version.rows
+    return {**by_class, "rows": rows, "unseen": max(0, rows - by_class["visited"])}
+
+
+def cells(run: Run, period: str) -> dict[str, list[int]]:
+    """The difficulty map: solved share per prompt in percent, in dataset order. Only exact values are 0 or 100."""
+    columns = ("row", "passed", "scored", "visits")
+    prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MOST_CELLS])
+    return {
+        "rows": [row for row, *_ in prompt_rows],
+        "solved": [_percent(solved, count) for _, solved, count, _ in prompt_rows],
+        "visits": [visits if period else min(visits, RECENT) for *_, visits in prompt_rows],
+    }
+
+
+def page(run: Run, choice: PromptChoice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
+    """A page of prompts with excerpts of their texts, if stored."""
+    selected = list(choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * A_PAGE : number * A_PAGE])
+    texts = excerpts(run, [prompt.row for prompt in selected])
+    return [(prompt, texts.get(prompt.row, "")) for prompt in selected]
+
+
+def excerpts(run: Run, rows: list[int]) -> dict[int, str]:
+    whole = valid(run).filter(row__in=rows, size__gt=0)
+    newest = whole.values("row").annotate(newest=Max("pk")).values_list("newest", flat=True)
+    texts = SampleRow.objects.filter(pk__in=list(newest)).values_list("row", "data__prompt")
+    return {row: text[:EXCERPT] for row, text in texts if row is not None and isinstance(text, str)}
+
+
+def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
+    sums = ("visits", "completions", "solved", "recent_completions", "recent_solved")
+    rows = choice.of(run).order_by("row")
+    return list(rows.values("row", *sums, "first_solved_step", "first_mean", "last_mean", "best"))
+
+
+# --- one prompt ------------------------------------------------------------------------------------------------
+
+MOST_VISITS = 400
+"""The most visits in the picture; longer histories are sampled."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One visit in the picture, in the picture's units: 0 to 100 across, 0 (best) to 100 down."""
+
+    pk: int
+    step: int
+    x: float
+    top: float
+    middle: float
+    bottom: float
+    solved: int
+    count: int
+    low: float
+    mean: float
+    high: float
+
+
+def visits(run: Run, row: int) -> QuerySet[SampleRow]:
+    return valid(run).filter(row=row).order_by("step", "pk")
+
+
+def whole_prompt(run: Run, row: int) -> dict[str, Any]:
+    """The data of the newest visit that still has its texts, or {}."""
+    sample = valid(run).filter(row=row, size__gt=0).order_by("-step", "-pk").first()
+    return dict(sample.data) if sample else {}
+
+
+def dots(run: Run, row: int) -> list[Dot]:
+    columns = ("pk", "step", "solved", "completions", "reward_low", "reward_mean", "reward_high")
+    visit_rows = list(visits(run, row).filter(reward_mean__isnull=False).values_list(*columns))
+    visit_rows = visit_rows[:: -(-len(visit_rows) // MOST_VISITS) or 1]
+    if not visit_rows:
+        return []
+    first, last = visit_rows[0][1], visit_rows[-1][1]
+    low, high = min(visit[4] for visit in visit_rows), max(visit[6] for visit in visit_rows)
+
+    def down(value: float) -> float:
+        return round(100 * (high - value) / (high - low), 2) if high > low else 50.0
+
+    return [
+        Dot(
+            pk, step, round(100 * (step - first) / (last - first), 2) if last > first else 50.0,
+            down(h), down(m), down(lo), solved, count, lo, m, h,
+        )
+        for pk, step, solved, count, lo, m, h in visit_rows
+    ]  # fmt: skip
+
+
+def _percent(solved: int, count: int) -> int:
+    if solved in (0, count):
+        return 100 * solved // count
+    return min(99, max(1, round(100 * solved / count)))

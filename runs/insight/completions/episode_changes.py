@@ -1,0 +1,114 @@
+"""How the episodes to one prompt changed over its visits: figures of each visit, and two episodes turn by turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from runs.engine.models import SampleRow
+from runs.insight.completions import episodes
+from runs.insight.completions.episodes import Episode, TurnPair
+from runs.insight.completions.groups import StoredCompletion, completions
+from runs.insight.metrics.trend import mean
+
+MOST_VISITS = 16
+"""Visits whose messages are read: the first, the last and some between, evenly spread."""
+MOST_TURNS = 8
+"""Turns whose reward is shown."""
+
+
+@dataclass(frozen=True)
+class EpisodeVisit:
+    """The episodes of one visit, on average."""
+
+    pk: int
+    step: int
+    reward: float | None
+    turns: float
+    calls: float
+    failures: float
+    tools: str
+    """The tools called, the most frequent first, with the number of calls."""
+    turn_rewards: list[float | None]
+    """Of MOST_TURNS turns; None: nothing scored the turn, or no episode has it."""
+    best: StoredCompletion
+
+    @property
+    def key(self) -> str:
+        return f"{self.pk}.{self.best.number}"
+
+
+@dataclass(frozen=True)
+class EpisodeChange:
+    visits: list[EpisodeVisit]
+    turns: list[int]
+    """Numbers of the turns up to the last that has a reward."""
+    before: EpisodeVisit
+    after: EpisodeVisit
+    pairs: list[TurnPair]
+
+    @property
+    def slice(self) -> str:
+        """Of a visit's turn rewards, those that are shown."""
+        return f":{len(self.turns)}"
+
+    @property
+    def widest(self) -> float:
+        turns = (turn for pair in self.pairs for turn in (pair.before, pair.after) if turn)
+        return max((abs(turn.advantage or 0.0) for turn in turns), default=0.0) or 1.0
+
+
+def change(rows: QuerySet[SampleRow], before: str = "", after: str = "") -> EpisodeChange | None:
+    """Of the prompt's visits, oldest first. None: fewer than two have episodes with their messages.
+
+    `before`, `after`: the keys of the visits to compare; by default the first and the last. The best episode stands for
+    its visit.
+    """
+    pks = list(rows.filter(size__gt=0).values_list("pk", flat=True))
+    if len(pks) > MOST_VISITS:
+        pks = [pks[round(i * (len(pks) - 1) / (MOST_VISITS - 1))] for i in range(MOST_VISITS)]
+    by_pk = SampleRow.objects.in_bulk(pks)
+    visits = [visit for pk in pks if (row := by_pk.get(pk)) and (visit := _visit(row))]
+    if len(visits) < 2:
+        return None
+    by_key = {visit.key: visit for visit in visits}
+    one, other = by_key.get(before, visits[0]), by_key.get(after, visits[-1])
+    scored = [number for number in range(MOST_TURNS) if any(v.turn_rewards[number] is not None for v in visits)]
+    turns = list(range(1, max(scored, default=-1) + 2))
+    return EpisodeChange(visits, turns, one, other, episodes.paired(_episode(one.best), _episode(other.best)))
+
+
+def _visit(row: SampleRow) -> EpisodeVisit | None:
+    of_visit = [(one, episode) for one in completions(row.data) if (episode := episodes.read(one.turns))]
+    if not of_visit:
+        return None
+    count = len(of_visit)
+    tools = Counter(call.said.name for _, episode in of_visit for turn in episode.turns for call in turn.calls)
+    return EpisodeVisit(
+        pk=row.pk,
+        step=row.step,
+        reward=row.reward_mean,
+        turns=sum(episode.count for _, episode in of_visit) / count,
+        calls=sum(episode.calls for _, episode in of_visit) / count,
+        failures=sum(episode.failures for _, episode in of_visit) / count,
+        tools=", ".join(f"{name} {calls}" for name, calls in tools.most_common(6)),
+        turn_rewards=[_mean_reward((episode for _, episode in of_visit), n) for n in range(1, MOST_TURNS + 1)],
+        best=max((one for one, _ in of_visit), key=lambda one: (one.reward is not None, one.reward or 0.0)),
+    )
+
+
+def _mean_reward(of_visit: Iterable[Episode], number: int) -> float | None:
+    rewards = [
+        turn.reward
+        for episode in of_visit
+        for turn in episode.turns
+        if turn.number == number and turn.reward is not None
+    ]
+    return mean(rewards) if rewards else None
+
+
+def _episode(one: StoredCompletion) -> Episode:
+    return episodes.read(one.turns) or Episode(())

@@ -1,0 +1,289 @@
+"""An episode by turn, as pages show it: what the model wrote, its calls with their results, credit, and totals.
+
+Messages may be odd or old (workers.contract.run.episodes describes today's): what can't be read as part of a turn is shown
+all the same, and a figure that a message lacks is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from runs.insight.completions.solving import number
+from runs.insight.completions.transcripts import ChatTurn
+from runs.insight.completions.transcripts import turns as chat_turns
+from workers.contract.run.episodes import ToolError
+
+ERRORS: dict[str, str] = {
+    ToolError.UNREADABLE: "unreadable call",
+    ToolError.UNKNOWN: "no such tool",
+    ToolError.ARGUMENTS: "wrong arguments",
+    ToolError.RAISED: "raised an error",
+    ToolError.TIMEOUT: "timed out",
+    ToolError.OUTPUT: "too much output",
+    ToolError.LIMIT: "over the limit of calls",
+    ToolError.UNAVAILABLE: "not available",
+}
+SAME, NONE = "same calls", "no calls"
+LONG_CHARS = 900
+LONG_LINES = 14
+"""What answers the model folds beyond these."""
+_WHITE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a turn: words of the model, a call, or what answers one."""
+
+    said: ChatTurn
+    arguments: tuple[tuple[str, str], ...] = ()
+    """Of a call, where they are a mapping; otherwise they are the text."""
+    tokens: int | None = None
+    seconds: float | None = None
+    error: str = ""
+    """In words."""
+    reward: float | None = None
+    """What the environment gave for it."""
+    unanswered: bool = False
+    """A call that nothing answered."""
+
+    @property
+    def answers(self) -> bool:
+        """It is read by the model, not written by it, so it carries no loss."""
+        return self.said.role not in ("assistant", "thinking", "call")
+
+    @property
+    def long(self) -> bool:
+        return self.answers and (len(self.said.text) > LONG_CHARS or self.said.text.count("\n") >= LONG_LINES)
+
+    @property
+    def preview(self) -> str:
+        return _WHITE.sub(" ", self.said.text[:160]).strip()
+
+
+@dataclass(frozen=True)
+class EpisodeTurn:
+    number: int
+    """From 1; 0: what stands before the first message of the model."""
+    parts: tuple[Part, ...]
+    tokens: int | None = None
+    """What the model wrote: these carry the loss."""
+    reward: float | None = None
+    advantage: float | None = None
+
+    @property
+    def calls(self) -> tuple[Part, ...]:
+        return tuple(part for part in self.parts if part.said.role == "call")
+
+    @property
+    def failures(self) -> int:
+        return sum(bool(part.error) for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Episode:
+    turns: tuple[EpisodeTurn, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(turn.number > 0 for turn in self.turns)
+
+    @property
+    def calls(self) -> int:
+        return sum(len(turn.calls) for turn in self.turns)
+
+    @property
+    def failures(self) -> int:
+        return sum(turn.failures for turn in self.turns)
+
+    @property
+    def seconds(self) -> float | None:
+        """Of its calls and observations."""
+        known = [part.seconds for turn in self.turns for part in turn.parts if part.seconds is not None]
+        return sum(known) if known else None
+
+    @property
+    def read_share(self) -> float | None:
+        """Of its tokens, those that the model didn't write. None: unknown."""
+        read = [part.tokens for turn in self.turns for part in turn.parts if part.answers]
+        written = [turn.tokens for turn in self.turns if turn.number]
+        total = sum(filter(None, (*read, *written)))
+        return None if not total or None in written or None in read else sum(filter(None, read)) / total
+
+    @property
+    def widest(self) -> float:
+        """The largest advantage of a turn; of an episode without any, 1."""
+        return max((abs(turn.advantage) for turn in self.turns if turn.advantage is not None), default=0.0) or 1.0
+
+
+@dataclass(frozen=True)
+class EpisodeFacts:
+    """What filters ask of an episode."""
+
+    turns: int
+    calls: int = 0
+    tools: frozenset[str] = frozenset()
+    errors: frozenset[str] = frozenset()
+    """Values of ToolError, or what another version wrote."""
+    failures: int = 0
+
+
+def read(messages: Sequence[Any] | None) -> Episode | None:
+    """The episode, or None: the messages are not of several turns, and have neither calls nor figures of a turn."""
+    return by_turn(messages) if messages and _is_episode(messages) else None
+
+
+def by_turn(messages: Sequence[Any]) -> Episode:
+    """The same of any messages."""
+    turns: list[EpisodeTurn] = []
+    for message in messages:
+        if isinstance(message, Mapping) and message.get("role") == "assistant":
+            turns.append(_turn(1 + sum(turn.number > 0 for turn in turns), message))
+            continue
+        if not turns:
+            turns.append(EpisodeTurn(0, ()))
+        turns[-1] = replace(turns[-1], parts=_answered(turns[-1].parts, _answer(message)))
+    return Episode(tuple(turns))
+
+
+def facts(messages: Sequence[Any]) -> EpisodeFacts:
+    """Cheaper than `read`, as a filter reads whole runs."""
+    turns, called, errors = 0, [], []
+    for message in messages:
+        if not isinstance(message, Mapping):
+            continue
+        turns += message.get("role") == "assistant"
+        called += [_name(call) for call in _calls(message)]
+        if error := message.get("error"):
+            errors.append(str(error))
+    return EpisodeFacts(turns, len(called), frozenset(filter(None, called)), frozenset(errors), len(errors))
+
+
+def words(messages: Sequence[Any], *, written: bool = False) -> str:
+    """All words of an episode, with its calls. `written`: only the model's own."""
+    parts = []
+    for message in messages:
+        if not written or (isinstance(message, Mapping) and message.get("role") == "assistant"):
+            for said in chat_turns(None, [message], "assistant"):
+                parts.append(f"{said.name} {said.text}" if said.role == "call" else said.text)
+    return "\n".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class TurnPair:
+    """The same turn of two episodes to one prompt."""
+
+    number: int
+    before: EpisodeTurn | None
+    after: EpisodeTurn | None
+    change: str
+    """Of the calls, in words."""
+
+    @property
+    def same(self) -> bool:
+        return self.change in (SAME, NONE)
+
+
+def paired(before: Episode, after: Episode) -> list[TurnPair]:
+    """Two episodes turn by turn."""
+    olds, news = ({turn.number: turn for turn in each.turns} for each in (before, after))
+    return [
+        TurnPair(n, olds.get(n), news.get(n), _change(olds.get(n), news.get(n))) for n in sorted({*olds, *news} - {0})
+    ]
+
+
+def _change(old: EpisodeTurn | None, new: EpisodeTurn | None) -> str:
+    if old is None or new is None:
+        return "only later" if old is None else "only earlier"
+    olds, news = ([(call.said.name, call.said.text) for call in turn.calls] for turn in (old, new))
+    if olds == news:
+        return SAME if olds else NONE
+    if not olds or not news:
+        return "calls now" if news else "no longer calls"
+    if [name for name, _ in olds] == [name for name, _ in news]:
+        return "other arguments"
+    return "other tools" if {name for name, _ in olds} != {name for name, _ in news} else "other calls"
+
+
+# --- reading messages ------------------------------------------------------------------------------------------
+
+
+def _is_episode(messages: Sequence[Any]) -> bool:
+    told = [message for message in messages if isinstance(message, Mapping)]
+    of_model = [message for message in told if message.get("role") == "assistant"]
+    if not of_model:
+        return False
+    answered = len(of_model) > 1 or any(message.get("role") == "tool" for message in told)
+    return answered or any(_calls(m) or m.get("reward") is not None or m.get("advantage") is not None for m in of_model)
+
+
+def _turn(index: int, message: Mapping[str, Any]) -> EpisodeTurn:
+    return EpisodeTurn(
+        index,
+        tuple(_said(turn) for turn in chat_turns(None, [message], "assistant")),
+        tokens=_whole(message.get("tokens")),
+        reward=number(message.get("reward")),
+        advantage=number(message.get("advantage")),
+    )
+
+
+def _said(turn: ChatTurn) -> Part:
+    if turn.role != "call":
+        return Part(turn)
+    try:
+        arguments = msgspec.json.decode(turn.text)
+    except (msgspec.DecodeError, RecursionError):
+        arguments = None
+    known = arguments if isinstance(arguments, dict) else {}
+    return Part(turn, tuple((str(name), _text(value)) for name, value in known.items()), unanswered=True)
+
+
+def _answer(message: object) -> Part:
+    """A result, an observation, or anything else that isn't the model's."""
+    said = chat_turns(None, [message], "tool")
+    role = str(message.get("role") or "") if isinstance(message, Mapping) else ""
+    name = str(message.get("name") or "") if isinstance(message, Mapping) else ""
+    text = "\n\n".join(turn.text for turn in said)
+    turn = ChatTurn("observation" if role == "user" else role or "tool", text, name)
+    if not isinstance(message, Mapping):
+        return Part(turn)
+    error, seconds = message.get("error"), number(message.get("seconds"))
+    return Part(
+        turn,
+        tokens=_whole(message.get("tokens")),
+        seconds=seconds if seconds is not None and seconds >= 0 else None,
+        error=ERRORS.get(error, str(error)) if isinstance(error, str) and error else "failed" if error else "",
+        reward=number(message.get("reward")),
+    )
+
+
+def _answered(parts: tuple[Part, ...], answer: Part) -> tuple[Part, ...]:
+    """A result stands below its call: the first without one that has its name."""
+    if answer.said.role == "tool":
+        for at, part in enumerate(parts):
+            if part.unanswered and answer.said.name in ("", part.said.name):
+                return (*parts[:at], replace(part, unanswered=False), answer, *parts[at + 1 :])
+    return (*parts, answer)
+
+
+def _calls(message: Mapping[str, Any]) -> list[Any]:
+    calls = message.get("tool_calls")
+    return calls if isinstance(calls, list) else []
+
+
+def _name(call: object) -> str:
+    function = call.get("function", call) if isinstance(call, Mapping) else {}
+    return str(function.get("name") or "") if isinstance(function, Mapping) else ""
+
+
+def _whole(value: object) -> int | None:
+    figure = number(value)
+    return int(figure) if figure is not None and 0 <= figure < 2**31 else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,163 @@
+"""The filter of the completions tab: parsed from a query string, and written into the page's links."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from urllib.parse import urlencode
+
+from django.http import QueryDict
+
+from runs.insight.completions.episodes import ERRORS
+from runs.insight.completions.groups import StoredCompletion
+from workers.contract.run.episodes import EpisodeEnd
+
+PREFIX = "s."
+"""Prefix of the tab's parameters in the run page's address."""
+ENDS = {
+    "eos": "ended normally",
+    "length": "cut at the length limit",
+    "stop": "ended at a stop word",
+    "tools": "out of tool calls",
+    EpisodeEnd.DONE: "ended by the environment",
+    EpisodeEnd.TURNS: "out of turns",
+    EpisodeEnd.TIME: "out of time",
+    EpisodeEnd.GONE: "its program went away",
+    EpisodeEnd.FAILED: "the environment broke",
+}
+SHORT_ENDS = {"eos": "EOS", "length": "cut", "stop": "stop word", "tools": "tool calls"} | {
+    EpisodeEnd.DONE: "done",
+    EpisodeEnd.TURNS: "turns",
+    EpisodeEnd.TIME: "time",
+    EpisodeEnd.GONE: "gone",
+    EpisodeEnd.FAILED: "broke",
+}
+CUT = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
+BROKEN = frozenset({EpisodeEnd.GONE, EpisodeEnd.FAILED})
+ANY_ERROR = "any"
+SORTS = {
+    "": "Prompt",
+    "-reward": "Reward, highest first",
+    "reward": "Reward, lowest first",
+    "-advantage": "Advantage, highest first",
+    "advantage": "Advantage, lowest first",
+    "-tokens": "Longest first",
+    "tokens": "Shortest first",
+}
+EPISODE_SORTS = {
+    "-turn_count": "Most turns first",
+    "turn_count": "Fewest turns first",
+}
+MOST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class CompletionFilter:
+    """Invalid values are ignored. `filtered`: whether any condition limits the completions."""
+
+    step: int | None = None
+    every: bool = False
+    """All steps, newest first, instead of one."""
+    q: str = ""
+    by: str = ""
+    """The component that `low` and `high` refer to; empty: the total reward."""
+    low: float | None = None
+    high: float | None = None
+    end: str = ""
+    tool: str = ""
+    """A call of a tool of this name."""
+    error: str = ""
+    """A failed call: one of ToolError, or ANY_ERROR."""
+    turns_from: int | None = None
+    turns_to: int | None = None
+    sort: str = ""
+    page: int = 1
+    before: str = ""
+    """With `every`: the group (step.id) before which the search continues."""
+
+    @property
+    def ranged(self) -> bool:
+        return self.low is not None or self.high is not None
+
+    @property
+    def filtered(self) -> bool:
+        return bool(self.q or self.end) or self.ranged or self.of_episodes
+
+    @property
+    def of_episodes(self) -> bool:
+        return bool(self.tool or self.error) or self.turns_from is not None or self.turns_to is not None
+
+    def chooses(self, one: StoredCompletion) -> bool:
+        """Whether a completion's end and episode match. Tools and errors are not known of one without its text."""
+        if self.end and one.end != self.end:
+            return False
+        if not self.of_episodes:
+            return True
+        tools, errors = (one.facts.tools, one.facts.errors) if one.facts else ((), ())
+        if (self.tool and self.tool not in tools) or (self.error and not errors):
+            return False
+        if self.error not in ("", ANY_ERROR) and self.error not in errors:
+            return False
+        count, low, high = one.turn_count, self.turns_from, self.turns_to
+        if low is None and high is None:
+            return True
+        return count is not None and (low is None or count >= low) and (high is None or count <= high)
+
+    def within(self, value: float | None) -> bool:
+        if not self.ranged:
+            return True
+        low, high = self.low, self.high
+        return value is not None and (low is None or value >= low) and (high is None or value <= high)
+
+    def cursor(self) -> tuple[int, int] | None:
+        step, _, pk = self.before.partition(".")
+        return (int(step), int(pk)) if step.isdecimal() and pk.isdecimal() else None
+
+    def link(self, **changes: object) -> str:
+        """The run page's query string with changes; returns to the first page unless a page is given."""
+        changed = replace(self, **{"page": 1, "before": "", **changes})  # type: ignore[arg-type]
+        parameters = [(PREFIX + field.name, _written(getattr(changed, field.name))) for field in fields(changed)]
+        parameters = [(name, value) for name, value in parameters if value and (name, value) != (PREFIX + "page", "1")]
+        return "?" + urlencode([("tab", "completions"), *parameters])
+
+
+def read(query: QueryDict, names: list[str]) -> CompletionFilter:
+    """Parse the query. `names`: the run's reward components."""
+    by, end, error, sort = (query.get(name, "") for name in ("by", "end", "error", "sort"))
+    every = query.get("every") == "1"
+    return CompletionFilter(
+        step=_whole(query.get("step")),
+        every=every,
+        q=query.get("q", "").replace("\0", "")[:MOST_TEXT],
+        by=by if by in names else "",
+        low=_float(query.get("low")),
+        high=_float(query.get("high")),
+        end=end if end in ENDS else "",
+        tool=query.get("tool", "").replace("\0", "")[:MOST_TEXT],
+        error=error if error == ANY_ERROR or error in ERRORS else "",
+        turns_from=_whole(query.get("turns_from")),
+        turns_to=_whole(query.get("turns_to")),
+        sort=sort if (sort in SORTS or sort in EPISODE_SORTS) and not every else "",
+        page=max(1, _whole(query.get("page")) or 1),
+        before=query.get("before", "") if every else "",
+    )
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return "1" if value else ""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else str(value)
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def _float(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,88 @@
+"""Retention of prompt groups: beyond a limit of completions the oldest are deleted; their prompts stay counted.
+
+Text retention removes most of their size, but the rest of each group, its row and the figures of its completions, would
+still grow for as long as the run trains.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+
+from django.db import transaction
+from django.db.models import F, Max, Min
+
+from controlplane.platform.http import outage
+from runs.engine.models import SampleRow, SampleStore
+from runs.insight.completions import progress
+from runs.insight.completions.progress import Visit
+
+log = logging.getLogger(__name__)
+
+LIMIT = 1_000_000
+"""Completions of a run whose groups are kept: about 100 MB of figures."""
+ROOM = 0.95
+"""The share of the limit to go down to, so that the next rounds have nothing to do."""
+BATCH = 200
+"""Groups per transaction: meanwhile SQLite lets no one else write."""
+PAUSE_S = 0.01
+BUDGET_S = 0.5
+"""Seconds per round of the tick; the next round continues."""
+
+
+def forget_all(seconds: float = BUDGET_S) -> None:
+    until = time.monotonic() + seconds
+    due = SampleStore.objects.filter(completions__gt=LIMIT).order_by("-completions", "pk")
+    for run_id in list(due.values_list("run_id", flat=True)):
+        if time.monotonic() >= until:
+            return
+        try:
+            forget(run_id, LIMIT, until=until)
+        except Exception as error:  # loop boundary: one run's rows must not block the others
+            if outage.is_away(error):
+                raise
+            log.exception("the oldest completions of run %s can't be forgotten", run_id)
+
+
+def forget(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
+    """Delete the oldest steps until a run's completions are below the limit, or until the time `until`.
+
+    The newest step stays, however large it is. Safe to run concurrently.
+    """
+    while _forget_some(run_id, int(limit * ROOM)) and time.monotonic() < until:
+        time.sleep(PAUSE_S)
+
+
+def _forget_some(run_id: str, most: int) -> bool:
+    """Delete one batch. False: nothing is left to delete."""
+    with transaction.atomic():
+        store = progress.locked_store(run_id)
+        stored = SampleRow.objects.filter(run_id=run_id)
+        newest = stored.aggregate(step=Max("step"))["step"]
+        beyond = store.completions - most
+        if beyond <= 0 or newest is None:
+            return False
+        older = stored.filter(step__lt=newest).order_by("step", "pk").defer("data")
+        expired: list[SampleRow] = []
+        for row in older[:BATCH]:
+            if beyond <= 0:
+                break
+            expired.append(row)
+            beyond -= row.completions
+        if not expired:
+            return False
+        progress.forget(run_id, [visit for row in expired if (visit := _visit(row))])
+        stored.filter(pk__in=[row.pk for row in expired]).delete()
+        SampleStore.objects.filter(pk=run_id).update(
+            completions=F("completions") - sum(row.completions for row in expired),
+            size=F("size") - sum(row.size for row in expired),
+            groups_from=stored.aggregate(step=Min("step"))["step"],
+        )
+        return True
+
+
+def _visit(row: SampleRow) -> Visit | None:
+    if row.row is None or row.superseded:
+        return None
+    return Visit(row.row, row.step, row.completions, row.solved, row.reward_mean, row.reward_high)

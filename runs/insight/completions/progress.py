@@ -1,0 +1,136 @@
+"""Progress of each prompt over a run: updated when its groups arrive, recounted when a resume voids visits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from django.db.models import Min
+
+from runs.engine.models import Attempt, PromptProgress, SampleRow, SampleStore
+
+BATCH = 500
+_FIELDS = (
+    "visits",
+    "completions",
+    "solved",
+    "first_step",
+    "last_step",
+    "first_solved_step",
+    "first_mean",
+    "last_mean",
+    "best",
+    "recent",
+    "recent_completions",
+    "recent_solved",
+)
+RECENT = 3
+"""Visits by which a prompt counts as never, sometimes or always solved now."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One group of a prompt, by its figures."""
+
+    row: int
+    step: int
+    completions: int
+    solved: int
+    mean: float | None
+    best: float | None
+
+
+def locked_store(run_id: str) -> SampleStore:
+    """Lock a run's completions against other writers, inside the caller's transaction."""
+    store, _ = SampleStore.objects.select_for_update().get_or_create(run_id=run_id)
+    return store
+
+
+def add(run_id: str, visits: Iterable[Visit]) -> None:
+    """Count visits: two queries per batch of any size. The caller holds the store's lock."""
+    by_row: dict[int, list[Visit]] = {}
+    for visit in visits:
+        by_row.setdefault(visit.row, []).append(visit)
+    stored = {prompt.row: prompt for prompt in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
+    _save(run_id, stored, by_row)
+
+
+def void_from(attempt: Attempt) -> int | None:
+    """The step after which a later resume voids the attempt's work. None: nothing is void."""
+    later = Attempt.objects.filter(run_id=attempt.run_id, number__gt=attempt.number, started_at__isnull=False)
+    step: int | None = later.aggregate(step=Min("resume_step"))["step"]
+    return step
+
+
+def supersede(attempt: Attempt, step: int) -> None:
+    """Void earlier attempts' groups after `step`, from which `attempt` resumed, and their visits.
+
+    Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than those.
+    """
+    locked_store(attempt.run_id)
+    void = SampleRow.objects.filter(
+        run_id=attempt.run_id, attempt__number__lt=attempt.number, step__gt=step, superseded=False
+    )
+    rows = sorted({row for row in void.values_list("row", flat=True) if row is not None})
+    void.update(superseded=True)
+    for start in range(0, len(rows), BATCH):
+        recount(attempt.run_id, rows[start : start + BATCH])
+
+
+def recount(run_id: str, rows: Sequence[int]) -> None:
+    """Recount prompts from the stored groups, with or without texts, and the sums of the deleted ones."""
+    with_deleted = PromptProgress.objects.filter(run_id=run_id, row__in=rows).exclude(gone={})
+    stored = {
+        row: PromptProgress(run_id=run_id, row=row, **gone) for row, gone in with_deleted.values_list("row", "gone")
+    }
+    valid = SampleRow.objects.filter(run_id=run_id, row__in=rows, superseded=False).order_by("row", "step", "pk")
+    columns = valid.values_list("row", "step", "completions", "solved", "reward_mean", "reward_high")
+    visits = [Visit(row, *rest) for row, *rest in columns]  # type: ignore[arg-type]  # `row__in` leaves no NULL
+    by_row = {row: list(of_row) for row, of_row in groupby(visits, key=lambda visit: visit.row)}
+    PromptProgress.objects.filter(run_id=run_id, row__in=set(rows) - set(by_row) - set(stored)).delete()
+    _save(run_id, stored, by_row)
+
+
+def forget(run_id: str, visits: Iterable[Visit]) -> None:
+    """Keep the sums of visits whose groups are deleted; recounts start from them. The caller holds the store's lock."""
+    by_row: dict[int, list[Visit]] = {}
+    for visit in visits:
+        by_row.setdefault(visit.row, []).append(visit)
+    stored = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
+    for prompt in stored:
+        sum_ = PromptProgress(**prompt.gone)
+        for visit in by_row[prompt.row]:
+            take(sum_, visit)
+        prompt.gone = {name: getattr(sum_, name) for name in _FIELDS}
+    PromptProgress.objects.bulk_update(stored, ["gone"], batch_size=100)
+
+
+def _save(run_id: str, prompts: dict[int, PromptProgress], visits: dict[int, list[Visit]]) -> None:
+    for row, of_row in visits.items():
+        prompt = prompts.setdefault(row, PromptProgress(run_id=run_id, row=row))
+        for visit in of_row:
+            take(prompt, visit)
+        prompt.pk = None  # existing rows are matched by run and row
+    PromptProgress.objects.bulk_create(
+        prompts.values(), update_conflicts=True, unique_fields=["run", "row"], update_fields=_FIELDS
+    )
+
+
+def take(prompt: PromptProgress, visit: Visit) -> None:
+    """Add a visit to a prompt. Visits come in any order: an attempt's late lines may follow the next attempt's
+    first."""
+    if not prompt.visits or visit.step < prompt.first_step:
+        prompt.first_step, prompt.first_mean = visit.step, visit.mean
+    if not prompt.visits or visit.step >= prompt.last_step:
+        prompt.last_step, prompt.last_mean = visit.step, visit.mean
+    prompt.visits += 1
+    prompt.completions += visit.completions
+    prompt.solved += visit.solved
+    if visit.solved and (prompt.first_solved_step is None or visit.step < prompt.first_solved_step):
+        prompt.first_solved_step = visit.step
+    if visit.best is not None and (prompt.best is None or visit.best > prompt.best):
+        prompt.best = visit.best
+    prompt.recent = sorted([*prompt.recent, [visit.step, visit.completions, visit.solved]])[-RECENT:]
+    prompt.recent_completions = sum(completions for _, completions, _ in prompt.recent)
+    prompt.recent_solved = sum(solved for _, _, solved in prompt.recent)

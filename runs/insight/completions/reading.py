@@ -1,0 +1,289 @@
+"""Reading stored completions: one step as a table, a search over all steps from the newest, one whole group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Max, Min, Q, QuerySet
+
+from runs.engine.models import Run, SampleRow
+from runs.insight.completions import episodes
+from runs.insight.completions.episodes import Episode
+from runs.insight.completions.filters import BROKEN, CUT, ENDS, SHORT_ENDS, CompletionFilter
+from runs.insight.completions.groups import POLICY, StoredCompletion, completions
+from runs.insight.completions.solving import Solving, names
+from runs.insight.completions.solving import of as solving_of
+
+EXCERPT = 400
+"""Characters of a completion in a table; the full text is one click away."""
+AROUND = 160
+"""Characters before a search match."""
+PAGE = 64
+"""Completions per page."""
+SEARCH_S = 0.5
+"""Seconds that one request searches older steps; the next request continues."""
+CHUNK = 50
+
+
+@dataclass(frozen=True)
+class CompletionRow:
+    """A completion as a table row."""
+
+    group: GroupView
+    one: StoredCompletion
+    scores: list[tuple[str, float | None]]
+    """Each component's score, in the config's order, which determines the colours."""
+    solved: bool
+    before: str
+    found: str
+    after: str
+    """The excerpt in three parts; a search highlights the middle one."""
+
+    @property
+    def blank(self) -> str:
+        """What the excerpt is replaced with where there are no words."""
+        if self.one.text is None:
+            return "not kept"
+        if self.one.turns or self.one.text.strip():
+            return ""
+        return "white space only" if self.one.text else "nothing"
+
+    @property
+    def end(self) -> str:
+        return ENDS.get(self.one.end, self.one.end[:24])
+
+    @property
+    def short_end(self) -> str:
+        return SHORT_ENDS.get(self.one.end, self.end)
+
+    @property
+    def end_level(self) -> str:
+        """The chip that the end is shown as; empty: none."""
+        return "warn" if self.one.end in CUT else "bad" if self.one.end in BROKEN else ""
+
+    @property
+    def episode(self) -> Episode | None:
+        return episodes.read(self.one.turns)
+
+
+@dataclass(frozen=True)
+class GroupView:
+    pk: int
+    step: int
+    row: int | None
+    mode: str
+    prompt: str
+    answer: str
+    count: int
+    solved: int
+    flat: bool
+    """A training group whose rewards are all equal, so nothing is learnt from it."""
+    kept: bool
+    """The texts are stored."""
+    policy: int | None = None
+    """The step whose weights wrote its completions, where they were generated one step ahead."""
+    entries: list[CompletionRow] = field(default_factory=list)
+
+
+@dataclass
+class CompletionTable:
+    groups: list[GroupView]
+    """Groups with `entries`; a group may occur several times when sorted."""
+    shown: int = 0
+    found: int | None = None
+    """The total number; None: the search stopped early."""
+    pages: int = 1
+    next_before: str = ""
+    back_to: int | None = None
+    """The oldest step searched."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A step's position among the steps that have completions."""
+
+    step: int | None = None
+    newest: int | None = None
+    """The newest training step, which is shown unless another one is requested; without training, the last."""
+    first: int | None = None
+    last: int | None = None
+    earlier: int | None = None
+    later: int | None = None
+
+    @property
+    def follows(self) -> bool:
+        return self.step == self.newest
+
+
+def valid(run: Run) -> QuerySet[SampleRow]:
+    return SampleRow.objects.filter(run=run, superseded=False)
+
+
+def steps(run: Run, requested: int | None) -> Steps:
+    """The requested step, or the nearest earlier one that has completions; the newest training step if none is."""
+    rows = valid(run)
+    trained = Max("step", filter=Q(mode="train"))
+    ends = rows.aggregate(first=Min("step"), last=Max("step"), trained=trained)
+    if ends["last"] is None:
+        return Steps()
+    newest = ends["last"] if ends["trained"] is None else ends["trained"]
+    nearest = newest if requested is None else rows.filter(step__lte=requested).aggregate(step=Max("step"))["step"]
+    step = ends["first"] if nearest is None else nearest
+    return Steps(
+        step=step,
+        newest=newest,
+        first=ends["first"],
+        last=ends["last"],
+        earlier=rows.filter(step__lt=step).aggregate(step=Max("step"))["step"],
+        later=rows.filter(step__gt=step).aggregate(step=Min("step"))["step"],
+    )
+
+
+def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
+    """A page of a step's completions. Unfiltered and in prompt order, only that page is read."""
+    rows = _candidates(valid(run).filter(step=step), query).order_by("attempt", "line")
+    reader = CompletionReader(run)
+    if not query.filtered and not query.sort:
+        return _page_of_groups(rows, reader, query)
+    entries = [entry for row in rows.iterator(CHUNK) for entry in reader.entries(row, query)]
+    if query.sort:
+        entries = _sorted(entries, query.sort)
+    start = (query.page - 1) * PAGE
+    page = entries[start : start + PAGE]
+    pages = max(1, -(-len(entries) // PAGE))
+    return CompletionTable(_together(page), shown=len(page), found=len(entries), pages=pages)
+
+
+def search(run: Run, query: CompletionFilter) -> CompletionTable:
+    """Search all steps, newest first, within the time limit of a request."""
+    reader, until, cursor = CompletionReader(run), time.monotonic() + SEARCH_S, query.cursor()
+    entries: list[CompletionRow] = []
+    last: SampleRow | None = None
+    for row in _newest_first(_candidates(valid(run), query), cursor):
+        if last is not None and (len(entries) >= PAGE or time.monotonic() > until):
+            return CompletionTable(
+                _together(entries), shown=len(entries), next_before=f"{last.step}.{last.pk}", back_to=last.step
+            )
+        entries += reader.entries(row, query)
+        last = row
+    total = None if cursor else len(entries)
+    return CompletionTable(_together(entries), shown=len(entries), found=total, back_to=last.step if last else None)
+
+
+class CompletionReader:
+    """Turns a run's rows into groups and entries."""
+
+    def __init__(self, run: Run) -> None:
+        self.names = names(run.spec)
+        self.solving: Solving = solving_of(run.spec)
+
+    def group(self, row: SampleRow) -> GroupView:
+        data: dict[str, Any] = row.data
+        prompt, answer = data.get("prompt"), data.get("answer")
+        return GroupView(
+            pk=row.pk,
+            step=row.step,
+            row=row.row,
+            mode=row.mode,
+            prompt=prompt if isinstance(prompt, str) else "",
+            answer="" if answer is None else str(answer),
+            count=row.completions,
+            solved=row.solved,
+            flat=row.mode == "train" and row.completions > 1 and None is not row.reward_low == row.reward_high,
+            kept="completions" in data,
+            policy=data[POLICY] if isinstance(data.get(POLICY), int) else None,
+        )
+
+    def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:
+        """The row's completions that match the filter."""
+        group, phrase = self.group(row), query.q.casefold()
+        in_prompt = bool(phrase) and phrase in group.prompt.casefold()
+        chosen = []
+        for completion in completions(row.data):
+            value = completion.rewards.get(query.by) if query.by else completion.reward
+            if not query.within(value) or not query.chooses(completion):
+                continue
+            if phrase and not in_prompt and phrase not in completion.words.casefold():
+                continue
+            chosen.append(self.entry(group, completion, phrase))
+        return chosen
+
+    def entry(self, group: GroupView, completion: StoredCompletion, phrase: str = "") -> CompletionRow:
+        text = completion.text or ""
+        if completion.turns and (not text.strip() or phrase):
+            text = completion.words
+        # Where case folding changes lengths (ß), a match is listed but not highlighted.
+        at = text.lower().find(phrase) if phrase else -1
+        if at < 0:
+            at, phrase, text = 0, "", text.strip() or text
+        start = max(0, at - AROUND)
+        end, excerpt_end = at + len(phrase), max(start + EXCERPT, at + len(phrase))
+        return CompletionRow(
+            group=group,
+            one=completion,
+            scores=[(name, completion.rewards.get(name)) for name in self.names],
+            solved=self.solving.solved(completion.rewards),
+            before=("…" if start else "") + text[start:at],
+            found=text[at:end],
+            after=text[end:excerpt_end] + ("…" if excerpt_end < len(text) else ""),
+        )
+
+
+def _candidates(rows: QuerySet[SampleRow], query: CompletionFilter) -> QuerySet[SampleRow]:
+    """Filter by columns first: skip groups in which no completion can match the total reward."""
+    if query.by:
+        return rows
+    if query.low is not None:
+        rows = rows.filter(reward_high__gte=query.low)
+    if query.high is not None:
+        rows = rows.filter(reward_low__lte=query.high)
+    return rows
+
+
+def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, query: CompletionFilter) -> CompletionTable:
+    counts = list(rows.values_list("completions", flat=True))
+    a_page = max(1, PAGE // max(1, *counts, 1))
+    start = (query.page - 1) * a_page
+    entries = [entry for row in rows[start : start + a_page] for entry in reader.entries(row, query)]
+    return CompletionTable(
+        _together(entries), shown=len(entries), found=sum(counts), pages=max(1, -(-len(counts) // a_page))
+    )
+
+
+def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> Iterator[SampleRow]:
+    """Rows from the newest, in batches that each continue from the last, without an open database cursor."""
+    while True:
+        part = rows.order_by("-step", "-pk")
+        if before:
+            step, pk = before
+            # The first condition is redundant, but lets the index start at the step.
+            part = part.filter(step__lte=step).filter(Q(step__lt=step) | Q(pk__lt=pk))
+        batch = list(part[:CHUNK])
+        yield from batch
+        if len(batch) < CHUNK:
+            return
+        before = batch[-1].step, batch[-1].pk
+
+
+def _together(entries: Iterable[CompletionRow]) -> list[GroupView]:
+    """Group neighbouring entries of the same prompt group."""
+    groups: list[GroupView] = []
+    for entry in entries:
+        if not groups or groups[-1].pk != entry.group.pk:
+            groups.append(GroupView(**{**entry.group.__dict__, "entries": []}))
+        groups[-1].entries.append(entry)
+    return groups
+
+
+def _sorted(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
+    """Sort the entries; those without the figure come last in either direction."""
+    name, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
+
+    def key(entry: CompletionRow) -> tuple[bool, float]:
+        value = getattr(entry.one, name)
+        return value is None, 0.0 if value is None else sign * value
+
+    return sorted(entries, key=key)

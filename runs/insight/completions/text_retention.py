@@ -1,0 +1,110 @@
+"""Text retention: beyond a limit, texts of older completions are deleted. Some prompts keep theirs, and all figures
+stay.
+
+A hash of the row number selects these prompts, so they are the same at every visit, and a smaller share is a subset of
+a larger one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from zlib import crc32
+
+from django.db import transaction
+from django.db.models import Q, QuerySet, Sum
+
+from controlplane.platform.http import outage
+from runs.engine.models import SampleRow, SampleStore
+from runs.insight.completions.groups import thinned
+from runs.insight.completions.progress import locked_store
+
+log = logging.getLogger(__name__)
+
+LIMIT = 256 * 2**20
+"""Bytes of a run's completions stored with their texts."""
+NEWEST = 1 / 2
+"""Share of the limit for the newest steps, which keep all texts."""
+OLDER = 1 / 4
+"""Share of the limit for selected prompts of all earlier steps. The rest is headroom until the next round."""
+BATCH = 25
+"""Groups per transaction: meanwhile SQLite lets no one else write, and a group may be a megabyte."""
+PAUSE_S = 0.01
+AT_ONCE = 1000
+"""Groups of one run that a round of the tick may strip; the next round continues."""
+BUDGET_S = 1.0
+"""Seconds per round of the tick for all runs beyond the limit; the furthest beyond it comes first."""
+FEWEST = 2**20
+"""One prompt in this many: none of any real dataset."""
+
+
+def thin_all(seconds: float = BUDGET_S) -> None:
+    until = time.monotonic() + seconds
+    due = SampleStore.objects.filter(size__gt=LIMIT).order_by("-size", "pk")
+    for run_id in list(due.values_list("run_id", flat=True)):
+        if time.monotonic() >= until:
+            return
+        try:
+            thin(run_id, until=until)
+        except Exception as error:  # loop boundary: unreadable groups must not block the others
+            if outage.is_away(error):
+                raise
+            log.exception("the completions of run %s can't be thinned", run_id)
+
+
+def kept(row: int | None, one_in: int) -> bool:
+    return row is not None and crc32(str(row).encode()) % one_in == 0
+
+
+def thin(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
+    """Delete the oldest texts until a run's are below the limit, or until the time `until`. Safe to run
+    concurrently."""
+    with_texts = SampleRow.objects.filter(run_id=run_id, size__gt=0)
+    edge = _edge(with_texts, int(limit * NEWEST))
+    one_in = _share(run_id, with_texts.filter(step__lt=edge), int(limit * OLDER))
+    SampleStore.objects.filter(pk=run_id).update(one_in=one_in)
+    older = with_texts.filter(Q(step__lt=edge) | Q(superseded=True)).order_by("step", "pk")
+    expired = [(pk, step) for pk, step, row in older.values_list("pk", "step", "row") if not kept(row, one_in)]
+    processed = 0
+    while processed < min(len(expired), AT_ONCE) and (not processed or time.monotonic() < until):
+        _strip(run_id, [pk for pk, _ in expired[processed : processed + BATCH]])
+        processed += BATCH
+        time.sleep(PAUSE_S)
+    reached = edge if len(expired) <= processed else min(edge, expired[processed][1])
+    with transaction.atomic():
+        store = locked_store(run_id)
+        store.whole_from = max(store.whole_from, reached)
+        store.size = with_texts.aggregate(size=Sum("size"))["size"] or 0
+        store.save(update_fields=["whole_from", "size"])
+
+
+def _edge(with_texts: QuerySet[SampleRow], room: int) -> int:
+    """The oldest step that keeps all texts; the newest step always does."""
+    edge = 0
+    steps = with_texts.filter(superseded=False).values("step").annotate(bytes=Sum("size")).order_by("-step")
+    for index, each in enumerate(steps):
+        room -= each["bytes"]
+        if room < 0 and index:
+            break
+        edge = each["step"]
+    return edge
+
+
+def _share(run_id: str, older: QuerySet[SampleRow], room: int) -> int:
+    """N, where one prompt in N keeps the texts of its earlier visits; never lower than before."""
+    prompts = older.filter(superseded=False, row__isnull=False).order_by("row")
+    sizes = list(prompts.values_list("row").annotate(bytes=Sum("size")))
+    one_in: int = SampleStore.objects.values_list("one_in", flat=True).get(pk=run_id)
+    while one_in < FEWEST and sum(size for row, size in sizes if kept(row, one_in)) > room:
+        one_in *= 2
+    return one_in
+
+
+def _strip(run_id: str, pks: list[int]) -> None:
+    with transaction.atomic():
+        locked_store(run_id)
+        rows = list(SampleRow.objects.filter(pk__in=pks, size__gt=0))
+        for row in rows:
+            row.data, row.size = thinned(row.data), 0
+        SampleRow.objects.bulk_update(rows, ["data", "size"])

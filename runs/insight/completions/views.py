@@ -1,0 +1,298 @@
+"""The completions of a run: a step, a search over all steps, one group, one prompt over time, difficulty.
+
+Each view renders a part of the run page's tab. Its links are addresses of the run page (`?tab=completions&s.step=4`),
+which the tab's script follows in place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.gzip import gzip_page
+from django.views.decorators.http import require_safe
+
+from controlplane.platform.http.query_params import whole
+from runs.engine import queries
+from runs.engine.models import Run, SampleRow, SampleStore
+from runs.engine.states import ACTIVE
+from runs.insight.completions import (
+    difficulty,
+    episode_changes,
+    episodes,
+    filters,
+    group_retention,
+    text_retention,
+)
+from runs.insight.completions.difficulty import CLASSES, ORDERS, PERIODS, PromptChoice
+from runs.insight.completions.episodes import Episode
+from runs.insight.completions.filters import ENDS, EPISODE_SORTS, PREFIX, SORTS, CompletionFilter
+from runs.insight.completions.reading import (
+    CompletionReader,
+    CompletionRow,
+    CompletionTable,
+    GroupView,
+    search,
+    steps,
+    table,
+    valid,
+)
+from runs.insight.completions.solving import names
+from runs.insight.completions.solving import of as solving_of
+from runs.insight.completions.transcripts import turns
+from runs.insight.metrics.episode_charts import tool_names
+
+VISITS_A_PAGE = 8
+
+
+@require_safe
+@gzip_page
+def completions(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    query = filters.read(request.GET, names(run.spec))
+    at = steps(run, query.step)
+    result = CompletionTable([])
+    if at.step is not None:
+        result = search(run, query) if query.every else table(run, at.step, query)
+    shared = _shared(run, result.groups)
+    context = {
+        **shared,
+        "sorts": SORTS | EPISODE_SORTS if shared["episodes"] else SORTS,
+        "query": query,
+        "at": at,
+        "table": result,
+        "ends": ENDS,
+        "errors": episodes.ERRORS,
+        "tools": _tools(run, query),
+        "store": SampleStore.objects.filter(pk=run.pk).first(),
+        "limit": text_retention.LIMIT,
+        "most": group_retention.LIMIT,
+        "links": _links(query, at, result),
+    }
+    return render(request, "insight/completions/_completions.html", context)
+
+
+@require_safe
+@gzip_page
+def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
+    """One prompt group in full, for reading and comparing."""
+    run = queries.run_for(request, run_id)
+    row = get_object_or_404(SampleRow, pk=sample_id, run=run)
+    reader = CompletionReader(run)
+    view = reader.group(row)
+    entries = reader.entries(row, CompletionFilter())
+    read = [(entry, turns(entry.one.text, entry.one.turns, "assistant"), entry.episode) for entry in entries]
+    of_step = valid(run).filter(step=row.step).order_by("pk")
+    context = {
+        **_shared(run, [view]),
+        "group": view,
+        "superseded": row.superseded,
+        "prompt": turns(view.prompt, row.data.get("turns"), "user"),
+        "entries": read,
+        "ends_of": _best_and_worst(entries),
+        "widest": _widest_of(entries, [episode for *_, episode in read if episode]),
+        "earlier": of_step.filter(pk__lt=row.pk).values_list("pk", flat=True).last(),
+        "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
+        "rewards_page": "" if row.superseded else _rewards_page(run, row),
+    }
+    return render(request, "insight/completions/_group.html", context)
+
+
+@require_safe
+@gzip_page
+def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The difficulty map."""
+    run = queries.run_for(request, run_id)
+    choice = _choice(request)
+    counts = difficulty.counts(run, choice.period)
+    order = request.GET.get("sort", "")
+    order = order if order in ORDERS else ""
+    total = choice.of(run).count()
+    pages = max(1, -(-total // difficulty.A_PAGE))
+    number = whole(request, "page", 1, 1, pages)
+    context = {
+        **_shared(run, []),
+        "counts": counts,
+        "parts": [
+            {"label": label, "value": counts[name], "colour": colour}
+            for (name, label), colour in zip(CLASSES.items(), ("c6", "c7", "c3"), strict=True)
+        ],
+        "choice": choice,
+        "classes": CLASSES,
+        "periods": PERIODS,
+        "period": PERIODS[choice.period].lower(),
+        "orders": {key: label for key, (_, label) in ORDERS.items()},
+        "order": order,
+        "found": total,
+        "prompts": difficulty.page(run, choice, order, number),
+        "number": number,
+        "pages": pages,
+        "here": _page_link(request, view="prompts"),
+    }
+    return render(request, "insight/completions/_prompts.html", context)
+
+
+@require_safe
+@gzip_page
+def prompts_map(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    return JsonResponse(difficulty.cells(run, _choice(request).period), json_dumps_params={"separators": (",", ":")})
+
+
+@require_safe
+@gzip_page
+def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
+    """Row numbers of the dataset, for filtering it: one JSON document, or one line per row with its figures."""
+    run = queries.run_for(request, run_id)
+    choice = _choice(request)
+    rows = difficulty.exported(run, choice)
+    if request.GET.get("as") == "jsonl":
+        body = "".join(json.dumps(row) + "\n" for row in rows)
+        kind, ending = "application/x-ndjson", "jsonl"
+    else:
+        head = {
+            "run": run.pk,
+            "dataset": str(run.dataset_version),
+            "sha256": run.dataset_version.sha256,
+            "solved": solving_of(run.spec).sentence(),
+            "classes": choice.classes,
+            "by": PERIODS[choice.period].lower(),
+            "visited_at_least": choice.visits,
+        }
+        body = json.dumps({**head, "rows": [row["row"] for row in rows]})
+        kind, ending = "application/json", "json"
+    response = HttpResponse(body, content_type=kind)
+    name = f"{run.pk}-prompts-{'-'.join(choice.classes)}.{ending}"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+@require_safe
+@gzip_page
+def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
+    """One prompt at each of its visits."""
+    run = queries.run_for(request, run_id)
+    progress = difficulty.prompts(run).filter(row=row).first() if row < 2**31 else None
+    if progress is None:
+        raise Http404(f"The run has not answered row {row} yet.")
+    visits = difficulty.visits(run, row)
+    oldest = request.GET.get("sort") == "oldest"
+    stored = visits.count()
+    pages = max(1, -(-stored // VISITS_A_PAGE))
+    number = whole(request, "page", 1, 1, pages)
+    page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_A_PAGE : number * VISITS_A_PAGE]
+    reader, whole_one = CompletionReader(run), difficulty.whole_prompt(run, row)
+    groups = []
+    for visit in page_visits:
+        view = reader.group(visit)
+        view.entries.extend(reader.entries(visit, CompletionFilter()))
+        groups.append(view)
+    text, answer = whole_one.get("prompt"), whole_one.get("answer")
+    dots = difficulty.dots(run, row)
+    context = {
+        **_shared(run, groups),
+        "progress": progress,
+        "gone": progress.visits - stored,
+        "prompt": turns(text if isinstance(text, str) else "", whole_one.get("turns"), "user"),
+        "answer": "" if answer is None else str(answer),
+        "change": episode_changes.change(visits, request.GET.get("before", ""), request.GET.get("after", "")),
+        "dots": dots,
+        "lowest": min((dot.low for dot in dots), default=None),
+        "highest": max((dot.high for dot in dots), default=None),
+        "groups": groups,
+        "oldest": oldest,
+        "number": number,
+        "pages": pages,
+        "here": _page_link(request, prompt=str(row)),
+    }
+    return render(request, "insight/completions/_prompt.html", context)
+
+
+def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
+    entries, rewards = [entry for each in groups for entry in each.entries], names(run.spec)
+    in_turns = bool(run.spec.get("episodes")) or any((entry.one.turn_count or 0) > 1 for entry in entries)
+    return {
+        "run": run,
+        "live": run.latest().status in ACTIVE,
+        "rewards": rewards,
+        "episodes": in_turns,
+        "columns": len(rewards) + 5 + in_turns,
+        "solving": solving_of(run.spec),
+        "widest": _widest(entries),
+    }
+
+
+def _tools(run: Run, query: CompletionFilter) -> list[str]:
+    """The run's tools by name, as far as it has called them, and the one that is asked for."""
+    return sorted({*tool_names(run.last_metrics), query.tool} - {""})
+
+
+def _rewards_page(run: Run, row: SampleRow) -> str:
+    """The editor of the run's reward config, to try changes on this group and replay the run."""
+    version = run.reward_version
+    page = (
+        reverse("reward_config", args=[version.config_id])
+        if version and not version.config.deleted_at
+        else reverse("reward_config_new")
+    )
+    return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
+
+
+def _widest_of(entries: list[CompletionRow], in_turns: list[Episode]) -> float:
+    of_turns = [turn.advantage for episode in in_turns for turn in episode.turns if turn.advantage is not None]
+    own = [entry.one.advantage for entry in entries if entry.one.advantage is not None]
+    return max(map(abs, (*of_turns, *own)), default=0.0) or 1.0
+
+
+def _widest(entries: Iterable[Any]) -> float:
+    return max((abs(entry.one.advantage or 0) for entry in entries), default=0) or 1
+
+
+def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
+    """The best and the worst completion, which the page compares by default."""
+    scored = sorted((e for e in entries if e.one.reward is not None), key=lambda e: e.one.reward)
+    if len(scored) < 2:
+        return 1, min(2, len(entries))
+    return scored[-1].one.number, scored[0].one.number
+
+
+def _choice(request: HttpRequest) -> PromptChoice:
+    classes = [name for name in request.GET.get("class", "").split(",") if name in CLASSES]
+    period = request.GET.get("by", "")
+    return PromptChoice(
+        tuple(classes) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6), period if period in PERIODS else ""
+    )
+
+
+def _page_link(request: HttpRequest, **part: str) -> str:
+    """This page's link without its page number."""
+    parameters = {**part, **{name: value for name, value in request.GET.items() if name != "page" and value}}
+    return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in parameters.items()}})
+
+
+def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[str, str]:
+    """The addresses of the buttons; buttons without a target are left out."""
+    unfiltered = CompletionFilter(step=query.step)
+    links = {
+        "newest": query.link(step=None, every=False),
+        "every": query.link(every=True, sort=""),
+        "one": query.link(every=False),
+        "clear": unfiltered.link(every=query.every),
+    }
+    if at.earlier is not None:
+        links["earlier"] = query.link(step=at.earlier)
+    if at.later is not None:
+        # The newest step has no number in the address, so that the page follows new steps.
+        links["later"] = query.link(step=None if at.later == at.newest else at.later)
+    if query.page > 1:
+        links["previous"] = query.link(page=query.page - 1)
+    if query.page < result.pages:
+        links["next"] = query.link(page=query.page + 1)
+    if result.next_before:
+        links["further"] = query.link(before=result.next_before)
+    return links

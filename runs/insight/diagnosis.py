@@ -1,0 +1,91 @@
+"""A failed attempt's diagnosis, as the run page shows it: what travelled, with the catalogue's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runs.engine.models import Attempt, RunEvent
+from workers.contract.wire.names import EventKind
+from workers.diagnosis import Confidence, Entry, LogLine, entries
+
+
+@dataclass(frozen=True)
+class Shown:
+    id: str
+    title: str
+    cause: str
+    fix: str
+    confidence: str
+    lines: list[LogLine]
+    facts: list[str]
+    changes: int
+    """Fields of New run that the fix may change; 0: only a person can."""
+    of_reward: bool
+    """The fix is in the reward."""
+
+
+@dataclass(frozen=True)
+class Report:
+    causes: list[Shown]
+    first_errors: list[LogLine]
+    """Of each process; shown if no cause is known."""
+
+
+def of_attempt(attempt: Attempt) -> Report | None:
+    """None if none was made: the host is gone, or it was an older version's."""
+    event = _event(attempt)
+    return report_of(event) if event is not None else None
+
+
+def _event(attempt: Attempt) -> RunEvent | None:
+    return attempt.events.filter(kind=EventKind.DIAGNOSED).order_by("-id").first()
+
+
+def report_of(event: RunEvent) -> Report:
+    """What travels is checked: another version may have written it."""
+    rows = (row for row in _list(event.data.get("diagnoses")) if isinstance(row, dict))
+    return Report([shown for row in rows if (shown := _shown(row))], list(_lines(event.data.get("first_errors"))))
+
+
+def values_of(attempt: Attempt, id_: str) -> tuple[Entry, dict[str, str]] | None:
+    """A catalogue entry of the attempt's diagnosis with what its pattern has found; None if it isn't in it."""
+    event = _event(attempt)
+    rows = _list(event.data.get("diagnoses")) if event is not None else []
+    row = next((row for row in rows if isinstance(row, dict) and row.get("id") == id_), None)
+    entry = entries().get(id_)
+    return None if row is None or entry is None else (entry, _values(row))
+
+
+def _shown(row: Mapping[str, Any]) -> Shown | None:
+    entry = entries().get(str(row.get("id")))
+    if entry is None:  # of a newer version's catalogue
+        return None
+    values = _values(row)
+    return Shown(
+        entry.id,
+        entry.title,
+        entry.words(entry.cause, values),
+        entry.words(entry.fix, values),
+        confidence if (confidence := str(row.get("confidence"))) in set(Confidence) else Confidence.POSSIBLE,
+        list(_lines(row.get("lines"))),
+        [str(fact) for fact in _list(row.get("facts"))],
+        sum(change.how != "profile" for change in entry.changes),
+        entry.id.startswith("reward_"),
+    )
+
+
+def _values(row: Mapping[str, Any]) -> dict[str, str]:
+    values = row.get("values")
+    return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
+
+
+def _lines(rows: object) -> Iterator[LogLine]:
+    for row in _list(rows):
+        if isinstance(row, list) and len(row) == 3 and isinstance(row[1], int):
+            yield LogLine(str(row[0]), row[1], str(row[2]))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

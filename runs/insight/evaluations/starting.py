@@ -1,0 +1,136 @@
+"""Starting an evaluation of a run's starting model or of a checkpoint, as a run of its own kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.platform.accounts.models import User
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.models import Run
+from runs.engine.scheduling import homes, launching
+from runs.engine.spec import LaunchRequest, spec_of
+from runs.engine.states import EndReason
+from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.jobs import MERGE
+from workers.contract.wire.documents import ContractError
+
+GENERATIONS = 4
+MOST_GENERATIONS = 256
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What two evaluations must share to be compared."""
+
+    dataset: DatasetVersion
+    prompts: int
+    """Of the dataset's validation rows."""
+    generations: int
+    """Completions of each prompt."""
+    rewards: RewardVersion
+    temperature: float
+
+    @property
+    def key(self) -> SetupKey:
+        return SetupKey(self.dataset.pk, self.prompts, self.generations, self.rewards.pk, self.temperature)
+
+
+class SetupKey(NamedTuple):
+    """A setup by the ids of its rows."""
+
+    dataset: int
+    prompts: int
+    generations: int
+    rewards: int | None
+    """None: deleted since."""
+    temperature: float
+
+
+def start(run: Run, checkpoints: list[Checkpoint], setup: Setup, user: User) -> list[Run]:
+    """Evaluate these checkpoints and the starting model, except those that have been evaluated so already or soon will
+    be: the same seed gives the same numbers.
+
+    Raises ContractError for a run that can't be evaluated, QueueFull if this user may not queue that many runs.
+    """
+    evaluated = _evaluated_with(run, setup)
+    wanted = [each for each in (None, *checkpoints) if (each.folder if each else "") not in evaluated]
+    with transaction.atomic():
+        started = [launching.submit(_request(run, each, setup), user=user, dispatch=False) for each in wanted]
+        transaction.on_commit(launching.dispatch_ready, robust=True)
+    return started
+
+
+def evaluations_of(run: Run) -> QuerySet[Run]:
+    return run.jobs.filter(kind=EVALUATION).select_related("source").prefetch_related("attempts")
+
+
+def setup_of(evaluation: Run) -> SetupKey:
+    data, grpo = evaluation.spec["data"], evaluation.spec["grpo"]  # of any version
+    return SetupKey(
+        evaluation.dataset_version_id,
+        int(data["eval_rows"]),
+        int(grpo["num_generations_eval"]),
+        evaluation.reward_version_id,
+        temperature_of(evaluation),
+    )
+
+
+def words_of(checkpoint: Checkpoint) -> str:
+    merged = ", merged" if checkpoint.run.kind == MERGE else ""
+    return f"Step {checkpoint.step}{merged}"
+
+
+def temperature_of(run: Run) -> float:
+    """Of its completions; TRL's default where the run hasn't set it."""
+    return float(run.spec["grpo"].get("temperature", 1.0))
+
+
+def checkpoint_of(evaluation: Run) -> str:
+    """The folder of its checkpoint, relative to RUNS_DIR; "": the model that the run started with."""
+    folder, start = str(evaluation.spec["start_from"]), str(_evaluated(evaluation).spec.get("start_from") or "")
+    return "" if folder == start else folder
+
+
+def _evaluated(evaluation: Run) -> Run:
+    if evaluation.source is None:
+        raise ValueError(f"{evaluation.pk} is no evaluation")
+    return evaluation.source
+
+
+def _evaluated_with(run: Run, setup: Setup) -> set[str]:
+    """The folders of checkpoints whose evaluation with this setup waits, runs or has ended well; "": the model's."""
+    return {
+        checkpoint_of(each)
+        for each in evaluations_of(run)
+        if setup_of(each) == setup.key and each.latest().reason in ("", EndReason.COMPLETED)
+    }
+
+
+def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchRequest:
+    spec = spec_of(run)
+    if run.profile is None:
+        raise ContractError("its hardware profile was deleted")
+    what = words_of(checkpoint).lower() if checkpoint else "before training"
+    return LaunchRequest(
+        name=f"{run.name[:90]} · {what}",
+        model=spec.model,
+        host=homes.host_for(checkpoint) if checkpoint else homes.host_of_start(run),
+        dataset_version=setup.dataset,
+        reward_version=setup.rewards,
+        profile=run.profile,
+        grpo={**spec.grpo, "num_generations_eval": setup.generations, "temperature": setup.temperature},
+        lora=None if checkpoint and not checkpoint.is_adapter else spec.lora,
+        attn_implementation=spec.attn_implementation,
+        eval_rows=setup.prompts,
+        start_from=checkpoint.folder if checkpoint else spec.start_from,
+        kind=EVALUATION,
+        source=run,
+        environment_version=run.environment_version,
+        episodes=spec.episodes,
+    )

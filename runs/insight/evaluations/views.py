@@ -1,0 +1,123 @@
+"""The evaluations of a run: starting them, and the base compared with checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.queries import ready_versions
+from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.htmx import STOP_POLLING
+from runs.engine import checkpoints, queries
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.models import Run
+from runs.engine.scheduling.limits import QueueFull
+from runs.insight.evaluations import results, starting
+from runs.insight.evaluations.starting import Setup
+from workers.contract.wire.documents import ContractError
+
+
+class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: DatasetVersion) -> str:
+        return f"{obj} · {obj.validation_rows:,} validation rows"
+
+
+class EvaluationForm(forms.Form):
+    def __init__(self, request: HttpRequest, run: Run, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.usable = checkpoints.models_of(run)
+        offered = ready_versions(request).filter(validation_rows__gt=0)
+        own = offered.filter(pk=run.dataset_version_id).first() or offered.first()
+        self.held_out = own.validation_rows if own else 0
+        self.fields["checkpoints"] = forms.MultipleChoiceField(
+            choices=[(str(each.event.pk), starting.words_of(each)) for each in self.usable],
+            initial=[str(each.event.pk) for each in self.usable[:1]],
+            widget=forms.CheckboxSelectMultiple,
+        )
+        self.fields["dataset"] = DatasetChoice(
+            queryset=offered, initial=own, empty_label=None, help_text="Its validation rows are never trained on."
+        )
+        self.fields["prompts"] = forms.IntegerField(
+            min_value=1,
+            initial=min(64, self.held_out),
+            help_text="Drawn from the dataset's validation rows with the run's seed.",
+        )
+        self.fields["generations"] = forms.IntegerField(
+            min_value=1,
+            max_value=starting.MOST_GENERATIONS,
+            initial=starting.GENERATIONS,
+            label="Completions of each",
+            help_text="This is the k of pass@k.",
+        )
+        self.fields["rewards"] = forms.ModelChoiceField(
+            queryset=offered_versions(),
+            initial=run.reward_version_id,
+            label="Reward config",
+            empty_label=None,
+            help_text="A config other than the run's can show what that one missed.",
+        )
+        self.fields["temperature"] = forms.FloatField(
+            min_value=0.01,
+            max_value=2.0,
+            initial=starting.temperature_of(run),
+            help_text="The run's own, unless you change it. Near 0 the likeliest tokens are chosen.",
+        )
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        version, prompts = data.get("dataset"), data.get("prompts")
+        if version and prompts and prompts > version.validation_rows:
+            self.add_error("prompts", f"{version} has {version.validation_rows:,} validation rows.")
+        return data
+
+    def setup(self) -> Setup:
+        data = self.cleaned_data
+        return Setup(data["dataset"], data["prompts"], data["generations"], data["rewards"], data["temperature"])
+
+    def chosen(self) -> list[Checkpoint]:
+        return [each for each in self.usable if str(each.event.pk) in self.cleaned_data["checkpoints"]]
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def evaluations(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """An htmx request gets only the table, until all evaluations have ended."""
+    run = queries.run_for(request, run_id)
+    if request.method == "POST":
+        return _start(request, run)
+    return _page(request, run, EvaluationForm(request, run))
+
+
+@operator_required
+def _start(request: HttpRequest, run: Run) -> HttpResponseBase:
+    form = EvaluationForm(request, run, request.POST)
+    if not form.is_valid():
+        return _page(request, run, form, status=422)
+    try:
+        if not starting.start(run, form.chosen(), form.setup(), person(request)):
+            messages.info(request, "These were evaluated so already: the same seed gives the same numbers.")
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be evaluated: {error}")
+    return redirect("evaluations", run.pk)
+
+
+def _page(request: HttpRequest, run: Run, form: EvaluationForm, status: int = 200) -> HttpResponse:
+    found = results.of_run(run)
+    live = any(each.live for each in found)
+    context = {
+        "run": run,
+        "form": form,
+        "results": found,
+        "names": list(dict.fromkeys(name for each in found for name, _ in each.components)),
+        "live": live,
+        "may_operate": person(request).may_operate,
+    }
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "insight/evaluations/_results.html", context, status=200 if live else STOP_POLLING)
+    return render(request, "insight/evaluations/evaluations.html", context, status=status)

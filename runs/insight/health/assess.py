@@ -1,0 +1,219 @@
+"""The one interpreter of the rules: a history and a preset's bounds give a verdict, findings, and every figure.
+
+A finding opens when its condition has lasted for the rule's hold, or at once where the signal is sure, and closes when
+the figure has been back within the bound, by a tenth of it, for the rule's calm. So a single step beyond a bound opens
+nothing, and a figure that oscillates around a bound opens one finding, not twenty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.insight.health.history import History
+from runs.insight.health.judging import machine_rules, signals
+from runs.insight.health.judging.rules import BY_ID, RULES, HealthRule, Level
+from runs.insight.health.judging.signals import Signal
+from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_text
+
+EASED = 0.1
+REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
+MACHINE = {rule.id for rule in machine_rules.RULES}
+REWARD = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
+RANK = {"bad": 0, "warning": 1, "note": 2}
+
+Finding = dict[str, Any]
+
+
+class _Stand(NamedTuple):
+    level: Level
+    bound: float
+    since: float
+    """The step at which it began."""
+
+
+@np.errstate(over="ignore", invalid="ignore")  # figures too large for a float are not judged
+def assess(history: History, preset: Preset, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Assess a run. `before`: the previous assessment, {} for the first."""
+    open_before = {finding["rule"]: finding for finding in before.get("findings") or ()}
+    closed = {check["rule"]: check.get("resolved") for check in before.get("checks") or ()}
+    findings: list[Finding] = []
+    checks: list[dict[str, Any]] = []
+    for rule in RULES:
+        bounds = preset.bounds(rule)
+        check, finding = _judge(rule, bounds, history, open_before.get(rule.id))
+        if check["state"] == "well" and (resolved := history.step if rule.id in open_before else closed.get(rule.id)):
+            check["resolved"] = resolved
+        checks.append(check)
+        if finding is not None:
+            findings.append(finding)
+    findings = _grouped(findings)
+    return {
+        "verdict": _verdict(findings, checks),
+        "step": history.step,
+        "at": now.isoformat(),
+        "preset": preset.name,
+        "findings": findings,
+        "checks": checks,
+    }
+
+
+def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
+    """The open findings that raise alerts, by rule: without consequences of others."""
+    findings = health.get("findings") or ()
+    return {f["rule"]: f for f in findings if f["level"] in ("warning", "bad") and not f.get("cause")}
+
+
+def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Finding, bool]]:
+    """Alerts that are new or worse, and whether people should get a message: one sickness is one message, so not of the
+    cause of what they know."""
+    earlier = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
+    for rule, finding in alerts(after).items():
+        known = earlier.get(rule)
+        if known is None:
+            yield finding, not any(f["cause"] == rule and f["rule"] in earlier for f in after["findings"])
+        elif (known["level"], finding["level"]) == ("warning", "bad"):
+            yield finding, True
+
+
+def _grouped(findings: list[Finding]) -> list[Finding]:
+    """The worst first, and below each what probably follows from it, with `cause` naming that one's rule. A cause is
+    kept when it is over: what followed from it is no news."""
+    alarming = {finding["rule"] for finding in findings if finding["level"] != "note"}
+    for finding in findings:
+        cause = "" if finding["level"] == "note" else _root(finding["rule"], alarming)
+        finding["cause"] = cause or finding["cause"]
+    roots = [finding for finding in findings if not finding["cause"]]
+    names = {root["rule"] for root in roots}
+    roots += [finding for finding in findings if finding["cause"] and finding["cause"] not in names]
+    groups = [[root, *(f for f in findings if f["cause"] == root["rule"] and f is not root)] for root in roots]
+    groups.sort(key=lambda group: min(RANK[finding["level"]] for finding in group))
+    return [finding for group in groups for finding in group]
+
+
+def _root(rule: str, alarming: set[str]) -> str:
+    """The first cause of a finding among the open ones; empty: itself."""
+    root = rule
+    while cause := next((each for each in BY_ID[root].follows if each in alarming), ""):
+        root = cause
+    return "" if root == rule else root
+
+
+def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
+    levels = {finding["level"] for finding in findings}
+    if "bad" in levels:
+        return "bad"
+    if "warning" in levels:
+        return "warning"
+    # Nobody knows whether a run learns until something judges its reward.
+    judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD]
+    return "well" if judged else "unknown"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _judge(
+    rule: HealthRule, bounds: RuleBounds, history: History, was: Finding | None
+) -> tuple[dict[str, Any], Finding | None]:
+    check: dict[str, Any] = {"rule": rule.id, "state": "waits", "value": None, "bound": ""}
+    if bounds.source != rule.source:  # lists of runs read this too, so it stays short
+        check["source"] = bounds.source
+    if bounds.off:
+        return {**check, "state": "off"}, None
+    bounds = bounds.scaled(rule.scale(history.config))
+    check["bound"] = bound_text(rule, bounds)
+    if reason := rule.unless(history.config):
+        return {**check, "state": "apart", "why": reason}, None
+    signal = signals.OF[rule.id](history)
+    if signal is None or not len(signal.value) or not np.isfinite(signal.value[-1]):
+        if not history.has_stopped(rule.metric):
+            return check, None
+        return {**check, "state": "gone"}, was  # what nobody measures any more is neither better nor worse
+    value = float(signal.value[-1])
+    check |= {"value": value, "state": "well"}
+    stand = _stand(rule, bounds, signal, was)
+    if stand is None:
+        return check, None
+    finding = _finding(rule, bounds, history, signal, stand, was)
+    return {**check, "value": finding["value"], "state": finding["level"]}, finding
+
+
+def _stand(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Stand | None:
+    """The level at which the rule stands now, checking the worse one first."""
+    levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
+    for level, bound in levels:
+        if bound is None:
+            continue
+        since = _opening(_beyond(rule, signal, bound), signal, rule.hold)
+        if since is not None:
+            return _Stand(level, bound, since)
+        open_at = was is not None and RANK[was["stood"]] <= RANK[level]
+        eased = bound - EASED * abs(bound) if rule.above else bound + EASED * abs(bound)
+        if open_at and _lasting(~_beyond(rule, signal, eased), signal, max(rule.hold, rule.calm)) is None:
+            return _Stand(level, bound, float(signal.at[-1]))
+    return None
+
+
+def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]:
+    return signal.value > bound if rule.above else signal.value < bound
+
+
+def _opening(beyond: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
+    sure = signal.sure is not None and bool(signal.sure[-1])
+    return _lasting(beyond, signal, 0 if sure else hold)
+
+
+def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
+    """The start of the stretch that has lasted until now, if it is as long as `hold`."""
+    if not holds[-1]:
+        return None
+    breaks = np.flatnonzero(~holds)
+    first = int(breaks[-1]) + 1 if len(breaks) else 0
+    return float(signal.at[first]) if signal.at[-1] - signal.at[first] >= hold else None
+
+
+def _finding(
+    rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, stand: _Stand, was: Finding | None
+) -> Finding:
+    value = float(signal.value[-1])
+    learnt = bool(rule.solved) and history.solved
+    words = {
+        "value": value_text(value, rule.format),
+        "bound": value_text(stand.bound, rule.format),
+        "step": f"{history.step:,}",
+        **history.config.advice,
+        **signal.words,
+    }
+    finding: Finding = {
+        "rule": rule.id,
+        "title": rule.title,
+        "level": "note" if learnt else stand.level,
+        "stood": stand.level,
+        "value": value,
+        "value_text": words["value"],
+        "format": rule.format,
+        "bound": stand.bound,
+        "bound_text": bound_text(rule, bounds),
+        "source": bounds.source,
+        "sentence": (rule.solved if learnt else rule.means).format(**words),
+        "try": "" if learnt else _sentence(rule.try_.format(**words)),
+        "metric": rule.metric.format(**words) if rule.metric else "",
+        "find": rule.find.format(**words),
+        "cause": was.get("cause", "") if was else "",
+        "since_step": was["since_step"] if was else int(stand.since),
+    }
+    if (
+        was
+        and rule.format == "steps"
+        and was["level"] == finding["level"]
+        and not _beyond(rule, signal, stand.bound)[-1]
+    ):
+        # A step count that starts again at 0 doesn't say why the finding is still open.
+        finding |= {name: was[name] for name in ("value", "value_text", "sentence")}
+    return finding

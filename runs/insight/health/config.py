@@ -1,0 +1,173 @@
+"""The parts of a run's frozen spec that the rules need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runs.insight.metrics import run_charts
+from workers.contract.run.batch import Batch
+from workers.contract.run.episodes import PartSpec
+from workers.contract.run.hardware import Rollout
+from workers.contract.run.spec import RewardSpec, RunSpec, outcome_weights
+from workers.environments import LIBRARY as ENVIRONMENTS
+from workers.environments import EntryKind
+from workers.rewards import LIBRARY
+
+TRL_LIMIT = 512
+"""TRL's default max_completion_length."""
+TRL_RATE = 1e-6
+"""TRL's default learning_rate."""
+LONG_RUN = 900
+"""Steps."""
+
+
+@dataclass(frozen=True)
+class Component:
+    name: str
+    weight: float
+    low: float | None
+    high: float | None
+    """The maximum; None: unknown or unbounded."""
+    checks: bool = False
+    """It compares with the dataset's answer or runs its tests, so it can't be gamed by form."""
+
+    @property
+    def metric(self) -> str:
+        return f"rewards/{self.name}/mean"
+
+
+@dataclass(frozen=True)
+class Config:
+    beta: float = 0.0
+    learning_rate: float = TRL_RATE
+    updates: int = 1
+    """Optimizer steps per batch of completions."""
+    loss: str = "dapo"
+    cap: int = TRL_LIMIT
+    mask_truncated: bool = False
+    from_vllm: bool = False
+    """Completions come from vLLM, in the trainer or on servers."""
+    corrected: bool = False
+    """Completions come from vLLM, and their probabilities are corrected to the trainer's."""
+    correction: str = "sequence_mask"
+    served: bool = False
+    """Completions come from vLLM servers."""
+    max_grad_norm: float = 1.0
+    components: tuple[Component, ...] = ()
+    gpus: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    """Of the GPUs those that train together."""
+    max_steps: int = 0
+    """0: unknown, the run is planned in epochs."""
+    completions: int = 0
+    """Completions per generation; 0: unknown."""
+    eval_every: int = 0
+    """Steps between evaluations; 0: none."""
+    save_every: int = 0
+    turn_limit: int = 0
+    """Turns of an episode; 0: completions have one."""
+    call_limit: int = 0
+    """Calls of tools in one turn."""
+    driven_by: str = ""
+    """Whose programs drive the episodes, a gateway's kind; "": the run does."""
+    tools: bool = False
+    """The model is given tools, which it is to call."""
+
+    @property
+    def patience(self) -> float:
+        """Factor of what counts as long: a shorter run has to show progress earlier."""
+        return min(1.0, max(1 / 3, self.max_steps / LONG_RUN)) if self.max_steps else 1.0
+
+    @property
+    def advice(self) -> dict[str, str]:
+        """The numbers that advice refers to."""
+        rate = self.learning_rate
+        return {
+            "lower_rate": f"lower the learning rate (from {rate:g} to about {rate / 3:.1g})",
+            "higher_beta": f"raise β (from {self.beta:g} to about {max(2 * self.beta, 0.02):g})",
+            "longer": f"raise max_completion_length (from {self.cap:,} to about {2 * self.cap:,})",
+            "updates": f"{self.updates} now",
+            "slowed_by": self._slowed_by,
+        }
+
+    @property
+    def _slowed_by(self) -> str:
+        """What can slow the run's hardware, besides others on the host: a run may have no GPU and no vLLM."""
+        hot = "whether a GPU is hot or throttled" if self.gpus else ""
+        waiting = "vLLM’s waiting requests" if self.from_vllm else ""
+        if hot and waiting:
+            return f", {hot}, and {waiting}"
+        return f" and {hot or waiting or 'whether its cores are all busy'}"
+
+    @property
+    def highest(self) -> float | None:
+        """The total reward of a perfect completion."""
+        return self._total(best=True)
+
+    @property
+    def lowest(self) -> float | None:
+        return self._total(best=False)
+
+    @property
+    def low_to_high(self) -> float | None:
+        high, low = self.highest, self.lowest
+        return None if high is None or low is None else high - low
+
+    def _total(self, *, best: bool) -> float | None:
+        total = 0.0
+        for part in self.components:
+            end = part.high if (part.weight > 0) is best else part.low
+            if part.weight and end is None:
+                return None
+            total += part.weight * (end or 0.0)
+        return total if self.components else None
+
+
+def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] = ()) -> Config:
+    grpo = spec.grpo
+    correction = bool(grpo.get("vllm_importance_sampling_correction", True))
+    return Config(
+        beta=run_charts.beta(spec),
+        learning_rate=float(grpo.get("learning_rate") or TRL_RATE),
+        updates=run_charts.updates_per_batch(spec),
+        loss=str(grpo.get("loss_type") or "dapo"),
+        cap=int(grpo.get("max_completion_length") or TRL_LIMIT),
+        mask_truncated=bool(grpo.get("mask_truncated_completions")),
+        from_vllm=spec.hardware.rollout is not Rollout.TRANSFORMERS,
+        corrected=spec.hardware.rollout is not Rollout.TRANSFORMERS and correction,
+        correction=str(grpo.get("vllm_importance_sampling_mode") or "sequence_mask"),
+        served=spec.hardware.rollout is Rollout.SERVER,
+        max_grad_norm=float(grpo.get("max_grad_norm") or 1.0),
+        components=tuple(map(_component, spec.rewards, outcome_weights(spec.rewards))),
+        gpus=gpus,
+        ranks=ranks,
+        max_steps=max(0, int(grpo.get("max_steps") or 0)),
+        completions=Batch.of(grpo, spec.hardware.processes).completions,
+        eval_every=_every(spec, "eval") if spec.data.eval_rows else 0,
+        save_every=_every(spec, "save"),
+        turn_limit=spec.episodes.limits.turns if spec.episodes else 0,
+        call_limit=spec.episodes.limits.calls if spec.episodes else 0,
+        driven_by=spec.episodes.gateway.kind if spec.episodes and spec.episodes.gateway else "",
+        tools=spec.episodes is not None and any(map(_is_tool, spec.episodes.parts)),
+    )
+
+
+def _is_tool(part: PartSpec) -> bool:
+    entry = ENVIRONMENTS.get(part.function)
+    return entry is not None and entry.kind is EntryKind.TOOL
+
+
+def _every(spec: RunSpec, what: str) -> int:
+    """Steps between evaluations or saves; 0: none, or by epochs. TRL's default is 500, and below 1 a share of the
+    run."""
+    if str(spec.grpo.get(f"{what}_strategy") or ("no" if what == "eval" else "steps")) != "steps":
+        return 0
+    every = float(spec.grpo.get(f"{what}_steps") or 500)
+    return int(every) if every >= 1 else max(1, int(every * int(spec.grpo.get("max_steps") or 0)))
+
+
+def _component(reward: RewardSpec, weight: float) -> Component:
+    entry = LIBRARY.get(reward.function)
+    low, high = entry.expected_of(reward.params) if entry else (None, None)
+    checks = entry is not None and not {"answer", "test_cases"}.isdisjoint(entry.needs)
+    return Component(reward.name, weight, low, high, checks)

@@ -1,0 +1,55 @@
+"""Health bounds as lines on the charts of the metrics that they judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from runs.engine.models import Run
+from runs.engine.spec import spec_of
+from runs.insight.health.config import Config, config_of
+from runs.insight.health.judging.rules import RULES, HealthRule
+from runs.insight.health.presets import RuleBounds, preset_of, value_text
+from runs.insight.metrics import run_charts
+from runs.insight.metrics.chart_spec import Chart, ChartBound, ChartGroup
+from workers.contract.wire.documents import ContractError
+
+
+def with_bounds(groups: Sequence[ChartGroup], run: Run) -> list[ChartGroup]:
+    """The charts with the bounds of the run's preset, labelled as on its health card.
+
+    Rules that are off, don't apply to the run, or judge something other than a metric's own value draw nothing. One
+    query.
+    """
+    if run.kind != "train":
+        return list(groups)
+    try:
+        config = config_of(spec_of(run), run_charts.gpus_of(run))
+    except ContractError:  # a spec of another version is not judged
+        return list(groups)
+    preset = preset_of(run)
+    rules = [(rule, preset.bounds(rule)) for rule in RULES if rule.drawn and not rule.unless(config)]
+    return [replace(group, charts=tuple(_bounded(chart, rules, config) for chart in group.charts)) for group in groups]
+
+
+def _bounded(chart: Chart, rules: Sequence[tuple[HealthRule, RuleBounds]], config: Config) -> Chart:
+    lines: list[ChartBound] = []
+    for rule, bounds in rules:
+        names = {rule.also, *(rule.metric.format(gpu=gpu) for gpu in config.gpus or ("",))}
+        judged = [line.label for line in chart.lines if line.metric in names]
+        if judged:
+            lines += _lines(rule, bounds, "" if len(judged) == len(chart.lines) else f"{judged[0]}: ")
+    return replace(chart, bounds=tuple(lines))
+
+
+def _lines(rule: HealthRule, bounds: RuleBounds, of: str) -> Iterator[ChartBound]:
+    for level, bound in ((rule.mild, bounds.warning), ("bad", bounds.bad)):
+        if bound is not None:
+            for place, side in _places(rule, bound):
+                yield ChartBound(place, f"{of}{level} {side} {value_text(place, rule.format)}", level)
+
+
+def _places(rule: HealthRule, bound: float) -> tuple[tuple[float, str], ...]:
+    if rule.around is None:
+        return ((bound, "above" if rule.above else "below"),)
+    return ((rule.around - bound, "below"), (rule.around + bound, "above"))

@@ -1,0 +1,364 @@
+"""The part of a run's numbers that the rules read: the newest steps, and a memory of the earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.insight.health.config import Config
+
+RECENT = 240
+"""Values of each metric read again at each assessment."""
+SETTLED = 60
+"""Of those, the oldest enter the memory: an assessment may come late by so many values."""
+FAR = 20
+"""A metric that is this many steps and three of its own intervals behind the run is no longer logged."""
+START = 20
+"""The number of values that describe a run's start."""
+ROLL = 20
+STRETCHES = 60
+"""Points by which the memory describes something over the whole run."""
+SHORTEST_S = 30.0
+"""Between points of a trail."""
+TEXTS = 40
+"""Steps whose completions are remembered as counts."""
+FIRST_TEXTS = 100
+"""About how many of the first completions show what is usual."""
+MARKED = ("reward", "entropy", "completions/mean_length")
+"""Metrics whose start and best are remembered, in addition to the reward components."""
+GENERATED = "reward"
+"""The metric that a line has if its step generated completions; the other lines update the policy on them again."""
+
+Floats = NDArray[np.float64]
+Row = tuple[int | None, float, Mapping[str, float]]
+"""(step, t, values) of a line."""
+
+
+@dataclass(frozen=True)
+class MetricHistory:
+    """One metric, oldest first."""
+
+    step: NDArray[np.int64]
+    t: Floats
+    value: Floats
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+class Mark(NamedTuple):
+    """The memory of a metric whose first values are no longer read."""
+
+    start: float
+    """Mean of the first values."""
+    noise: float
+    """Standard deviation between neighbouring steps, without the trend."""
+    best: float
+    """Highest mean over ROLL values; of the first ones also over fewer, since a run may collapse at once."""
+    best_step: int
+    low: float = inf
+    """Lowest mean over ROLL values."""
+
+
+class Sums(NamedTuple):
+    """What a regression of a metric on the step needs of the values that are no longer read."""
+
+    until: int = 0
+    n: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    yy: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunPace:
+    """Medians of the first steps."""
+
+    rate: float
+    """Tokens per second."""
+    seconds: float
+    """Seconds per step."""
+
+
+class Text(NamedTuple):
+    """The completions of one step: how many were read, and how many of those have a sign."""
+
+    step: int
+    read: int
+    repeated: int
+    empty: int
+    same: int = 0
+    """Long texts that another completion of the step has too."""
+    odd: int = 0
+    """Texts that look like gibberish."""
+
+
+@dataclass
+class History:
+    config: Config
+    columns: dict[str, MetricHistory]
+    step: int = 0
+    """The newest step."""
+    marks: dict[str, Mark] = field(default_factory=dict)
+    sums: dict[str, Sums] = field(default_factory=dict)
+    pace: RunPace | None = None
+    texts: list[Text] = field(default_factory=list)
+    first_texts: Text | None = None
+    """The completions of the first steps, added up."""
+    evaluations: list[tuple[int, float]] = field(default_factory=list)
+    """Step and validation reward."""
+    solved_shares: list[tuple[int, int, int]] = field(default_factory=list)
+    """Step, completions and solved ones, of stretches of the run."""
+    trails: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Memory in use since the attempt's training began: time and MiB, spread over the whole of it."""
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    """MiB that a metric of `trails` can reach."""
+    known: frozenset[str] = frozenset()
+    """Every metric that the run has ever reported."""
+    training_since: float = 0.0
+    """By the host's clock; before it, GPUs were idle because the model was loading."""
+    hang: str = ""
+    """Who waits for whom, as the supervisor saw it; "" while steps come."""
+    quiet_s: float = 0.0
+    """Seconds since the last step, by the control plane's clock; 0: unknown, or not training."""
+
+    def get(self, metric: str, points: int = 1) -> MetricHistory | None:
+        """The metric's history. None if it has fewer than `points` values or is no longer logged: neither is a
+        finding."""
+        column = self.columns.get(metric)
+        return column if column is not None and len(column) >= points and self._is_current(column) else None
+
+    def updates(self, metric: str) -> MetricHistory | None:
+        """Without the first update of each batch, where ratios are 1 and nothing is clipped by construction."""
+        column, generated = self.get(metric), self.columns.get(GENERATED)
+        if column is None or generated is None or self.config.updates <= 1:
+            return column
+        again = ~np.isin(column.step, generated.step)
+        return MetricHistory(column.step[again], column.t[again], column.value[again])
+
+    def has_stopped(self, metric: str) -> bool:
+        """Whether it was logged once and no longer is."""
+        column = self.columns.get(metric)
+        return metric in self.known if column is None else not self._is_current(column)
+
+    def _is_current(self, column: MetricHistory) -> bool:
+        interval = (column.step[-1] - column.step[0]) / max(len(column) - 1, 1)
+        return bool(column.step[-1] < 0 or self.step - column.step[-1] <= FAR + 3 * interval)
+
+    @property
+    def solved(self) -> bool:
+        """Whether the reward is close to the maximum of its components."""
+        high, low, column = self.config.highest, self.config.lowest, self.get("reward", ROLL)
+        if high is None or low is None or high <= low or column is None:
+            return False
+        return bool((column.value[-ROLL:].mean() - low) / (high - low) >= 0.9)
+
+
+def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
+    """Turn rows, oldest first, into a column per metric."""
+    lists: dict[str, tuple[list[int], list[float], list[float]]] = {}
+    for step, t, values in rows:
+        at = -1 if step is None else step
+        for name, value in values.items():
+            if (column := lists.get(name)) is None:
+                column = lists[name] = [], [], []
+            column[0].append(at)
+            column[1].append(t)
+            column[2].append(value)
+    return {
+        name: MetricHistory(np.array(step, dtype=np.int64), np.array(t, dtype=float), np.array(value, dtype=float))
+        for name, (step, t, value) in lists.items()
+    }
+
+
+def with_generations(recent: Sequence[Row], earlier: Iterable[Row]) -> list[Row]:
+    """The newest lines, preceded by earlier generations: of those, the figures that the updates between don't have."""
+    of_updates = {name for _, _, values in recent if GENERATED not in values for name in values}
+    generated = [
+        (step, t, {name: value for name, value in values.items() if name not in of_updates})
+        for step, t, values in earlier
+    ]
+    return [*generated, *recent]
+
+
+def generations(rows: Sequence[Row]) -> int:
+    return sum(GENERATED in values for _, _, values in rows)
+
+
+def noise(value: Floats) -> float:
+    """The noise of a series, from the median difference between neighbours; trends and drops hardly affect it."""
+    if len(value) < 3:
+        return 0.0
+    return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise of deviation 1
+
+
+def rolling_mean(value: Floats, window: int) -> Floats:
+    if len(value) < window:
+        return np.empty(0)
+    # Each window by itself: in a running sum one value of 1e20 would stay in all later means.
+    means: Floats = (np.lib.stride_tricks.sliding_window_view(value, window) / window).sum(axis=1)
+    return means
+
+
+def rolling_median(value: Floats, window: int) -> Floats:
+    if len(value) < window:
+        return np.empty(0)
+    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(value, window), axis=1)
+    return medians
+
+
+def paced(column: MetricHistory | None) -> MetricHistory | None:
+    """From cumulative tokens: seconds per step as `t`, tokens per second as `value`. A pause counts as a slow step."""
+    if column is None or len(column) < 2:
+        return None
+    seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
+    sound = (seconds > 0) & (steps > 0) & (tokens > 0)
+    if not sound.any():
+        return None
+    return MetricHistory(
+        column.step[1:][sound], (seconds / np.maximum(steps, 1))[sound], tokens[sound] / seconds[sound]
+    )
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def remember(history: History) -> None:
+    """Update the memory. A start is known only of columns that begin with the run."""
+    for name in (*MARKED, *(part.metric for part in history.config.components)):
+        column = history.get(name, START)
+        if column is None:
+            continue
+        old = history.marks.get(name)
+        mark = _marked(column, old) if old else _first_mark(column) if column.step[0] <= START else None
+        if mark is not None and np.isfinite(mark).all():  # differences of values near the largest float overflow
+            history.marks[name] = mark
+        history.sums[name] = _summed(column, history.sums.get(name) or Sums())
+    _note_evaluations(history)
+    for name in history.capacity:
+        _extend(history, name)
+    if history.pace is None:
+        pace = paced(history.get("num_tokens", START))
+        if pace is not None and len(pace) >= ROLL and pace.step[0] <= START:
+            first = slice(2, START)  # the first steps compile and fill caches
+            history.pace = RunPace(float(np.median(pace.value[first])), float(np.median(pace.t[first])))
+
+
+def _note_evaluations(history: History) -> None:
+    column = history.columns.get("eval_reward")
+    last = history.evaluations[-1][0] if history.evaluations else -1
+    if column is not None:
+        newer = column.step > last
+        added = zip(column.step[newer].tolist(), column.value[newer].tolist(), strict=True)
+        history.evaluations = [*history.evaluations, *added][-STRETCHES:]
+
+
+def _extend(history: History, name: str) -> None:
+    """Add the newest value of a memory metric to its trail; a trail that is full keeps every second point."""
+    column, trail = history.get(name, 10), history.trails.get(name) or []
+    if column is None or not history.training_since or history.step <= START:
+        return
+    t = float(column.t[-1])
+    every = (trail[-1][0] - trail[0][0]) / STRETCHES if trail else 0.0
+    if trail and t - trail[-1][0] < max(every, SHORTEST_S):
+        return
+    newest = column.value[column.t > t - SHORTEST_S]
+    trail = [*trail, (t, float(np.median(newest)))]
+    history.trails[name] = trail[::2] if len(trail) > STRETCHES else trail
+
+
+def note_solved(history: History, steps: Iterable[tuple[int, int, int]]) -> None:
+    """Add (step, completions, solved) of newer steps; stretches that grow too many are joined in pairs."""
+    history.solved_shares += steps
+    while len(history.solved_shares) > STRETCHES:
+        pairs = zip(history.solved_shares[::2], history.solved_shares[1::2], strict=False)
+        joined = [(b[0], a[1] + b[1], a[2] + b[2]) for a, b in pairs]
+        history.solved_shares = joined + history.solved_shares[2 * len(joined) :]
+
+
+def note_texts(history: History, texts: Iterable[Text]) -> None:
+    """Add the completions of newer steps."""
+    for text in texts:
+        history.texts = [*history.texts, text][-TEXTS:]
+        first = history.first_texts or Text(text.step, 0, 0, 0)
+        if text.step <= START and first.read < FIRST_TEXTS:
+            history.first_texts = Text(text.step, *(a + b for a, b in zip(first[1:], text[1:], strict=True)))
+
+
+def _first_mark(column: MetricHistory) -> Mark:
+    few = 5
+    wobble = noise(column.value)
+    means = rolling_mean(column.value[:START], few)
+    top = int(np.argmax(means))
+    # Less by what the luckiest of the first windows is above their mean.
+    first = Mark(
+        start=float((column.value[:START] / START).sum()),
+        noise=wobble,
+        best=float(means[top]) - 2 * wobble / few**0.5,
+        best_step=int(column.step[top + few - 1]),
+    )
+    return _marked(column, first)
+
+
+def _marked(column: MetricHistory, old: Mark) -> Mark:
+    means = rolling_mean(column.value, ROLL)
+    top = int(np.argmax(means))
+    best, best_step = float(means[top]), int(column.step[top + ROLL - 1])
+    if old.best >= best:
+        best, best_step = old.best, old.best_step
+    return Mark(old.start, noise(column.value), best, best_step, min(old.low, float(means.min())))
+
+
+def _summed(column: MetricHistory, old: Sums) -> Sums:
+    """With the values that may be gone at the next assessment."""
+    if len(column) < RECENT:
+        return old
+    until = int(column.step[SETTLED])
+    chosen = (column.step > old.until) & (column.step <= until)
+    x, y = column.step[chosen].astype(float), column.value[chosen]
+    added = (float(len(x)), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum())
+    sums = Sums(until, *(before + float(more) for before, more in zip(old[1:], added, strict=True)))
+    return sums if np.isfinite(sums).all() else old
+
+
+def forget_after(history: History, step: int) -> None:
+    """Forget the best values after `step`, which a resume made void."""
+    history.marks = {
+        name: mark if mark.best_step <= step else Mark(mark.start, mark.noise, mark.start, 0, mark.start)
+        for name, mark in history.marks.items()
+    }
+    history.sums = {name: sums for name, sums in history.sums.items() if sums.until <= step}
+    history.texts = [text for text in history.texts if text.step <= step]
+    history.evaluations = [each for each in history.evaluations if each[0] <= step]
+    history.solved_shares = [each for each in history.solved_shares if each[0] <= step]
+    history.trails = {}
+
+
+def to_memory(history: History) -> dict[str, Any]:
+    """The memory as JSON, stored beside the assessment."""
+    return {
+        "marks": {name: list(mark) for name, mark in history.marks.items()},
+        "sums": {name: list(sums) for name, sums in history.sums.items() if sums.n},
+        "pace": [history.pace.rate, history.pace.seconds] if history.pace else None,
+        "evaluations": history.evaluations,
+        "solved": history.solved_shares,
+        "trails": history.trails,
+        "texts": [list(text) for text in history.texts],
+        "first_texts": list(history.first_texts) if history.first_texts else None,
+    }
+
+
+def from_memory(history: History, memory: Mapping[str, Any]) -> None:
+    history.marks = {name: Mark(*values) for name, values in (memory.get("marks") or {}).items()}
+    history.sums = {name: Sums(*values) for name, values in (memory.get("sums") or {}).items()}
+    history.pace = RunPace(*memory["pace"]) if memory.get("pace") else None
+    history.evaluations = [(step, value) for step, value in memory.get("evaluations") or ()]
+    history.solved_shares = [(step, of, solved) for step, of, solved in memory.get("solved") or ()]
+    history.trails = {name: [(t, mib) for t, mib in trail] for name, trail in (memory.get("trails") or {}).items()}
+    history.texts = [Text(*values) for values in memory.get("texts") or []]
+    history.first_texts = Text(*memory["first_texts"]) if memory.get("first_texts") else None

@@ -1,0 +1,76 @@
+"""Figures of the rules about completions: their lengths, and signs in their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from controlplane.platform.templatetags.figures import significant
+from runs.insight.health.history import History, Text, rolling_mean
+from runs.insight.health.judging.signal import Of, Signal, rolled, rolled_early, run_lengths
+
+TEXTS = 8
+"""The fewest completions whose text is judged."""
+
+
+def _length_cap(history: History) -> Signal | None:
+    name = "completions/mean_length"
+    lengths, mark = rolled(history.get(name), rolling_mean, 10), history.marks.get(name)
+    if lengths is None or mark is None:
+        return None
+    grown = lengths.value >= 1.25 * mark.start
+    words = {"start": significant(mark.start), "now": significant(float(lengths.value[-1]))}
+    return Signal(lengths.at, np.where(grown, lengths.value / history.config.cap, 0.0), words)
+
+
+def _texts(which: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
+    """The share of the newest completions with a sign, beyond the share that the first ones had: answers such as grids
+    repeat by nature."""
+
+    def of(history: History) -> Signal | None:
+        newest = [text for text in history.texts if text.read][-40:]
+        if sum(text.read for text in newest[-3:]) < TEXTS:
+            return None
+        read = np.array([text.read for text in newest], dtype=float)
+        count = np.array([which(text) for text in newest], dtype=float)
+        window = min(3, len(newest))
+        share = rolling_mean(count, window) / rolling_mean(read, window)
+        first = history.first_texts
+        usual = which(first) / first.read if beyond_usual and first is not None else 0.0
+        return Signal(np.array([text.step for text in newest[window - 1 :]]), np.maximum(share - usual, 0.0))
+
+    return of
+
+
+def _length_collapse(history: History) -> Signal | None:
+    """Length as a share of the longest that was usual."""
+    name = "completions/mean_length"
+    lengths, mark = rolled(history.get(name), rolling_mean, 10), history.marks.get(name)
+    if lengths is None or mark is None:
+        return None
+    usual = max(mark.start, mark.best)
+    words = {"now": significant(float(lengths.value[-1])), "usual": significant(usual)}
+    return Signal(lengths.at, lengths.value / max(usual, 1.0), words)
+
+
+def _truncation(history: History) -> Signal | None:
+    column = history.get("completions/clipped_ratio")
+    share = rolled_early(column, 10, 5)
+    if share is None or column is None:
+        return None
+    masked = ", and count for nothing (mask_truncated_completions)" if history.config.mask_truncated else ""
+    words = {"cap": f"{history.config.cap:,}", "masked": masked}
+    whole = run_lengths(column.value >= 0.99)[-len(share.value) :] >= 5
+    return Signal(share.at, share.value, words, whole)
+
+
+OF: dict[str, Of] = {
+    "length_cap": _length_cap,
+    "length_collapse": _length_collapse,
+    "repetition": _texts(lambda text: text.repeated),
+    "identical": _texts(lambda text: text.same),
+    "gibberish": _texts(lambda text: text.odd),
+    "empty": _texts(lambda text: text.empty, beyond_usual=False),
+    "truncation": _truncation,
+}

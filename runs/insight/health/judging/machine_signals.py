@@ -1,0 +1,221 @@
+"""Figures of the rules about the machine: over whole steps, so that a step's own rhythm is no finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.platform.templatetags.figures import duration, significant
+from runs.insight.health.history import ROLL, Floats, History, MetricHistory, paced, rolling_median
+from runs.insight.health.judging.signal import Of, Signal, highest, rolled
+
+WINDOW_S = 120.0
+"""Whole steps are judged together until they last as long."""
+SHORTEST_S = 60.0
+"""A save or a compilation may take this long."""
+FIRST_PAUSE_S = 900.0
+"""The first evaluation or save may take this long."""
+CREEP = 12
+"""The fewest points of a trail that show a trend."""
+STEADY = 0.2
+"""Of all growth, the least that each third of the time brings."""
+LEAST_GROWTH = 0.03
+FULL_CACHE = 95.0
+PARTS = {
+    "generation": "generation",
+    "rewards": "rewards",
+    "logps": "log-probabilities",
+    "update": "the update",
+    "weight_sync": "weights to vLLM",
+}
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The attempt's steps by the host's clock, without the evaluations between them."""
+
+    step: NDArray[np.int64]
+    start: Floats
+    end: Floats
+
+
+def _whole_steps(history: History) -> _Steps | None:
+    column = history.get("loss", 2) or history.get("reward", 2)
+    if column is None or not history.training_since:
+        return None
+    own = column.t >= history.training_since
+    step, t = column.step[own], column.t[own]
+    if len(t) < 2:
+        return None
+    evaluated = next((c.t for name, c in history.columns.items() if name.startswith("eval_")), np.empty(0))
+    start = t[:-1].copy()
+    for at in evaluated:
+        start = np.where((t[:-1] <= at) & (at < t[1:]), at, start)
+    return _Steps(step[1:], start, t[1:])
+
+
+def _over_steps(column: MetricHistory, steps: _Steps) -> Signal | None:
+    """The metric's mean over the newest whole steps that together last WINDOW_S, at each step."""
+    total = np.concatenate(([0.0], np.cumsum(column.value)))
+    low, high = np.searchsorted(column.t, steps.start, "right"), np.searchsorted(column.t, steps.end, "right")
+    known = (steps.start >= column.t[0]) & (steps.end <= column.t[-1] + WINDOW_S)
+    low, high, at = low[known], high[known], steps.step[known]
+    lasted = np.concatenate(([0.0], np.cumsum((steps.end - steps.start)[known])))
+    sums = np.concatenate(([0.0], np.cumsum(total[high] - total[low])))
+    counts = np.concatenate(([0], np.cumsum(high - low)))
+    first = np.searchsorted(lasted, lasted[1:] - WINDOW_S, "right") - 1
+    enough = (first >= 0) & (counts[1:] - counts[np.maximum(first, 0)] >= 5)
+    if not enough.any():
+        return None
+    last = np.arange(1, len(lasted))[enough]
+    begin = first[enough]
+    return Signal(at[enough], (sums[last] - sums[begin]) / (counts[last] - counts[begin]))
+
+
+def _of_gpus(history: History, name: str, *, above: bool) -> Signal | None:
+    """The GPU of the attempt with the highest (or lowest) mean over whole steps."""
+    steps = _whole_steps(history)
+    worst: Signal | None = None
+    for gpu in history.config.gpus:
+        column = history.get(f"gpu/{gpu}/{name}", 10)
+        signal = _over_steps(column, steps) if column is not None and steps is not None else None
+        if signal is None:
+            continue
+        if worst is None or bool(signal.value[-1] > worst.value[-1]) is above:
+            worst = Signal(signal.at, signal.value, {"gpu": str(gpu)})
+    return worst
+
+
+def _throughput(history: History) -> Signal | None:
+    """Throughput relative to the start or to the preceding window, whichever was faster."""
+    pace, newest = paced(history.get("num_tokens")), 40
+    if pace is None or len(pace) < 2 * newest:
+        return None
+    rate, seconds = float(np.median(pace.value[:-newest])), float(np.median(pace.t[:-newest]))
+    if history.pace is not None:
+        rate, seconds = max(rate, history.pace.rate), min(seconds, history.pace.seconds)
+    slower = np.minimum(rate / rolling_median(pace.value, ROLL), rolling_median(pace.t, ROLL) / seconds)
+    now = float(np.median(pace.t[-ROLL:]))
+    words = {"now": significant(now), "usual": significant(seconds), "part": _slow_part(history)}
+    return Signal(pace.step[ROLL - 1 :], slower, words)
+
+
+def _slow_part(history: History) -> str:
+    """The part of a step that has grown most, in words; empty if the split is not known."""
+    grown: list[tuple[float, str]] = []
+    for part, name in PARTS.items():
+        column = history.get(f"time/{part}_s", 3 * ROLL)
+        if column is not None:
+            now, before = float(np.median(column.value[-ROLL:])), float(np.median(column.value[: -2 * ROLL]))
+            words = f"Most of it is {name}: {significant(now)} s, was {significant(before)} s."
+            grown.append((now - before, words))
+    return max(grown)[1] if grown and max(grown)[0] > 0 else ""
+
+
+def _slow_rewards(history: History) -> Signal | None:
+    parts = [column for part in PARTS if (column := history.get(f"time/{part}_s", 10)) is not None]
+    rewards = rolled(history.get("time/rewards_s"), rolling_median, ROLL)
+    if rewards is None or len(parts) < 2:
+        return None
+    whole = sum(float(np.median(column.value[-ROLL:])) for column in parts)
+    words = {"seconds": significant(float(rewards.value[-1])), "whole": significant(whole)}
+    return Signal(rewards.at, rewards.value / max(whole, 1e-9), words)
+
+
+def _stalled(history: History) -> Signal | None:
+    column = history.get("loss", 5)
+    if column is None or not history.quiet_s:
+        return None
+    own = column.t >= history.training_since
+    gaps, steps = np.diff(column.t[own]), column.step[own]
+    longest = max(float(gaps.max()) if len(gaps) else 0.0, SHORTEST_S)
+    if _pauses(history, int(column.step[-1])) and not any(_pauses(history, int(step)) for step in steps[:-1]):
+        longest = max(longest, FIRST_PAUSE_S)
+    who = history.hang and f" {history.hang}"
+    words = {"quiet": duration(history.quiet_s), "longest": duration(longest), "who": who}
+    return Signal(column.step[-1:], np.array([history.quiet_s / longest]), words)
+
+
+def _pauses(history: History, step: int) -> bool:
+    """Whether the run evaluates or saves after this step."""
+    return any(every and step % every == 0 for every in (history.config.eval_every, history.config.save_every))
+
+
+def _gpu_idle(history: History) -> Signal | None:
+    return _of_gpus(history, "util_percent", above=False)
+
+
+def _gpu_hot(history: History) -> Signal | None:
+    return _of_gpus(history, "temperature_c", above=True)
+
+
+def _gpu_memory(history: History) -> Signal | None:
+    grown = ((gpu, _creep(history, f"gpu/{gpu}/memory_mib")) for gpu in history.config.gpus)
+    return highest(signal and signal.with_words(gpu=str(gpu)) for gpu, signal in grown)
+
+
+def _host_memory(history: History) -> Signal | None:
+    return _creep(history, "host/run_memory_mib")
+
+
+def _creep(history: History, name: str) -> Signal | None:
+    """The share of what was free at first that steady growth has taken."""
+    trail, capacity = history.trails.get(name) or [], history.capacity.get(name, 0.0)
+    if len(trail) < CREEP or not capacity:
+        return None
+    mib = np.array([each for _, each in trail])
+    first, last = float(np.median(mib[:3])), float(np.median(mib[-3:]))
+    early, middle, late = (float(part.mean()) for part in np.array_split(mib, 3))
+    grown = last - first
+    steady = min(middle - early, late - middle) > STEADY * grown > STEADY * LEAST_GROWTH * capacity
+    share = grown / max(capacity - first, 1.0) if steady else 0.0
+    words = {"start": f"{first / 1024:.0f}", "now": f"{last / 1024:.0f}", "capacity": f"{capacity / 1024:.0f}"}
+    return Signal(np.array([history.step]), np.array([share]), words)
+
+
+def _vllm_full(history: History) -> Signal | None:
+    """The share of time in which vLLM's cache is full and requests wait, of the time in which it has any."""
+    cache, steps = history.get("vllm/kv_cache_percent", 10), _whole_steps(history)
+    waiting, running = history.get("vllm/requests_waiting", 10), history.get("vllm/requests_running", 10)
+    if cache is None or waiting is None or running is None or steps is None:
+        return None
+    if not len(cache) == len(waiting) == len(running):
+        return None
+    busy = running.value > 0
+    full = (cache.value > FULL_CACHE) & (waiting.value > 0)
+    column = MetricHistory(cache.step[busy], cache.t[busy], full[busy].astype(float))
+    return _over_steps(column, steps) if busy.any() else None
+
+
+def _straggler(history: History) -> Signal | None:
+    """How far the power of one of the trainer's GPUs is from that of the others, over whole steps."""
+    steps, drawn = _whole_steps(history), {}
+    for gpu in history.config.ranks:
+        column = history.get(f"gpu/{gpu}/power_w", 10)
+        signal = _over_steps(column, steps) if column is not None and steps is not None else None
+        if signal is None:
+            return None
+        drawn[gpu] = signal
+    if len(drawn) < 2 or len({len(signal.value) for signal in drawn.values()}) > 1:
+        return None
+    power = np.array([signal.value for signal in drawn.values()])
+    typical = np.median(power, axis=0) if len(drawn) > 2 else power.max(axis=0)
+    gaps = np.abs(power - typical) / np.maximum(typical, 1.0)
+    odd = int(np.argmax(gaps[:, -1]))
+    words = {"gpu": str(list(drawn)[odd]), "watts": f"{power[odd, -1]:.0f}", "typical": f"{typical[-1]:.0f}"}
+    return Signal(next(iter(drawn.values())).at, gaps.max(axis=0), words)
+
+
+OF: dict[str, Of] = {
+    "throughput": _throughput,
+    "slow_rewards": _slow_rewards,
+    "stalled": _stalled,
+    "gpu_idle": _gpu_idle,
+    "gpu_hot": _gpu_hot,
+    "gpu_memory": _gpu_memory,
+    "host_memory": _host_memory,
+    "vllm_full": _vllm_full,
+    "straggler": _straggler,
+}

@@ -1,0 +1,281 @@
+"""Rules about the policy's updates: divergence, entropy, gradients."""
+
+from __future__ import annotations
+
+from runs.insight.health.config import Config
+from runs.insight.health.judging.rule import ATROPOS, AXOLOTL, OWN, HealthRule
+
+
+def _without_reference(config: Config) -> str:
+    return "" if config.beta else "β is 0: there is no reference model, so no KL."
+
+
+def _one_update(config: Config) -> str:
+    return "" if config.updates > 1 else "One update per batch: the ratio is 1 and nothing is clipped, by construction."
+
+
+def _clips_nothing(config: Config) -> str:
+    if config.loss in ("sapo", "vespo"):
+        return f"The loss {config.loss} clips nothing."
+    return _one_update(config)
+
+
+def _one_policy(config: Config) -> str:
+    return (
+        ""
+        if config.corrected
+        else "The trainer samples by itself, or no correction is on: there is nothing to compare."
+    )
+
+
+def _no_mask(config: Config) -> str:
+    if reason := _one_policy(config):
+        return reason
+    return "" if config.correction.endswith("mask") else "The correction cuts weights off: nothing is left out."
+
+
+def _masked_ratio(config: Config) -> str:
+    if reason := _one_policy(config):
+        return reason
+    masks = config.correction.endswith("mask")
+    return "The correction masks: one masked sequence makes the least ratio 0." if masks else ""
+
+
+RULES: tuple[HealthRule, ...] = (
+    HealthRule(
+        id="kl",
+        title="KL drift",
+        about="Median KL to the reference model over 10 steps",
+        warning=0.5,
+        bad=2.0,
+        source=f"{ATROPOS}: drifting above 0.5. {AXOLOTL}: 0 to 0.5 is good, above 2 is bad.",
+        means="The policy stays {value} nats away from the reference model: it may be losing what it knew.",
+        try_="{lower_rate}, or {higher_beta} so that the distance costs more.",
+        metric="kl",
+        drawn=True,
+        unless=_without_reference,
+        follows=("not_finite", "stale", "ratio", "clip", "grad_high"),
+        field="learning_rate",
+    ),
+    HealthRule(
+        id="clip",
+        title="Clipped tokens",
+        about="Share of tokens whose ratio was clipped, mean over 20 steps (without each batch’s first update)",
+        warning=0.3,
+        bad=0.5,
+        format="percent",
+        most=1.0,
+        source=f"{ATROPOS}: healthy below 0.3, too high a learning rate above 0.5. {AXOLOTL}: 0.1 and 0.3.",
+        means="{value} of the tokens are clipped: the updates on a batch go further than the clip lets them.",
+        try_="{lower_rate}, or take fewer updates on each batch ({updates}: num_iterations, steps_per_generation).",
+        metric="clip_ratio/region_mean",
+        also="cispo_clip_ratio",
+        drawn=True,
+        unless=_clips_nothing,
+        follows=("not_finite", "ratio"),
+        field="learning_rate",
+    ),
+    HealthRule(
+        id="ratio",
+        title="Policy ratio",
+        about="How far the mean ratio of new to old probability is from 1, over 20 steps (without each batch’s first "
+        "update)",
+        warning=0.2,
+        bad=0.5,
+        source=f"{ATROPOS}: 0.8 to 1.2; far from 1 the policy has changed too much. The second threshold is {OWN}.",
+        means="The ratio of new to old probability is {value} away from 1: each batch changes the policy a lot.",
+        try_="{lower_rate} or the number of updates on a batch ({updates}); look at the gradient norm, too.",
+        metric="mean_ratio",
+        drawn=True,
+        around=1.0,
+        unless=_one_update,
+        field="learning_rate",
+    ),
+    HealthRule(
+        id="entropy",
+        title="Entropy collapse",
+        about="Median token entropy over 10 steps, in nats",
+        above=False,
+        warning=0.05,
+        bad=0.01,
+        source=f"{AXOLOTL}: 0.05 to 0.5 is usual, below 0.01 it has collapsed.",
+        means="The entropy is {value} nats: the policy hardly tries anything else, so groups lose their spread.",
+        try_="Raise the temperature or epsilon_high, add an entropy bonus (entropy_coef), or {lower_rate}.",
+        solved="The entropy is {value} nats with the reward near its highest: the policy is sure, and mostly right.",
+        metric="entropy",
+        drawn=True,
+        field="learning_rate",
+    ),
+    HealthRule(
+        id="entropy_rise",
+        title="Entropy rising",
+        about="Median token entropy over 10 steps, relative to the lowest that was usual (from 0.5 nats on)",
+        warning=3.0,
+        format="times",
+        least=1.0,
+        source=f"The threshold is {OWN}. Guides differ on its level: {AXOLOTL} to 0.5, TRL’s targets 2 to 10 nats.",
+        means="The entropy is {now} nats, {value} its usual {usual}: completions may be turning into noise.",
+        try_="Read some completions; then {lower_rate}, or {higher_beta}.",
+        metric="entropy",
+        follows=("not_finite", "kl", "stale", "grad_high", "loss"),
+        field="learning_rate",
+        read=True,
+    ),
+    HealthRule(
+        id="entropy_high",
+        title="Entropy stays high",
+        about="Median token entropy over 10 steps, in nats",
+        hold=50,
+        source="Off unless a preset sets it: guides contradict each other here.",
+        means="The entropy stays at {value} nats.",
+        try_="Lower the temperature, or wait: with long completions TRL’s own targets are 2 to 10 nats.",
+        metric="entropy",
+        drawn=True,
+    ),
+    HealthRule(
+        id="stale",
+        title="Sampling/training mismatch",
+        about="Mean gap of log-probabilities between vLLM and the trainer, median over 10 steps",
+        warning=0.1,
+        bad=1.0,
+        source=f"{AXOLOTL}: below 0.1 is good, above 1 the two have diverged.",
+        means="vLLM and the trainer differ by {value} nats a token: completions come from a different policy.",
+        try_="Look at the weight updates; give both the same dtype and attention; fewer updates between generations, "
+        "and generation in turns rather than one step ahead.",
+        metric="sampling/sampling_logp_difference/mean",
+        drawn=True,
+        unless=_one_policy,
+    ),
+    HealthRule(
+        id="masked",
+        title="Completions left out",
+        about="Share of completions or tokens that vLLM's correction leaves out, median over 10 steps",
+        warning=0.1,
+        bad=0.4,
+        format="percent",
+        source=f"The thresholds are {OWN}.",
+        means="{value} of each batch count nothing: their importance ratio is above the cap, as long completions' are.",
+        try_="Set vllm_importance_sampling_mode to token_truncate, which weighs token by token and leaves none out.",
+        metric="sampling/share_masked",
+        drawn=True,
+        unless=_no_mask,
+        follows=("stale",),
+        field="vllm_importance_sampling_mode",
+    ),
+    HealthRule(
+        id="stale_mean",
+        title="Importance ratio low",
+        about="Mean importance ratio between vLLM and the trainer, median over 10 steps; masked sequences count 0",
+        above=False,
+        warning=0.7,
+        bad=0.3,
+        source=f"The thresholds are {OWN}.",
+        means="The mean importance ratio is {value}: much of each batch counts little or nothing.",
+        try_="Give vLLM and the trainer the same dtype and attention, and leave top_p at 1 and top_k off: "
+        "what they cut away has another probability in the trainer.",
+        metric="sampling/importance_sampling_ratio/mean",
+        drawn=True,
+        unless=_one_policy,
+        follows=("stale", "masked"),
+    ),
+    HealthRule(
+        id="stale_least",
+        title="Least importance ratio",
+        about="Least importance ratio between vLLM and the trainer, median over 10 steps",
+        above=False,
+        warning=0.1,
+        bad=0.01,
+        source=f"{AXOLOTL}: above 0.1 is good, near 0 the samples are stale. The second threshold is {OWN}.",
+        means="The least importance ratio is {value}: some completions come from a long outdated policy.",
+        try_="Update vLLM’s weights more often: fewer updates between generations, and none generated one step ahead.",
+        metric="sampling/importance_sampling_ratio/min",
+        drawn=True,
+        unless=_masked_ratio,
+        follows=("stale", "stale_mean"),
+    ),
+    HealthRule(
+        id="grad_spikes",
+        title="Gradient spikes",
+        about="Of the last 50 steps: how many had a gradient ten times as large as usual",
+        warning=3,
+        bad=10,
+        hold=0,
+        format="count",
+        source=f"The thresholds are {OWN}; a spike now and then is fine, it is clipped.",
+        means="{value} of the last 50 steps had a gradient more than ten times as large as usual, up to {largest}.",
+        try_="{lower_rate}; look for prompts with odd rewards at those steps.",
+        metric="grad_norm",
+        follows=("grad_high",),
+        field="learning_rate",
+    ),
+    HealthRule(
+        id="grad_high",
+        title="Large gradients",
+        about="Median gradient norm over 20 steps",
+        warning=10.0,
+        bad=100.0,
+        source=f"{AXOLOTL}: 0.001 to 1 is usual, above 10 is unstable. The second threshold is {OWN}.",
+        means="The gradient norm stays at {value}, where max_grad_norm is {clip}: every step is cut down hard.",
+        try_="{lower_rate}; look at the scale of the rewards and at scale_rewards.",
+        metric="grad_norm",
+        drawn=True,
+        field="learning_rate",
+    ),
+    HealthRule(
+        id="grad_zero",
+        title="No gradient",
+        about="Median gradient norm over 20 steps",
+        above=False,
+        warning=1e-6,
+        source=f"The threshold is {OWN}; 0 now and then is fine.",
+        means="The gradient norm is {value}: the weights do not move.",
+        try_="See whether the groups have spread, whether anything is trainable, and what the precision is.",
+        solved="The gradient norm is {value} with the reward near its highest: there is nothing left to learn.",
+        metric="grad_norm",
+        drawn=True,
+        follows=("not_finite", "zero_spread", "component_low", "reward_noise"),
+    ),
+    HealthRule(
+        id="lr_zero",
+        title="Learning rate 0",
+        about="Largest learning rate of the last 10 steps",
+        above=False,
+        bad=1e-12,
+        hold=5,
+        source=f"The threshold is {OWN}; a schedule may begin and end with a step at 0.",
+        means="The learning rate has been {value} for ten steps and more: the weights do not move.",
+        try_="Set learning_rate, and look at the schedule: warm-up, minimum, and the number of steps it is made for.",
+        metric="learning_rate",
+        field="learning_rate",
+    ),
+    HealthRule(
+        id="loss",
+        title="Exploding loss",
+        about="Size of the loss, median over 10 steps; about 0 is normal",
+        warning=10.0,
+        bad=100.0,
+        source=f"The thresholds are {OWN}. {ATROPOS} warns of an exploding or very negative loss; TRL’s is about 0.",
+        means="The loss is at {value} in size, where about 0 is normal.",
+        try_="{lower_rate}; look at the KL term and at the scale of the rewards.",
+        metric="loss",
+        drawn=True,
+        around=0.0,
+        follows=("kl",),
+        field="learning_rate",
+    ),
+    HealthRule(
+        id="not_finite",
+        title="Loss or gradient not finite",
+        about="Of the last 20 steps: how many had a loss or gradient that is not finite",
+        warning=2,
+        bad=10,
+        hold=0,
+        format="count",
+        most=20.0,
+        source=f"The thresholds are {OWN}; one or two are usual with float16, while its scale is sought.",
+        means="{value} of the last 20 steps had a NaN or infinite loss or gradient: they teach nothing.",
+        try_="Go back to a checkpoint from before and {lower_rate}; take bfloat16 rather than float16.",
+        metric="grad_norm",
+        field="learning_rate",
+    ),
+)

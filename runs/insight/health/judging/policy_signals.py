@@ -1,0 +1,100 @@
+"""Figures of the rules about the policy's updates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from controlplane.platform.templatetags.figures import significant
+from runs.insight.health.history import ROLL, History, MetricHistory, rolling_mean, rolling_median
+from runs.insight.health.judging.signal import Of, Signal, median, rolled
+
+LEAST_ENTROPY = 0.2
+"""Nats; below it a multiple means little."""
+NOISY_ENTROPY = 0.5
+
+
+def _clip(history: History) -> Signal | None:
+    column = history.updates("clip_ratio/region_mean") or history.updates("cispo_clip_ratio")
+    return rolled(column, rolling_mean, ROLL)
+
+
+def _ratio(history: History) -> Signal | None:
+    ratio = rolled(history.updates("mean_ratio"), rolling_mean, ROLL)
+    return ratio and Signal(ratio.at, np.abs(ratio.value - 1.0))
+
+
+def _entropy_rise(history: History) -> Signal | None:
+    entropy, mark = rolled(history.get("entropy"), rolling_median, 10), history.marks.get("entropy")
+    if entropy is None or mark is None:
+        return None
+    usual = max(min(mark.start, mark.low), LEAST_ENTROPY)
+    rise = np.where(entropy.value >= NOISY_ENTROPY, entropy.value / usual, 0.0)
+    return Signal(entropy.at, rise, {"now": significant(float(entropy.value[-1])), "usual": significant(usual)})
+
+
+def _grad_spikes(history: History) -> Signal | None:
+    before, column = 50, history.get("grad_norm", 60)
+    if column is None:
+        return None
+    usual = rolling_median(column.value, before)[:-1]
+    later = column.value[before:]
+    spike = (later > 10 * usual) & (later > history.config.max_grad_norm)
+    counts = np.convolve(spike, np.ones(50))[: len(spike)]
+    newest = later[-50:][spike[-50:]]
+    largest = float(newest.max()) if len(newest) else 0.0
+    return Signal(column.step[before:], counts, {"largest": significant(largest)})
+
+
+def _grad_high(history: History) -> Signal | None:
+    grad = rolled(history.get("grad_norm"), rolling_median, ROLL)
+    return grad and Signal(grad.at, grad.value, {"clip": f"{history.config.max_grad_norm:g}"})
+
+
+def _not_finite(history: History) -> Signal | None:
+    """Steps that have a learning rate, logged with the other figures, but lack a figure that the run has logged
+    before."""
+    learning_rate = history.get("learning_rate", ROLL)
+    if learning_rate is None:
+        return None
+    missing = np.zeros(len(learning_rate), dtype=bool)
+    for name in ("loss", "grad_norm"):
+        column: MetricHistory | None = history.columns.get(name)
+        if column is not None:
+            missing |= ~np.isin(learning_rate.step, column.step)
+        elif name in history.known:
+            missing[:] = True
+    return Signal(learning_rate.step[ROLL - 1 :], np.round(rolling_mean(missing.astype(float), ROLL) * ROLL))
+
+
+def _loss(history: History) -> Signal | None:
+    loss = rolled(history.get("loss"), rolling_median, 10)
+    return loss and Signal(loss.at, np.abs(loss.value))
+
+
+def _lr_zero(history: History) -> Signal | None:
+    """The largest of ten: schedules begin and end with a step at 0."""
+    column, window = history.get("learning_rate"), 10
+    if column is None or len(column) < window:
+        return None
+    largest = np.lib.stride_tricks.sliding_window_view(column.value, window).max(axis=1)
+    return Signal(column.step[window - 1 :], largest)
+
+
+OF: dict[str, Of] = {
+    "kl": median("kl"),
+    "clip": _clip,
+    "ratio": _ratio,
+    "entropy": median("entropy"),
+    "entropy_rise": _entropy_rise,
+    "entropy_high": median("entropy"),
+    "stale": median("sampling/sampling_logp_difference/mean"),
+    "masked": median("sampling/share_masked"),
+    "stale_mean": median("sampling/importance_sampling_ratio/mean"),
+    "stale_least": median("sampling/importance_sampling_ratio/min"),
+    "grad_spikes": _grad_spikes,
+    "grad_high": _grad_high,
+    "grad_zero": median("grad_norm", window=ROLL),
+    "lr_zero": _lr_zero,
+    "loss": _loss,
+    "not_finite": _not_finite,
+}

@@ -1,0 +1,270 @@
+"""Figures of the rules about rewards and completions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from controlplane.platform.templatetags.figures import change, significant
+from runs.insight.health.config import Component
+from runs.insight.health.history import ROLL, Floats, History, Mark, MetricHistory, Sums, noise, rolling_mean
+from runs.insight.health.judging.signal import Of, Signal, highest, mean, rolled, rolled_early, run_lengths
+
+LAGS = (30, 60, 180)
+"""Numbers of generations within which one component may rise while another falls."""
+BEYOND = 1.01
+"""Share of the highest possible reward."""
+CHANCE = 4.0
+"""A change of this many standard errors is significant."""
+MOVING = 2.0
+"""A trend of this many standard errors is some evidence."""
+ENOUGH = 100
+"""Generations in which a usual run moves."""
+LUCK = 2.0
+"""The best of many means is above its own expectation by about so many standard errors."""
+ZERO_SPREAD = 0.9
+"""Share of groups without spread beyond which that is what is wrong."""
+FEWEST = 5
+"""Evaluations that allow a judgement."""
+PARTS = 12
+FEWEST_COMPLETIONS = 2000
+"""Solved completions are counted in so many parts of the run, of so many completions at least."""
+FLOOR = 0.1
+"""The rest of a best value, above the lowest possible one, at which all of it counts as lost."""
+ZEROS = 500
+"""Completions without any reward that are evidence enough."""
+
+
+def _reward_stuck(history: History) -> Signal | None:
+    """Steps without a trend of the reward, at each step."""
+    return None if history.solved else _still(history, "reward")
+
+
+def _still(history: History, metric: str) -> Signal | None:
+    column, mark = history.get(metric, 30), history.marks.get(metric)
+    if column is None or mark is None:
+        return None
+    if _has_risen(mark):  # other rules judge whether it stays there
+        return Signal(column.step, np.zeros(len(column)))
+    sums = history.sums.get(metric) or Sums()
+    trend, steps = _trend(column, sums), column.step
+    known = sums.n + np.arange(len(column)) >= max(2 * ROLL, ENOUGH * history.config.patience)
+    still = np.where(known & (np.abs(trend) < MOVING), steps, 0).astype(float)
+    gain = float(column.value[-ROLL:].mean()) - mark.start
+    return Signal(steps, still, {"gain": change(gain) or "0"})
+
+
+def _trend(column: MetricHistory, sums: Sums) -> Floats:
+    """The slope of the whole history up to each step, in standard errors; 0 for the first steps."""
+    fresh = column.step > sums.until if sums.n else np.ones(len(column), dtype=bool)
+    x, y = np.where(fresh, column.step, 0).astype(float), np.where(fresh, column.value, 0.0)
+    added = (fresh.astype(float), x, y, x * x, x * y, y * y)
+    n, sx, sy, sxx, sxy, syy = (before + np.cumsum(more) for before, more in zip(sums[1:], added, strict=True))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        vx, vy, vxy = sxx - sx * sx / n, syy - sy * sy / n, sxy - sx * sy / n
+        slope = vxy / vx
+        residual = np.maximum(vy - slope * vxy, 1e-12 * np.abs(syy) + 1e-300) / np.maximum(n - 2, 1)
+        trend = slope / np.sqrt(residual / vx)
+    return np.where((n >= ROLL) & np.isfinite(trend), trend, 0.0)
+
+
+def _reward_falling(history: History) -> Signal | None:
+    return _fall(history, "reward", history.config.low_to_high, history.config.lowest)
+
+
+def _component_falling(history: History) -> Signal | None:
+    """The largest loss among the components that should be high."""
+    losses = []
+    for part in history.config.components:
+        span = part.high - part.low if part.high is not None and part.low is not None else None
+        loss = _fall(history, part.metric, span, part.low) if part.weight > 0 else None
+        losses.append(loss and loss.with_words(**_named(part)))
+    return highest(losses)
+
+
+def _named(part: Component) -> dict[str, str]:
+    return {"component": f"“{part.name}”", "metric": part.metric}
+
+
+def _fall(history: History, metric: str, span: float | None, low: float | None) -> Signal | None:
+    """The share of the best gain that has been lost, at each step. `span`: the range of possible values, if known."""
+    column, mark = history.get(metric, 2 * ROLL), history.marks.get(metric)
+    if column is None or mark is None:
+        return None
+    means = rolling_mean(column.value, ROLL)
+    error = mark.noise / np.sqrt(ROLL)
+    best = np.maximum.accumulate(means)
+    if mark.best_step < int(column.step[0]) + ROLL:
+        best = np.maximum(best, mark.best)
+    best = best - LUCK * error
+    span = abs(mark.best) if span is None else span
+    scale = max(mark.best - mark.start, 6 * mark.noise, 0.15 * span, 1e-12)
+    lost = (best - means) / scale
+    if low is not None:
+        gone = (best - means > CHANCE * error * np.sqrt(2)) & (means - low < FLOOR * (best - low))
+        lost = np.where(gone, np.maximum(lost, (best - means) / np.maximum(best - low, 1e-12)), lost)
+    below = means[-1] < mark.start - 2 * error
+    words = {
+        "now": significant(float(means[-1])),
+        "best": significant(float(mark.best)),
+        "best_step": f"{mark.best_step:,}",
+        "lost": "it is below where it began" if below or lost[-1] > 1 else f"{100 * lost[-1]:.0f}% of its gain is lost",
+    }
+    return Signal(column.step[ROLL - 1 :], lost, words)
+
+
+def _reward_saturated(history: History) -> Signal | None:
+    high, low = history.config.highest, history.config.lowest
+    reward = rolled(history.get("reward"), rolling_mean, ROLL)
+    if reward is None or high is None or low is None or high <= low:
+        return None
+    share = (reward.value - low) / (high - low)
+    # Beyond 100%: a component exceeds its declared range, so its maximum is unknown.
+    return None if bool((share > BEYOND).any()) else Signal(reward.at, share)
+
+
+def _component_low(history: History) -> Signal | None:
+    """The lowest of the components that count from 0 up; a penalty is at its best at 0."""
+    lowest: tuple[Component, Signal] | None = None
+    for part in history.config.components:
+        score = rolled_early(history.get(part.metric), ROLL, 10)
+        if score is None or part.weight <= 0 or part.low != 0:
+            continue
+        if lowest is None or score.value[-1] < lowest[1].value[-1]:
+            lowest = part, score
+    if lowest is None:
+        return None
+    part, score = lowest
+    empty = run_lengths(history.columns[part.metric].value <= 0)[-len(score.value) :]
+    mark = history.marks.get(part.metric)
+    fell = mark is not None and mark.best > max(10 * abs(float(score.value[-1])), 0.01)
+    why = "it is broken, or too hard for the model, and teaches nothing"
+    if mark is not None and fell:
+        why = f"it gave {significant(mark.best)} at step {mark.best_step:,}, and teaches nothing now"
+    return Signal(score.at, score.value, {**_named(part), "why": why}, empty * history.config.completions >= ZEROS)
+
+
+def _component_stuck(history: History) -> Signal | None:
+    """A component that checks answers and stays low, though the total has risen."""
+    total, reward = history.marks.get("reward"), history.get("reward", 2 * ROLL)
+    if total is None or reward is None:
+        return None
+    if not _has_risen(total) and _trend(reward, history.sums.get("reward") or Sums())[-1] < CHANCE:
+        return None
+    parts = [part for part in history.config.components if part.weight > 0]
+    for part in [each for each in parts if each.checks] or sorted(parts, key=lambda each: -each.weight)[:1]:
+        still = _still(history, part.metric)
+        if still is None or part.high is None or part.low is None:
+            continue
+        level = float(history.columns[part.metric].value[-ROLL:].mean())
+        if part.low < level < (part.low + part.high) / 2:
+            return Signal(still.at, still.value, {**_named(part), "now": significant(level)})
+    return None
+
+
+def _has_risen(mark: Mark) -> bool:
+    return mark.best - mark.start > 3 * CHANCE * max(mark.noise, 1e-12) * math.sqrt(2 / ROLL)
+
+
+def _component_failing(history: History) -> Signal | None:
+    shares = []
+    for part in history.config.components:
+        share = rolled_early(history.get(f"rewards/{part.name}/failed"), 10, 5)
+        shares.append(share and share.with_words(**_named(part)))
+    return highest(shares)
+
+
+def _reward_noise(history: History) -> Signal | None:
+    """How far the rewards of a group differ, where they differ at all: at most, as TRL's `reward_std` is the whole
+    batch's, and its square is hardly less than the mean of the groups'."""
+    spread, span = rolled(history.get("reward_std"), rolling_mean, ROLL), history.config.low_to_high
+    zero = rolled(history.get("frac_reward_zero_std"), rolling_mean, ROLL)
+    if spread is None or zero is None or not span or len(spread.value) != len(zero.value):
+        return None
+    some = zero.value < ZERO_SPREAD
+    return Signal(spread.at, np.where(some, spread.value / np.sqrt(np.where(some, 1 - zero.value, 1.0)) / span, 1.0))
+
+
+def _eval_falling(history: History) -> Signal | None:
+    """The loss of the validation reward since its best, while the training's reward is kept."""
+    return _lost_meanwhile(history, history.evaluations, history.config.low_to_high or 1.0)
+
+
+def _solved_falling(history: History) -> Signal | None:
+    """As for the validation reward, of stretches with equally many completions."""
+    whole = sum(completions for _, completions, _ in history.solved_shares)
+    points: list[tuple[int, float]] = []
+    count = solved = 0
+    for step, completions, right in history.solved_shares:
+        count, solved = count + completions, solved + right
+        if count >= max(whole / PARTS, FEWEST_COMPLETIONS):
+            points.append((step, solved / count))
+            count = solved = 0
+    return _lost_meanwhile(history, points, 1.0)
+
+
+def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span: float) -> Signal | None:
+    reward, mark = history.get("reward", ROLL), history.marks.get("reward")
+    if len(points) < FEWEST or reward is None or mark is None:
+        return None
+    steps, value = (np.array(column) for column in zip(*points, strict=True))
+    few = 3 if len(points) >= 4 * FEWEST else 2
+    means = rolling_mean(value.astype(float), few)
+    lost = np.maximum.accumulate(means) - means
+    wobble = max(noise(value), 0.04 * span) / np.sqrt(few)
+    gain = np.maximum(np.maximum.accumulate(means) - means[0], max(0.1 * span, 4 * wobble))
+    # Judged at each evaluation: what one has shown holds until the next, also when the training's reward falls then.
+    then = np.searchsorted(reward.step[ROLL - 1 :], steps[few - 1 :], side="right") - 1
+    least = mark.best - max(0.3 * (mark.best - mark.start), 3 * mark.noise)
+    kept = (then < 0) | (rolling_mean(reward.value, ROLL)[then] > least)
+    share = np.where((lost > CHANCE * wobble) & kept, lost / gain, 0.0)
+    words = {"now": significant(float(means[-1])), "best": significant(float(means.max()))}
+    return Signal(steps[few - 1 :], share, {**words, "best_step": f"{int(steps[int(np.argmax(means)) + few - 1]):,}"})
+
+
+def _components(history: History) -> Signal | None:
+    columns = [
+        (part, column) for part in history.config.components if (column := history.get(part.metric)) and part.weight
+    ]
+    length = min((len(column) for _, column in columns), default=0)
+    moves = [move for lag in LAGS if length >= lag + 2 * ROLL and (move := _trade(columns, length, lag))]
+    return max(moves, key=lambda signal: signal.value[-1]) if moves and len(columns) > 1 else None
+
+
+def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
+    """How much of its range a component has lost within `lag` generations while another one rose, at each step."""
+    gained, lost = [], []
+    for part, column in columns:
+        value = np.copysign(1.0, part.weight) * column.value[-length:]
+        means = rolling_mean(value, ROLL)
+        moved = means[lag:] - means[:-lag]
+        span = part.high - part.low if part.high is not None and part.low is not None else float(np.ptp(value))
+        enough = max(CHANCE * noise(value) * np.sqrt(2 / ROLL), 0.05 * span, 1e-12)
+        gained.append(moved > enough)
+        lost.append(np.where(moved < -enough, -moved / max(span, 1e-12), 0.0))
+    loss = np.max(lost, axis=0) * np.any(gained, axis=0)
+    falling = columns[int(np.argmax([each[-1] for each in lost]))][0]
+    rising = columns[next((i for i, each in enumerate(gained) if each[-1]), 0)][0]
+    why = f"the policy may be gaming “{rising.name}”"
+    if rising.checks:
+        why = f"“{rising.name}” checks answers, so look at what “{falling.name}” asks for"
+    words = {"rising": f"“{rising.name}”", "falling": f"“{falling.name}”", "why": why}
+    return Signal(columns[0][1].step[-len(loss) :], loss, words)
+
+
+OF: dict[str, Of] = {
+    "reward_stuck": _reward_stuck,
+    "reward_falling": _reward_falling,
+    "reward_saturated": _reward_saturated,
+    "component_low": _component_low,
+    "component_falling": _component_falling,
+    "zero_spread": mean("frac_reward_zero_std", window=ROLL),
+    "components": _components,
+    "component_stuck": _component_stuck,
+    "component_failing": _component_failing,
+    "reward_noise": _reward_noise,
+    "eval_falling": _eval_falling,
+    "solved_falling": _solved_falling,
+}

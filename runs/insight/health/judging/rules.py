@@ -1,0 +1,28 @@
+"""All rules, in reading order.
+
+`signals.OF` computes each rule's figure; `assess` is the one interpreter. The rules' own bounds are those of the mixed
+preset; other presets override them. The first bound opens a finding at the level `mild`, the second a bad one.
+"""
+
+from __future__ import annotations
+
+from runs.insight.health.judging import (
+    completion_rules,
+    episode_rules,
+    machine_rules,
+    policy_rules,
+    reward_rules,
+)
+from runs.insight.health.judging.rule import HealthRule, Level
+
+__all__ = ["BY_ID", "GROUPS", "RULES", "HealthRule", "Level"]
+
+GROUPS: dict[str, tuple[HealthRule, ...]] = {
+    "Rewards": reward_rules.RULES,
+    "Completions": completion_rules.RULES,
+    "Episodes": episode_rules.RULES,
+    "Policy": policy_rules.RULES,
+    "Machine": machine_rules.RULES,
+}
+RULES: tuple[HealthRule, ...] = tuple(rule for rules in GROUPS.values() for rule in rules)
+BY_ID = {rule.id: rule for rule in RULES}

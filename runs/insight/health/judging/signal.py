@@ -1,0 +1,67 @@
+"""What a rule judges: a figure over the newest steps, and the ways in which most figures are made of a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.insight.health.history import Floats, History, MetricHistory, rolling_mean, rolling_median
+
+
+@dataclass(frozen=True)
+class Signal:
+    at: NDArray[np.int64] | Floats
+    """The step of each value."""
+    value: Floats
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Further values for the rule's sentence, from the newest value."""
+    sure: NDArray[np.bool_] | None = None
+    """Where the evidence is overwhelming, so that a finding opens before the rule's hold is over."""
+
+    def with_words(self, **words: str) -> Signal:
+        return replace(self, words={**self.words, **words})
+
+
+Of = Callable[[History], Signal | None]
+"""A rule's figure; None: nothing to judge yet."""
+Roll = Callable[[Floats, int], Floats]
+
+
+def mean(*names: str, window: int) -> Of:
+    return lambda history: rolled(first(history, names), rolling_mean, window)
+
+
+def median(name: str, *, window: int = 10) -> Of:
+    return lambda history: rolled(history.get(name), rolling_median, window)
+
+
+def first(history: History, names: tuple[str, ...]) -> MetricHistory | None:
+    return next((column for name in names if (column := history.get(name)) is not None), None)
+
+
+def highest(signals: Iterable[Signal | None]) -> Signal | None:
+    """The one whose newest value is the highest; None if there is none."""
+    return max(filter(None, signals), key=lambda signal: float(signal.value[-1]), default=None)
+
+
+def rolled(column: MetricHistory | None, roll: Roll, window: int) -> Signal | None:
+    if column is None or len(column) < window:
+        return None
+    return Signal(column.step[window - 1 :], roll(column.value, window))
+
+
+def rolled_early(column: MetricHistory | None, window: int, least: int) -> Signal | None:
+    """Means over `window` values; of the first ones over all there are, at least `least`."""
+    if column is None or len(column) < least:
+        return None
+    growing = [float((column.value[:n] / n).sum()) for n in range(least, min(window, len(column) + 1))]
+    return Signal(column.step[least - 1 :], np.concatenate((growing, rolling_mean(column.value, window))))
+
+
+def run_lengths(holds: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """For each value, for how many values in a row it has held."""
+    index = np.arange(1, len(holds) + 1)
+    return index - np.maximum.accumulate(np.where(holds, 0, index))

@@ -1,0 +1,167 @@
+"""The health card of the run page: the verdict, findings with their bounds and sources, and all checks. Reads the
+stored assessment; judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+
+from runs.engine.models import Run
+from runs.engine.states import FINAL, RunStatus
+from runs.insight.health.judging.rules import BY_ID
+from runs.insight.health.presets import choices, value_text
+from runs.insight.metrics import run_charts
+
+WORDS = {"bad": "Unhealthy", "warning": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
+ENDED = {"unknown": "Too short to judge"}
+"""Where the word for an ended run is another."""
+CHIPS = {"bad": "bad", "warning": "warn", "well": "good"}
+STATES = {
+    "well": "ok",
+    "waits": "not enough data",
+    "gone": "no longer logged",
+    "apart": "doesn’t apply",
+    "off": "off",
+}
+ICONS = {"bad": "octagon-alert", "warning": "triangle-alert", "well": "circle-check", "unknown": "circle-dashed"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A line of the list of checks."""
+
+    title: str
+    about: str
+    state: str
+    state_word: str
+    value: str
+    bound: str
+    source: str
+    why: str
+
+
+@dataclass(frozen=True)
+class PresetChoice:
+    id: int
+    name: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    verdict: str
+    word: str
+    icon: str
+    headline: str
+    """The text after the verdict."""
+    findings: list[dict[str, Any]]
+    checks: list[Check]
+    step: int
+    at: datetime | None
+    preset: str
+    presets: list[PresetChoice]
+    ended: bool
+
+    @property
+    def chip(self) -> str:
+        """The colour of its chip."""
+        return CHIPS.get(self.verdict, "")
+
+
+def card(run: Run) -> Card | None:
+    """The run's health card. None if it has no health: it is queued or a trial. One query."""
+    attempt = run.latest()
+    if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
+        return None
+    health = run.health
+    findings = _findings(run)
+    verdict = str(health.get("verdict", "unknown"))
+    ended = attempt.status in FINAL
+    failed = attempt.status == RunStatus.FAILED and verdict == "well"
+    words = WORDS | ENDED if ended else WORDS
+    rows = choices()
+    preset = next((row for row in rows if row.pk == run.preset_id), None) or next(
+        (r for r in rows if r.is_default), None
+    )
+    return Card(
+        # A green verdict beside "failed" would suggest that all is well.
+        verdict="unknown" if failed else verdict,
+        word="Healthy until it failed" if failed else words.get(verdict, verdict),
+        icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
+        headline=_headline(findings, verdict, ended=ended),
+        findings=findings,
+        checks=[_check(check) for check in health.get("checks") or () if check["rule"] in BY_ID],
+        step=int(health.get("step") or 0),
+        at=datetime.fromisoformat(health["at"]) if health.get("at") else None,
+        preset=preset.name if preset else str(health.get("preset") or ""),
+        presets=[PresetChoice(row.pk, row.name, row == preset) for row in rows],
+        ended=ended,
+    )
+
+
+def _findings(run: Run) -> list[dict[str, Any]]:
+    """The open findings in words, with the title of the one that a consequence follows from, and with links."""
+    stored = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
+    charts = {
+        line.metric: chart.id
+        for group in (run_charts.plan_of(run) if stored else ())
+        for chart in group.charts
+        for line in chart.lines
+    }
+    return [
+        {
+            **finding,
+            "follows": BY_ID[cause].title if (cause := finding.get("cause")) in BY_ID else "",
+            "links": list(_links(run, finding, charts)),
+        }
+        for finding in stored
+    ]
+
+
+def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    rule = BY_ID[finding["rule"]]
+    if chart := charts.get(finding["metric"]):
+        yield "Chart", f"?tab=charts&c.large={chart}"
+    if find := finding.get("find"):
+        yield "Completions", f"?tab=completions&{find}"
+    elif rule.read:
+        yield "Completions", "?tab=completions"
+    if rule.logs:
+        yield "Logs", "?tab=logs"
+    if rule.field and finding["try"]:
+        yield f"Clone and change {rule.field}", f"{reverse('clone', args=[run.pk])}#id_{rule.field}"
+
+
+def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) -> str:
+    if verdict == "unknown":
+        return "" if ended else "rating starts with the first rewards"
+    causes = [finding for finding in findings if not finding.get("follows")]
+    levels = [finding["level"] for finding in causes]
+    bad, warnings, notes = (levels.count(level) for level in ("bad", "warning", "note"))
+    parts = [f"{bad} bad"] if bad else []
+    if warnings:
+        parts.append(f"{warnings} warning{'s' if warnings > 1 else ''}")
+    if notes:
+        parts.append(f"{notes} note{'s' if notes > 1 else ''}")
+    if following := len(findings) - len(causes):
+        parts.append(f"{following} that probably follow{'' if following > 1 else 's'}")
+    return ", ".join(parts)
+
+
+def _check(check: dict[str, Any]) -> Check:
+    rule = BY_ID[check["rule"]]
+    value, state = check.get("value"), STATES.get(check["state"], check["state"])
+    return Check(
+        title=rule.title,
+        about=rule.about,
+        state=check["state"],
+        state_word=f"resolved at step {check['resolved']:,}" if check.get("resolved") else state,
+        value="" if value is None else value_text(value, rule.format),
+        bound=str(check.get("bound") or ""),
+        source=str(check.get("source") or rule.source),
+        why=str(check.get("why") or ""),
+    )

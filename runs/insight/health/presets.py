@@ -1,0 +1,132 @@
+"""A run's health bounds: the rules' defaults, overridden by a preset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from controlplane.platform.accounts.models import User
+from controlplane.platform.activity.recording import record
+from controlplane.platform.templatetags.figures import significant
+from runs.engine.models import HealthPreset, Run
+from runs.insight.health.judging.rules import HealthRule
+
+
+@dataclass(frozen=True)
+class RuleBounds:
+    warning: float | None
+    bad: float | None
+    source: str
+
+    @property
+    def off(self) -> bool:
+        return self.warning is None and self.bad is None
+
+    def scaled(self, factor: float) -> RuleBounds:
+        warning, bad = (None if bound is None else bound * factor for bound in (self.warning, self.bad))
+        return RuleBounds(warning, bad, self.source)
+
+
+@dataclass(frozen=True)
+class Preset:
+    name: str = "Mixed"
+    entries: Mapping[str, Mapping[str, Any]] | None = None
+    """Rule -> {"on", "warning", "bad", "source"}, only where they differ from the rule's defaults."""
+
+    def bounds(self, rule: HealthRule) -> RuleBounds:
+        entry = (self.entries or {}).get(rule.id)
+        if entry is None:
+            return RuleBounds(rule.warning, rule.bad, rule.source)
+        source = str(entry.get("source") or f"Preset “{self.name}”.")
+        if not entry.get("on", True):
+            return RuleBounds(None, None, source)
+        return RuleBounds(_number(entry, "warning", rule.warning), _number(entry, "bad", rule.bad), source)
+
+
+def preset_of(run: Run) -> Preset:
+    """The run's preset. For many runs use `Presets`, which saves two queries each."""
+    condition = Q(pk=run.preset_id) if run.preset_id else Q(is_default=True)
+    return as_preset(HealthPreset.objects.filter(condition).first())
+
+
+def choices() -> list[HealthPreset]:
+    """All presets, the default first."""
+    return sorted(HealthPreset.objects.all(), key=lambda row: (not row.is_default, row.slug is None, row.name))
+
+
+def as_preset(row: HealthPreset | None) -> Preset:
+    return Preset(row.name, row.bounds) if row is not None else Preset()
+
+
+def copy(row: HealthPreset, owner: User) -> HealthPreset:
+    """A preset of one's own under the next free name, which can be changed."""
+    source = row.source if row.slug is None else f"From “{row.name}”. {row.source}".strip()
+    with transaction.atomic():
+        name = _free_name(row.name)
+        return HealthPreset.objects.create(name=name, owner=owner, bounds=row.bounds, source=source)
+
+
+def make_default(row: HealthPreset) -> None:
+    with transaction.atomic():
+        HealthPreset.objects.filter(is_default=True).update(is_default=False)
+        HealthPreset.objects.filter(pk=row.pk).update(is_default=True)
+        record(row, "Made the default")
+
+
+def undeletable(row: HealthPreset) -> str:
+    """Why a preset can't be deleted, or ""."""
+    if row.is_default:
+        return "The default preset can’t be deleted."
+    return "" if row.slug is None else "A built-in preset can’t be deleted."
+
+
+class Presets:
+    """All presets, read once for a round over many runs."""
+
+    def __init__(self) -> None:
+        rows = list(HealthPreset.objects.all())
+        self._of = {row.pk: as_preset(row) for row in rows}
+        self._default = next((self._of[row.pk] for row in rows if row.is_default), Preset())
+
+    def of(self, run: Run) -> Preset:
+        return self._of.get(run.preset_id, self._default) if run.preset_id else self._default
+
+
+def _number(entry: Mapping[str, Any], name: str, default: float | None) -> float | None:
+    value = entry.get(name, default)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def value_text(value: float, form: str) -> str:
+    if form == "percent":
+        return f"{_short(100 * value, 2)}%"
+    if form == "percent100":
+        return f"{_short(value, 2)}%"
+    if form == "times":
+        return f"{_short(value, 2)} times"
+    if form == "steps":
+        return f"{value:,.0f} steps"
+    return f"{value:.0f}" if form == "count" else _short(value, 3)
+
+
+def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
+    """`warning above 0.5, bad above 2`"""
+    side = "above" if rule.above else "below"
+    levels = ((rule.mild, bounds.warning), ("bad", bounds.bad))
+    return ", ".join(f"{level} {side} {value_text(bound, rule.format)}" for level, bound in levels if bound is not None)
+
+
+def _short(value: float, digits: int) -> str:
+    text = significant(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def _free_name(name: str) -> str:
+    taken = set(HealthPreset.objects.values_list("name", flat=True))
+    stem = f"Copy of {name}"[:72]
+    numbered = (f"{stem} {number}" for number in range(2, len(taken) + 3))
+    return stem if stem not in taken else next(each for each in numbered if each not in taken)

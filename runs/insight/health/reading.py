@@ -1,0 +1,128 @@
+"""Reading a run's history: a bounded number of rows, whatever the length of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from django.db.models import QuerySet, Sum
+
+from runs.engine.models import Attempt, MetricChunk, MetricRow, Run, SampleRow
+from runs.engine.spec import spec_of
+from runs.insight.completions.groups import completions
+from runs.insight.health import history as past
+from runs.insight.health import texts
+from runs.insight.health.config import config_of
+from runs.insight.health.history import RECENT, START, History, MetricHistory, Row, Text
+from runs.insight.metrics.series import Points
+from workers.contract.wire.names import EventKind
+
+SYSTEM_S = 600.0
+SYSTEM_STEPS = 8
+SYSTEM_ROWS = 2000
+"""Machine metrics are read for so many seconds or steps, whichever is longer, but no more rows."""
+NEW_STEPS = 1000
+"""Steps whose solved completions are added at each assessment."""
+GROUPS = 4
+COMPLETIONS = 24
+"""Completions read per step, from at most as many prompt groups."""
+
+
+def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
+    """Read the history. Raises ContractError if the spec can no longer be read."""
+    ranks = tuple((attempt.placement or {}).get("gpus") or ())
+    history = History(config_of(spec_of(run), attempt.gpus, ranks), {}, step=run.step, capacity=_capacity(attempt))
+    history.known = frozenset(run.last_metrics)
+    past.from_memory(history, memory)
+    rows, oldest = _train(run, history.config.updates)
+    history.columns = past.columns_of(rows)
+    if oldest:
+        _lengthen(history, run, oldest)
+    history.columns |= past.columns_of(_machine(run, EventKind.SYSTEM, _steps_ago(history)))
+    if "vllm/kv_cache_percent" in history.known:
+        history.columns |= past.columns_of(_machine(run, EventKind.VLLM, _steps_ago(history)))
+    history.training_since = _since(run, attempt)
+    if attempt.number > int(memory.get("attempt") or attempt.number):
+        past.forget_after(history, attempt.resume_step)
+    _read_texts(history, run)
+    past.remember(history)
+    return history
+
+
+def _train(run: Run, updates: int) -> tuple[list[Row], int]:
+    """The newest lines, earlier generations where most lines are updates, and the seq from which all were read."""
+    rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False).order_by("-seq")
+    newest = _lines(rows[:RECENT])
+    recent = [row for _, row in newest]
+    oldest = newest[0][0] if newest else 0
+    missing = RECENT - past.generations(recent)
+    if updates <= 1 or len(recent) < RECENT or missing <= 0:
+        return recent, oldest
+    earlier = _lines(rows.filter(seq__lt=oldest, values__has_key=past.GENERATED)[:missing])
+    return past.with_generations(recent, (row for _, row in earlier)), earlier[0][0] if earlier else oldest
+
+
+def _lines(rows: QuerySet[MetricRow]) -> list[tuple[int, Row]]:
+    """Seqs and lines, oldest first."""
+    return [(seq, (step, t, values)) for seq, step, t, values in rows.values_list("seq", "step", "t", "values")][::-1]
+
+
+def _machine(run: Run, kind: EventKind, since: float) -> list[Row]:
+    rows = MetricRow.objects.filter(run=run, kind=kind, t__gte=since).order_by("-seq")
+    newest: list[Row] = [(None, t, values) for t, values in rows.values_list("t", "values")[:SYSTEM_ROWS]]
+    return newest[::-1]
+
+
+def _steps_ago(history: History) -> float:
+    """From when to read the machine's metrics: the newest whole steps, at least some minutes."""
+    column = history.get("loss") or history.get("reward")
+    return 0.0 if column is None else float(min(column.t[-1] - SYSTEM_S, column.t[-SYSTEM_STEPS:][0]))
+
+
+def _lengthen(history: History, run: Run, oldest: int) -> None:
+    """Prepend the newest chunks' values of earlier steps to columns that are shorter than the run."""
+    short = [name for name, column in history.columns.items() if len(column) < RECENT and column.step[0] > START]
+    if not short or not MetricChunk.objects.filter(run=run).exists():
+        return
+    span = int(RECENT * history.config.updates * run.last_seq / max(run.step, 1))
+    chunks = MetricChunk.objects.filter(run=run, metric__in=short, first_seq__lt=oldest, last_seq__gte=oldest - span)
+    for name, count, data in chunks.order_by("metric", "-first_seq").values_list("metric", "points", "data"):
+        points = Points.unpack(data, count)
+        column = history.columns[name]
+        earlier = points.pick(points.step < column.step[0])
+        history.columns[name] = MetricHistory(
+            np.concatenate((earlier.step.astype(np.int64), column.step))[-RECENT:],
+            np.concatenate((earlier.t, column.t))[-RECENT:],
+            np.concatenate((earlier.value, column.value))[-RECENT:],
+        )
+
+
+def _capacity(attempt: Attempt) -> dict[str, float]:
+    """MiB of the attempt's GPUs and of its host, as the host announced them."""
+    inventory = attempt.host.inventory if attempt.host is not None else {}
+    gpus = {gpu.get("index"): gpu.get("memory_mib") for gpu in inventory.get("gpus") or ()}
+    sizes = {f"gpu/{gpu}/memory_mib": gpus.get(gpu) for gpu in attempt.gpus}
+    sizes["host/run_memory_mib"] = inventory.get("memory_mib")
+    return {name: float(size) for name, size in sizes.items() if size}
+
+
+def _since(run: Run, attempt: Attempt) -> float:
+    """When this attempt ended its first step, by the host's clock; 0 if it hasn't."""
+    rows = MetricRow.objects.filter(run=run, attempt=attempt, kind=EventKind.TRAIN).order_by("seq")
+    return rows.values_list("t", flat=True).first() or 0.0
+
+
+def _read_texts(history: History, run: Run) -> None:
+    last = history.texts[-1].step if history.texts else -1
+    rows = SampleRow.objects.filter(run=run, mode="train", superseded=False, step__gt=last).order_by("-step", "line")
+    newest: dict[int, list[str]] = {}
+    for step, data in rows.values_list("step", "data")[:GROUPS]:
+        completion_texts = [completion.written for completion in completions(data)]
+        newest.setdefault(step, []).extend(text for text in completion_texts if text is not None)
+    counted = (Text(step, *texts.count(of_step[:COMPLETIONS])) for step, of_step in sorted(newest.items()))
+    past.note_texts(history, counted)
+    since = history.solved_shares[-1][0] if history.solved_shares else -1
+    groups = SampleRow.objects.filter(run=run, mode="train", superseded=False, step__gt=since).order_by("step")
+    sums = groups.values_list("step").annotate(Sum("completions"), Sum("solved"))
+    past.note_solved(history, list(sums[:NEW_STEPS]))

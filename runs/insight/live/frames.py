@@ -1,0 +1,123 @@
+"""Frames for viewers: everything after a cursor, read from the store and encoded once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from django.db.models import Max, Min, Q
+
+from runs.engine import queries
+from runs.engine.models import MetricRow, Run, RunEvent
+from workers.contract.wire.names import EventKind
+
+ROWS = 2000
+"""Rows per frame; viewers further behind get several frames."""
+RELOAD = '{"type":"reload"}'
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A viewer's position: the last line (`seq`), and the last event of the control plane itself (`event`: an id, no
+    seq)."""
+
+    seq: int
+    event: int
+
+
+@dataclass(frozen=True)
+class Frame:
+    cursor: Cursor
+    """The viewer's position after this frame."""
+    texts: tuple[str, ...] = ()
+    """The messages to send; none if nothing is new."""
+    more: bool = False
+    """Whether more rows follow than fit into one frame."""
+
+
+@dataclass
+class FrameExtras:
+    """The last frame's content other than rows; sent again only when it changes."""
+
+    run: dict[str, Any] | None = None
+    logs: dict[str, int] | None = None
+    samples_ack: tuple[str, int] = ("", 0)
+
+
+def read(
+    run_id: str, base: Cursor, sent: FrameExtras, *, with_logs: bool = False, end: Cursor | None = None
+) -> Frame | None:
+    """Read the frame after `base`, no further than `end`, and update `sent`. None: the run is gone."""
+    run = queries.with_attempts(Run.objects.filter(pk=run_id)).defer("spec", "trend", "notes").first()
+    if run is None:
+        return None
+    too_old = _too_old(run, base.seq)
+    rows = [] if too_old else queries.rows_after(run_id, base.seq, ROWS + 1)
+    if end is not None:
+        rows = [row for row in rows if row[0] <= end.seq]
+    more = len(rows) > ROWS
+    rows = rows[:ROWS]
+    stored = run.last_seq if end is None else end.seq
+    last = rows[-1][0] if more else max(stored, base.seq, *(row[0] for row in rows[-1:]))
+    control_events = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))
+    fresh = Q(seq__gt=base.seq, seq__lte=last) | control_events
+    events = list(RunEvent.objects.filter(fresh, run_id=run_id).select_related("attempt").order_by("pk"))
+    newest = [event.pk for event in events if event.seq is None] if end is None else [end.event]
+    cursor = Cursor(last, max([base.event, *newest]))
+    extra = _changes(run, sent, with_logs)
+    texts = []
+    if rows or events or extra:
+        views = [queries.event_view(event) for event in events]
+        texts.append(_text({"type": "frame", "last": last, "rows": rows, "events": views, **extra}))
+    if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
+        # The rows are folded away, or a resume made drawn points void: the page reloads the series.
+        texts.append(RELOAD)
+    return Frame(cursor, tuple(texts), more)
+
+
+def start(run_id: str, after: int) -> tuple[Cursor, Cursor] | None:
+    """The cursor of a viewer that has the lines up to `after`, and the end of the store. None: the run doesn't exist.
+
+    The viewer may receive an event twice (each has an id), but never misses one.
+    """
+    last = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first()
+    if last is None:
+        return None
+    seq = min(after, last)
+    events = RunEvent.objects.filter(run_id=run_id)
+    # Ids follow the order of commits: every writer of events locks the attempt's row.
+    newest_seen = events.filter(seq__lte=seq).aggregate(newest=Max("pk"))["newest"] or 0
+    control_events = events.filter(seq=None)
+    last_control_event = control_events.filter(pk__lt=newest_seen).aggregate(newest=Max("pk"))["newest"] or 0
+    newest = control_events.aggregate(newest=Max("pk"))["newest"] or 0
+    return Cursor(seq, last_control_event), Cursor(last, newest)
+
+
+def _text(message: dict[str, Any]) -> str:
+    return msgspec.json.encode(message).decode()
+
+
+def _too_old(run: Run, seq: int) -> bool:
+    if seq >= run.folded_seq:
+        return False
+    oldest = MetricRow.objects.filter(run=run).aggregate(oldest=Min("seq"))["oldest"]
+    return oldest is None or oldest > seq + 1
+
+
+def _changes(run: Run, sent: FrameExtras, with_logs: bool) -> dict[str, Any]:
+    """Changes since the last frame. `sent` is updated only once everything is read, so a failed read is repeated in
+    full."""
+    extra: dict[str, Any] = {}
+    summary = dict(queries.summary(run))
+    if summary != sent.run:
+        extra["run"] = summary
+    attempt = run.latest()
+    samples_ack = (attempt.pk, attempt.samples_ack)
+    if samples_ack != sent.samples_ack and (step := queries.latest_sample_step(run)) is not None:
+        extra["samples"] = step
+    sizes = queries.log_sizes(attempt) if with_logs else sent.logs
+    if sizes != sent.logs:
+        extra["logs"] = sizes
+    sent.run, sent.samples_ack, sent.logs = summary, samples_ack, sizes
+    return extra

@@ -1,0 +1,346 @@
+"""Delivery from the store to a web process's viewers: one subscription, one reader per watched run, bounded queues.
+
+The asynchronous counterpart of consumers.py. A reader reads and encodes new rows once and keeps the last frames.
+Viewers take them at their own pace; one that falls behind catches up from the store to the reader's position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import redis.asyncio
+from channels.db import database_sync_to_async
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from runs.engine import hints, queries
+from runs.insight.live import frames, waking
+from runs.insight.live.frames import Cursor, Frame, FrameExtras
+
+log = logging.getLogger(__name__)
+
+FRAME_S = 0.1
+"""At most ten frames per second and run, fewer with more than VIEWERS_AT_FULL_RATE viewers."""
+VIEWERS_AT_FULL_RATE = 200
+LIST_S = 0.5
+FALLBACK_S = 2.0
+"""How often readers look without a hint: without Redis everything still arrives, only later."""
+RETRY_S = 1.0
+FRAMES_KEPT = 8
+"""Frames of a run kept for its viewers; slower viewers catch up from the store."""
+
+T = TypeVar("T")
+
+
+async def from_store(read: Callable[[], T]) -> T:
+    # Not thread-sensitive: otherwise all sockets of the process would share one thread.
+    result: T = await database_sync_to_async(read, thread_sensitive=False)()
+    return result
+
+
+class Viewer:
+    """An open run page. `send` may block for as long as the browser does."""
+
+    def __init__(self, run_id: str, cursor: Cursor, send: Callable[[str], Awaitable[None]]) -> None:
+        self.run_id = run_id
+        self.wants_logs = False
+        self._cursor = cursor
+        self._send = send
+
+    async def run(self, reader: Reader) -> None:
+        """Deliver frames until cancelled or until the run is gone."""
+        while (number := await self._catch_up(reader)) is not None:
+            # In step: the reader's frames are consecutive, and this cursor is where the next one begins.
+            while (frame := await reader.frame(number)) is not None:
+                await self._deliver(frame)
+                number += 1
+
+    async def _catch_up(self, reader: Reader) -> int | None:
+        """Catch up from the store to the reader's position. Return the number of the reader's next frame. None: the run
+        is gone."""
+        while True:
+            end, number = reader.end, reader.count
+            frame = await reader.between(self._cursor, with_logs=self.wants_logs)
+            if frame is None:
+                return None
+            await self._deliver(frame)
+            if self._cursor == end:
+                return number
+            if not frame.more:
+                # The page is ahead of the reader: wait for the reader to catch up.
+                reader.hint.set()
+                await reader.frame(number)
+
+    async def _deliver(self, frame: Frame) -> None:
+        for text in frame.texts:
+            await self._send(text)
+        self._cursor = frame.cursor
+
+
+class Reader:
+    """Reads one run for all its viewers and keeps the last frames, numbered; slower viewers read from the store."""
+
+    def __init__(self, run_id: str, end: Cursor) -> None:
+        self.run_id = run_id
+        self.viewers: set[Viewer] = set()
+        self.hint = asyncio.Event()
+        self.end = end
+        """The end of the last frame."""
+        self.count = 0
+        """The number of frames so far, and of the next one."""
+        self._frames: deque[Frame] = deque(maxlen=FRAMES_KEPT)
+        self._news = asyncio.Event()
+        self._shown = FrameExtras()
+        self._reads: dict[tuple[Cursor, Cursor, bool], asyncio.Task[Frame | None]] = {}
+
+    def logs_wanted(self) -> None:
+        """Send the log sizes again: a viewer has just opened the logs."""
+        self._shown.logs = None
+        self.hint.set()
+
+    async def frame(self, number: int) -> Frame | None:
+        """Wait for a frame by its number. None: it has been dropped."""
+        while number >= self.count:
+            await self._news.wait()
+        place = number - self.count + len(self._frames)
+        return self._frames[place] if place >= 0 else None
+
+    async def between(self, base: Cursor, *, with_logs: bool) -> Frame | None:
+        """Read from the store what lies between `base` and the last frame's end. Concurrent identical requests (a
+        thousand pages after a restart) share one read."""
+        request = (base, self.end, with_logs)
+        task = self._reads.get(request)
+        if task is None:
+            task = self._reads[request] = asyncio.get_running_loop().create_task(self._read(*request))
+            task.add_done_callback(lambda _: self._reads.pop(request))
+        return await asyncio.shield(task)  # one viewer's departure must not cancel the read for the others
+
+    async def tick(self) -> None:
+        """Wait for a hint or a timeout, then publish what is new."""
+        await _wait(self.hint, FALLBACK_S)
+        self.hint.clear()
+        began = time.monotonic()
+        logs = any(viewer.wants_logs for viewer in self.viewers)
+        frame = await from_store(lambda: frames.read(self.run_id, self.end, self._shown, with_logs=logs))
+        if frame is None:
+            return
+        if frame.texts or frame.cursor != self.end:
+            self._tell(frame)
+        if frame.more:
+            self.hint.set()
+        every = FRAME_S * max(1.0, len(self.viewers) / VIEWERS_AT_FULL_RATE)
+        await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+
+    def _tell(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        self.count += 1
+        self.end = frame.cursor
+        self._news.set()  # wakes the waiting viewers
+        self._news.clear()
+
+    async def _read(self, base: Cursor, end: Cursor, with_logs: bool) -> Frame | None:
+        return await from_store(lambda: frames.read(self.run_id, base, FrameExtras(), with_logs=with_logs, end=end))
+
+
+class ListViewer:
+    """An open list of runs: receives the ids of changed runs, at most twice a second."""
+
+    def __init__(self, send: Callable[[list[str]], Awaitable[None]]) -> None:
+        self._send = send
+        self._changed: set[str] = set()
+        self._some = asyncio.Event()
+
+    def offer(self, run_id: str) -> None:
+        self._changed.add(run_id)
+        self._some.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._some.wait()
+            changed, self._changed = sorted(self._changed), set()
+            self._some.clear()
+            await self._send(changed)
+            await asyncio.sleep(LIST_S)
+
+
+class SignIn:
+    """A socket's signed-in user; `doubt` is set when the sign-in may have ended."""
+
+    def __init__(self, user_id: int) -> None:
+        self.user_id = user_id
+        self.doubt = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the sign-in is in doubt, or for `seconds`: hints may be lost."""
+        await _wait(self.doubt, seconds)
+        self.doubt.clear()
+
+
+class ViewerHub:
+    """All viewers of one web process."""
+
+    def __init__(self) -> None:
+        self._readers: dict[str, Reader] = {}
+        self._lists: set[ListViewer] = set()
+        self._sign_ins: set[SignIn] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._figures: dict[str, tuple[object, ...]] = {}
+        self._somebody_new = asyncio.Event()
+
+    def join(self, viewer: Viewer, end: Cursor) -> Reader:
+        """Add a viewer. `end` is the end of the store at that moment: a new reader begins there."""
+        reader = self._readers.get(viewer.run_id)
+        if reader is None:
+            reader = self._readers[viewer.run_id] = Reader(viewer.run_id, end)
+            self._start(f"reader {viewer.run_id}", reader.tick)
+            self._somebody_new.set()
+        reader.viewers.add(viewer)
+        self._serve()
+        return reader
+
+    def leave(self, viewer: Viewer) -> None:
+        reader = self._readers.get(viewer.run_id)
+        if reader is None:
+            return
+        reader.viewers.discard(viewer)
+        if not reader.viewers:
+            del self._readers[viewer.run_id]
+            self._stop(f"reader {viewer.run_id}")
+        self._rest()
+
+    def watch_logs(self, viewer: Viewer, watch: bool) -> None:
+        viewer.wants_logs = watch
+        if watch and (reader := self._readers.get(viewer.run_id)):
+            reader.logs_wanted()
+
+    def join_list(self, viewer: ListViewer) -> None:
+        self._lists.add(viewer)
+        if len(self._lists) == 1:
+            self._figures = {}
+            self._somebody_new.set()
+            self._start("list", self._list_tick)
+        self._serve()
+
+    def leave_list(self, viewer: ListViewer) -> None:
+        self._lists.discard(viewer)
+        if not self._lists:
+            self._stop("list")
+        self._rest()
+
+    def watch_sign_in(self, sign_in: SignIn) -> None:
+        """Watch a sign-in. The socket must also be joined as a viewer, which keeps the subscription open."""
+        self._sign_ins.add(sign_in)
+
+    def forget_sign_in(self, sign_in: SignIn) -> None:
+        self._sign_ins.discard(sign_in)
+
+    def _serve(self) -> None:
+        if "hints" not in self._tasks:
+            self._start("hints", self._listen)
+            self._start("watch", self._say_watched)
+
+    def _rest(self) -> None:
+        if not self._readers and not self._lists:
+            self._stop("hints")
+            self._stop("watch")
+
+    def _start(self, name: str, tick: Callable[[], Awaitable[None]]) -> None:
+        self._tasks[name] = asyncio.get_running_loop().create_task(_forever(name, tick), name=name)
+
+    def _stop(self, name: str) -> None:
+        if task := self._tasks.pop(name, None):
+            task.cancel()
+
+    async def _listen(self) -> None:
+        """Keep the one subscription; it ends only with an error and is then renewed."""
+        if not settings.REDIS_URL:
+            await asyncio.sleep(FALLBACK_S)
+            return
+        # Idle for hours is normal here, so reads have no timeout.
+        async with (
+            redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=None) as client,
+            client.pubsub(ignore_subscribe_messages=True) as subscription,
+        ):
+            await subscription.subscribe(hints.CHANNEL)
+            for reader in self._readers.values():
+                reader.hint.set()
+            for sign_in in self._sign_ins:
+                sign_in.doubt.set()
+            async for message in subscription.listen():
+                self._take(message["data"])
+
+    def _take(self, data: bytes) -> None:
+        run_id, _, number = data.decode().partition(" ")
+        if run_id == hints.PERSON:
+            for sign_in in self._sign_ins:
+                if number == str(sign_in.user_id):
+                    sign_in.doubt.set()
+            return
+        if reader := self._readers.get(run_id):
+            reader.hint.set()
+        for viewer in self._lists:
+            viewer.offer(run_id)
+
+    async def _say_watched(self) -> None:
+        """Mark the runs with viewers here for the writers, well before the marks expire."""
+        self._somebody_new.clear()
+        names = [*self._readers, *([hints.LIST] if self._lists else [])]
+        if settings.REDIS_URL and names:
+            async with (
+                redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=2) as client,
+                client.pipeline(transaction=False) as pipe,
+            ):
+                for name in names:
+                    pipe.set(hints.watch_key(name), 1, ex=hints.WATCH_EXPIRES_S, get=True)
+                before = await pipe.execute()
+            new = [name for name, mark in zip(names, before, strict=True) if mark is None and name != hints.LIST]
+            if new:
+                await from_store(lambda: waking.wake(new))
+        await _wait(self._somebody_new, hints.WATCH_EXPIRES_S / 3)
+
+    async def _list_tick(self) -> None:
+        """Poll the store for the list, in case hints were lost."""
+        await asyncio.sleep(FALLBACK_S)
+        now = await from_store(queries.figures)
+        if self._figures:
+            for run_id, figures in now.items():
+                if self._figures.get(run_id) != figures:
+                    for viewer in self._lists:
+                        viewer.offer(run_id)
+        self._figures = now
+
+
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerHub] = WeakKeyDictionary()
+
+
+def hub() -> ViewerHub:
+    """The hub of this process and event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _hubs:
+        _hubs[loop] = ViewerHub()
+    return _hubs[loop]
+
+
+async def _forever(name: str, tick: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await tick()
+        except (RedisError, OSError) as error:
+            log.warning("%s: %s", name, error)
+            await asyncio.sleep(RETRY_S)
+        except Exception:  # loop boundary: a dead reader would freeze its viewers' pages
+            log.exception("%s failed", name)
+            await asyncio.sleep(RETRY_S)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        pass

@@ -1,0 +1,386 @@
+"""The charts of each section, derived from a run's frozen spec, which decides what is normal for the run.
+
+No KL with beta 0, no ratio that is 1 by construction, no gap to vLLM without its correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from runs.insight.metrics import prompt_charts
+from runs.insight.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
+from workers.contract.run import ahead
+from workers.contract.run.batch import Batch
+from workers.contract.run.best import OTHER_REWARD
+from workers.contract.run.hardware import Rollout
+from workers.contract.run.spec import RewardSpec, RunSpec, outcome_weights
+from workers.contract.wire.names import reward_time
+from workers.rewards.library import LIBRARY
+
+Range = tuple[float | None, float | None]
+
+FEW = 6
+"""Components that fit among the other reward charts."""
+MANY = 12
+"""Above this many components their charts are folded; the summary chart stays."""
+_TOGETHER = "n/a: one update per batch, so the ratio is 1 by construction."
+
+
+def beta(spec: RunSpec) -> float:
+    # TRL's default is 0: no reference model is loaded and no KL is logged.
+    return float(spec.grpo.get("beta") or 0.0)
+
+
+def updates_per_batch(spec: RunSpec) -> int:
+    """Optimizer steps per batch of completions; with 1 the policy has not moved when the ratio is read."""
+    return Batch.of(spec.grpo, spec.hardware.processes).steps_per_generated
+
+
+def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
+    """Clipped shares: not every loss clips, and TRL names the metric after the loss."""
+    loss_type = str(spec.grpo.get("loss_type") or "")
+    if loss_type == "cispo":
+        return (ChartLine("cispo_clip_ratio", "all", "c1"),)
+    if loss_type in ("sapo", "vespo"):
+        return ()
+    return (
+        ChartLine("clip_ratio/region_mean", "all", "c1"),
+        ChartLine("clip_ratio/low_mean", "low", "c2"),
+        ChartLine("clip_ratio/high_mean", "high", "c3"),
+    )
+
+
+def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
+    """Charts of the trainer's metrics."""
+    components = tuple(_components(spec))
+    few = len(components) <= FEW
+    totals, failed = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
+    yield ChartGroup("Reward", (*totals, *(components if few else ()), _zero_spread(), *failed))
+    if not few:
+        yield ChartGroup("Reward components", components, folded=len(components) > MANY)
+    if spec.prompts.on:
+        yield ChartGroup("Choice of prompts", tuple(prompt_charts.of(spec)))
+    yield ChartGroup("Policy", tuple(_policy(spec)))
+    yield ChartGroup("Completions", _completions())
+    yield ChartGroup("Speed", (*_speed(spec), *_reward_times(spec, names)))
+
+
+def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
+    """Charts of vLLM's metrics, and of the gap between its policy and the trainer's."""
+    if spec.hardware.rollout is not Rollout.TRANSFORMERS:
+        yield ChartGroup("Sampling", _sampling(spec))
+    if spec.hardware.rollout is Rollout.SERVER:
+        yield ChartGroup("vLLM", _servers())
+
+
+def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
+    sleeps = spec is not None and spec.hardware.rollout == Rollout.COLOCATE and spec.hardware.colocate_sleep
+    ranks = _ranks(spec) if spec and gpus and not sleeps else ()
+    return ChartGroup("Machine", (*_gpus(gpus, sleeps=sleeps), *ranks, *_host()))
+
+
+# --- reward ----------------------------------------------------------------------------------------------------
+
+
+def _reward(spec: RunSpec) -> Iterator[Chart]:
+    low, high = _total_range(spec)
+    total = ChartLine("reward", "reward", "c8", band="reward_std", evaluation="eval_reward", low=low, high=high)
+    chosen = ". Of the groups trained on, so compare runs by evaluations" if spec.prompts.on else ""
+    hint = f"Weighted sum of the components; the band is one deviation{chosen}"
+    yield Chart("reward", "Reward, total", (total,), help=hint)
+    if len(spec.rewards) > 1:
+        parts = tuple(
+            ChartLine(f"rewards/{reward.name}/mean", reward.name, colour(i), weight=weight)
+            for i, (reward, weight) in enumerate(zip(spec.rewards, outcome_weights(spec.rewards), strict=True))
+        )
+        yield Chart("weighted", "Components, weighted", parts, help="Mean of each component times its weight")
+
+
+def _other_rewards(spec: RunSpec) -> Iterator[Chart]:
+    if not spec.eval_rewards:
+        return
+    total = (ChartLine(OTHER_REWARD, "total", "c8"),)
+    hint = "Weighted sum of the rewards that only evaluations compute, on the held-out rows: nothing is trained on them"
+    yield Chart("other-reward", "Evaluation, other rewards", total, help=hint)
+    parts = tuple(
+        ChartLine(f"eval_rewards/{reward.name}/mean", reward.name, colour(i))
+        for i, reward in enumerate(spec.eval_rewards, len(spec.rewards))
+    )
+    yield Chart("other-rewards", "Evaluation, components of other rewards", parts, help="Unweighted mean of each")
+
+
+def _components(spec: RunSpec) -> Iterator[Chart]:
+    for i, reward in enumerate(spec.rewards):
+        mean = f"rewards/{reward.name}/mean"
+        std, (low, high) = f"rewards/{reward.name}/std", _range(reward)
+        line = ChartLine(mean, reward.name, colour(i), band=std, evaluation=f"eval_{mean}", low=low, high=high)
+        yield Chart(
+            f"reward-{i}", reward.name, (line,), help=f"{reward.name}: unweighted mean; weight {reward.weight:g}"
+        )
+
+
+def _range(reward: RewardSpec) -> Range:
+    entry = LIBRARY.get(reward.function)
+    return entry.expected_of(reward.params) if entry else (None, None)
+
+
+def _total_range(spec: RunSpec) -> Range:
+    """The range of the weighted sum; open if one component's is."""
+    low = high = 0.0
+    for reward, weight in zip(spec.rewards, outcome_weights(spec.rewards), strict=True):
+        bottom, top = _range(reward)
+        if bottom is None or top is None:
+            return None, None
+        low += min(bottom * weight, top * weight)
+        high += max(bottom * weight, top * weight)
+    return low, high
+
+
+def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
+    """Failed scores, of rewards that can fail."""
+    lines = tuple(
+        ChartLine(metric, reward.name, colour(i))
+        for i, reward in enumerate(spec.rewards)
+        if (metric := f"rewards/{reward.name}/failed") in names
+    )
+    if lines:
+        help_text = "Share of a batch's completions on which a component failed: it counts nothing there"
+        yield Chart("failed", "Scoring failures", lines, format="percent", zero=True, help=help_text)
+
+
+def _zero_spread() -> Chart:
+    return Chart(
+        "zero-spread",
+        "Zero-variance groups",
+        (ChartLine("frac_reward_zero_std", "zero variance", "c6"),),
+        format="percent",
+        zero=True,
+        help="Share of prompt groups that were trained on though their completions all got the same reward",
+    )
+
+
+# --- policy ----------------------------------------------------------------------------------------------------
+
+
+def _policy(spec: RunSpec) -> Iterator[Chart]:
+    if beta(spec):
+        kl = (ChartLine("kl", "KL", "c1"),)
+        yield Chart("kl", "KL to the reference", kl, zero=True)
+    once = updates_per_batch(spec) <= 1
+    if lines := clipped(spec):
+        yield Chart(
+            "clip",
+            "Clipped tokens",
+            lines,
+            format="percent",
+            zero=True,
+            note="0 by construction: one update per batch." if once else "",
+        )
+    yield Chart(
+        "ratio",
+        "Policy ratio",
+        (ChartLine("mean_ratio", "ratio", "c1"),),
+        note=_TOGETHER if once else "",
+    )
+    yield Chart("entropy", "Entropy", (ChartLine("entropy", "entropy", "c1"),), help="Mean token entropy, nats")
+    yield Chart("loss", "Loss", _loss(spec), help="Near 0 is normal for GRPO: watch the reward")
+    yield Chart(
+        "grad", "Gradient norm", (ChartLine("grad_norm", "norm", "c1"),), zero=True, help="Before it is clipped"
+    )
+    yield Chart("lr", "Learning rate", (ChartLine("learning_rate", "rate", "c1"),), zero=True)
+
+
+def _loss(spec: RunSpec) -> tuple[ChartLine, ...]:
+    total = ChartLine("loss", "loss", "c1")
+    bonus = spec.grpo.get("entropy_coef") or spec.grpo.get("use_adaptive_entropy")
+    return (total, ChartLine("policy_loss", "without entropy bonus", "c2")) if bonus else (total,)
+
+
+# --- completions -----------------------------------------------------------------------------------------------
+
+
+def _completions() -> tuple[Chart, ...]:
+    return (
+        Chart(
+            "length",
+            "Length",
+            (
+                ChartLine("completions/max_length", "max", "c5"),
+                ChartLine("completions/mean_length", "mean", "c1", evaluation="eval_completions/mean_length"),
+                ChartLine("completions/min_length", "min", "c2"),
+            ),
+            format="tokens",
+            zero=True,
+            help="Tokens of a completion",
+        ),
+        Chart(
+            "length-ended",
+            "Length (completed)",
+            (
+                ChartLine("completions/max_terminated_length", "max", "c5"),
+                ChartLine("completions/mean_terminated_length", "mean", "c1"),
+                ChartLine("completions/min_terminated_length", "min", "c2"),
+            ),
+            format="tokens",
+            zero=True,
+            help="Tokens of the completions that ended normally; 0 where none did",
+        ),
+        Chart(
+            "truncated",
+            "Truncated",
+            (ChartLine("completions/clipped_ratio", "cut", "c6"),),
+            format="percent",
+            zero=True,
+            help="Share of completions that did not end by themselves",
+        ),
+    )
+
+
+# --- speed -----------------------------------------------------------------------------------------------------
+
+
+def _reward_times(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
+    lines = tuple(
+        ChartLine(metric, reward.name, colour(i))
+        for i, reward in enumerate(spec.rewards)
+        if (metric := reward_time(reward.name)) in names
+    )
+    if len(lines) > 1:  # one alone is the rewards' part of the step
+        help_text = "Seconds that each reward takes for a batch, on the trainer's first rank"
+        yield Chart("reward-time", "Time of each reward", lines, format="seconds", zero=True, help=help_text)
+
+
+def _speed(spec: RunSpec) -> Iterator[Chart]:
+    yield Chart("step-time", "Step time", (ChartLine("step_time", "step", "c1"),), format="seconds", zero=True)
+    sent = spec.hardware.rollout is not Rollout.TRANSFORMERS
+    yield Chart(
+        "step-split",
+        "Where a step's time goes",
+        (
+            ChartLine("time/generation_s", "generation", "c1"),
+            ChartLine("time/rewards_s", "rewards", "c2"),
+            ChartLine("time/logps_s", "log-probabilities", "c3"),
+            ChartLine("time/update_s", "update", "c4"),
+            *((ChartLine("time/weight_sync_s", "weights to vLLM", "c5"),) if sent else ()),
+        ),
+        format="seconds",
+        zero=True,
+        stack=True,
+        help="Seconds within each step, on the trainer's first rank",
+    )
+    yield Chart(
+        "tokens", "Tokens per second", (ChartLine("tokens_per_second", "tok/s", "c3"),), format="rate", zero=True
+    )
+
+
+# --- vLLM ------------------------------------------------------------------------------------------------------
+
+
+def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
+    ratio = "sampling/importance_sampling_ratio"
+    gap = "sampling/sampling_logp_difference"
+    off = spec.grpo.get("vllm_importance_sampling_correction") is False
+    note = "Not measured: the correction of vLLM's sampling is off." if off else ""
+    return (
+        Chart(
+            "sampling-gap",
+            "Log-probability gap, vLLM to trainer",
+            (ChartLine(f"{gap}/mean", "mean", "c1"), ChartLine(f"{gap}/max", "max", "c2")),
+            zero=True,
+            note=note,
+        ),
+        Chart(
+            "sampling-ratio",
+            "Importance ratio, vLLM to trainer",
+            (
+                ChartLine(f"{ratio}/max", "max", "c2"),
+                ChartLine(f"{ratio}/mean", "mean", "c1"),
+                ChartLine(f"{ratio}/min", "min", "c5"),
+            ),
+            note=note,
+        ),
+        _corrected(spec, note),
+        *(_ahead() if spec.ahead else ()),
+    )
+
+
+def _corrected(spec: RunSpec, note: str) -> Chart:
+    mode = str(spec.grpo.get("vllm_importance_sampling_mode", "sequence_mask"))
+    what = "Completions" if mode.startswith("sequence") else "Tokens"
+    if mode.endswith("_mask"):
+        line, words = ChartLine("sampling/share_masked", "left out", "c6"), "left out by the correction"
+        hint = "Their importance ratio is above the cap: they count nothing in the loss"
+    else:
+        line, words = ChartLine(ahead.TRUNCATED, "truncated", "c6"), "truncated by the correction"
+        hint = "Their importance ratio is beyond a bound: they count with the bound in the loss"
+    id_ = line.metric.replace("/share_", "-")
+    return Chart(id_, f"{what} {words}", (line,), format="percent", zero=True, help=hint, note=note)
+
+
+def _ahead() -> tuple[Chart, ...]:
+    stale = (ChartLine(ahead.STALENESS, "mean", "c1"),)
+    hint = "Optimizer steps between the weights that sampled a batch and those that it is first trained with"
+    times = (ChartLine(ahead.SECONDS, "generated in", "c2"), ChartLine("time/generation_s", "waited for", "c1"))
+    why = "How long vLLM took for a batch that it generated ahead, and how long the trainer still waited for it"
+    return (
+        Chart("sampling-staleness", "Staleness", stale, zero=True, help=hint),
+        Chart("sampling-ahead", "Generation ahead", times, format="seconds", zero=True, help=why),
+    )
+
+
+def _servers() -> tuple[Chart, ...]:
+    requests = (
+        ChartLine("vllm/requests_running", "running", "c1"),
+        ChartLine("vllm/requests_waiting", "waiting", "c2"),
+    )
+    speed = (
+        ChartLine("vllm/generated_tokens_per_s", "generated", "c3"),
+        ChartLine("vllm/prompt_tokens_per_s", "prompt", "c5"),
+    )
+    cache = (ChartLine("vllm/kv_cache_percent", "used", "c1"),)
+    hits = (ChartLine("vllm/prefix_hit_percent", "hits", "c3"),)
+    hint = "Share of the prompts' tokens that the server had computed before"
+    return (
+        Chart("vllm-requests", "Requests", requests, zero=True, x="time"),
+        Chart("vllm-tokens", "Tokens per second of vLLM", speed, format="rate", zero=True, x="time"),
+        Chart("vllm-cache", "KV cache in use", cache, format="percent100", zero=True, x="time"),
+        Chart("vllm-prefix", "Prefix cache hits", hits, format="percent100", zero=True, x="time", help=hint),
+    )
+
+
+# --- the machine -----------------------------------------------------------------------------------------------
+
+
+SAMPLED = "Sampled every 2 seconds, so a shorter peak may be missing"
+SLEEPS = "The trainer's own peak isn't drawn: torch also counts the memory that the sleeping vLLM has given back"
+
+
+def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
+    if not gpus:
+        return
+    for id_, title, name, unit in (
+        ("gpu-memory", "GPU memory", "memory_mib", "mib"),
+        ("gpu-use", "GPU use", "util_percent", "percent100"),
+        ("gpu-power", "GPU power", "power_w", "watts"),
+        ("gpu-temperature", "GPU temperature, °C", "temperature_c", "number"),
+    ):
+        lines = tuple(ChartLine(f"gpu/{g}/{name}", f"GPU {g}", colour(i)) for i, g in enumerate(gpus))
+        memory = id_ == "gpu-memory"
+        help_text, note = SAMPLED if memory else "", SLEEPS if memory and sleeps else ""
+        yield Chart(id_, title, lines, format=unit, zero=True, x="time", help=help_text, note=note)
+
+
+def _ranks(spec: RunSpec) -> Iterator[Chart]:
+    ranks = range(max(1, spec.hardware.processes))
+    lines = tuple(ChartLine(f"memory/rank{r}/reserved_mib", f"rank {r}", colour(r)) for r in ranks)
+    hint = "The most that torch has reserved so far, of each rank"
+    yield Chart("rank-memory", "Trainer's peak memory", lines, format="mib", zero=True, help=hint)
+
+
+def _host() -> tuple[Chart, ...]:
+    memory = (ChartLine("host/memory_mib", "host", "c1"), ChartLine("host/run_memory_mib", "this run", "c2"))
+    cpu = (ChartLine("host/cpu_percent", "CPU", "c3"),)
+    return (
+        Chart("host-memory", "Host memory", memory, format="mib", zero=True, x="time"),
+        Chart("host-cpu", "Host CPU", cpu, format="percent100", zero=True, x="time"),
+    )

@@ -1,0 +1,190 @@
+"""Folding raw rows into chunks of about 1,000 points per metric, and removing what a resume made void."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Count, F, Q, QuerySet
+from django.utils import timezone
+
+from runs.engine.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
+from runs.engine.states import ACTIVE
+from runs.engine.step_spans import StepSpans
+from runs.insight.metrics.series import Points, join, outline
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CHUNK_POINTS = 1000
+FOLD_ROWS = 1000
+"""Fold once this many rows wait; fewer are cheap to read raw."""
+BATCH_ROWS = 1000
+"""Rows per transaction: meanwhile SQLite lets no one else write."""
+PAUSE_S = 0.01
+"""Pause between transactions, so that waiting writers get in."""
+KEEP_ROWS = 2000
+"""Newest raw rows kept after folding, for the cursors of reconnecting viewers."""
+KEEP_STEPS = 300
+"""Newest steps whose phases are kept."""
+
+LINES_COME_FOR = timedelta(days=7)
+"""How long after its end a run is still looked at: a host that comes back hands over what it has. Rows that come even
+later are read as they are."""
+
+Row = tuple[int, int | None, float, dict[str, float]]
+"""(seq, step, t, values)"""
+
+
+def fold_all(batches: int = 50) -> int:
+    """Fold waiting rows of all runs that may have some, at most `batches` transactions per run. Return the number of
+    transactions."""
+    recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LINES_COME_FOR))
+    waiting = Run.every.filter(pk__in=recent.order_by().values("run_id"))
+    due = waiting.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
+    folded = 0
+    for run_id in list(due.values_list("pk", flat=True)):
+        while folded < batches and fold(run_id):
+            folded += 1
+            time.sleep(PAUSE_S)
+    return folded
+
+
+def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
+    """Fold one batch of a run's waiting rows. False: too few rows wait, or a concurrent fold was first."""
+    with transaction.atomic():
+        run = Run.every.select_for_update().get(pk=run_id)
+        waiting = MetricRow.objects.filter(run=run, seq__gt=run.folded_seq).order_by("seq")
+        rows = list(waiting.values_list("seq", "step", "t", "values", "superseded")[:BATCH_ROWS])
+        if run.last_seq - run.folded_seq < at_least or (rows and len(rows) < at_least):
+            return False
+        # Without rows there are only events in between; the marker still moves, so that they are not read again.
+        last_seq = rows[-1][0] if rows else run.last_seq
+        if not Run.every.filter(pk=run_id, folded_seq=run.folded_seq).update(folded_seq=last_seq):
+            return False
+        add(run_id, [(seq, step, t, values) for seq, step, t, values, void in rows if not void])
+        _prune(run_id, last_seq)
+    return True
+
+
+def add(run_id: str, rows: Sequence[Row]) -> None:
+    """Append rows to the chunks of their metrics, inside the caller's transaction."""
+    columns: dict[str, list[tuple[int, int | None, float, float]]] = {}
+    for seq, step, t, values in rows:
+        for name, value in values.items():
+            columns.setdefault(name, []).append((seq, step, t, value))
+    open_chunks = {
+        chunk.metric: chunk
+        for chunk in MetricChunk.objects.filter(run_id=run_id, metric__in=columns, points__lt=CHUNK_POINTS)
+    }
+    changed: list[MetricChunk] = []
+    fresh: list[MetricChunk] = []
+    for name, points in columns.items():
+        chunk = open_chunks.get(name)
+        ordered = Points.of(points)
+        # A chunk is only ever extended at its end; late lines form chunks of their own.
+        if chunk is not None and chunk.last_seq < points[0][0]:
+            ordered = join([Points.unpack(chunk.data, chunk.points), ordered])
+            _fill(chunk, ordered.slice(0, CHUNK_POINTS))
+            changed.append(chunk)
+            ordered = ordered.slice(CHUNK_POINTS, len(ordered))
+        for start in range(0, len(ordered), CHUNK_POINTS):
+            new = MetricChunk(run_id=run_id, metric=name)
+            _fill(new, ordered.slice(start, start + CHUNK_POINTS))
+            fresh.append(new)
+    MetricChunk.objects.bulk_update(changed, ["first_seq", "last_seq", "points", "data"], batch_size=100)
+    _draw(changed + MetricChunk.objects.bulk_create(fresh, batch_size=100))
+
+
+def supersede(attempt: Attempt, step: int) -> None:
+    """Void the points after `step` of earlier attempts: `attempt` resumed from there.
+
+    Runs in the transaction of the lines that report the resume, so it touches only void points: in a long run that goes
+    back a little, a chunk or two per metric. Steps never decrease within the valid points, since earlier resumes' void
+    points are deleted. So from a metric's first void point on all points are void, up to the start of `attempt`.
+    """
+    before = attempt.first_seq
+    if before is None:
+        return
+    earlier = Q(run_id=attempt.run_id, seq__lt=before, step__gt=step)
+    MetricRow.objects.filter(earlier).update(superseded=True)
+    StepSpans.objects.filter(earlier).delete()
+    chunks = MetricChunk.objects.filter(run_id=attempt.run_id, first_seq__lt=before)
+    beyond = chunks.filter(last_seq__gt=_last_valid(chunks, step)).order_by("metric", "first_seq")
+    cut: list[MetricChunk] = []
+    void: list[int] = []
+    for _, of_metric in groupby(beyond.values_list("metric", "pk", "last_seq"), key=lambda each: each[0]):
+        since = False
+        for _, pk, last_seq in of_metric:
+            if since and last_seq < before:
+                void.append(pk)
+                continue
+            chunk = MetricChunk.objects.get(pk=pk)
+            points = Points.unpack(chunk.data, chunk.points)
+            if not (points.step >= 0).any():
+                break  # a metric without steps, such as a GPU's memory
+            valid = (points.step <= step) | (points.seq >= before)
+            since = since or not valid.all()
+            if not valid.any():
+                void.append(pk)
+            elif not valid.all():
+                _fill(chunk, points.pick(valid))
+                cut.append(chunk)
+    for start in range(0, len(void), 500):
+        batch = void[start : start + 500]
+        ChunkOutline.objects.filter(chunk__in=batch).delete()
+        MetricChunk.objects.filter(pk__in=batch).only("pk").delete()
+    MetricChunk.objects.bulk_update(cut, ["first_seq", "last_seq", "points", "data"], batch_size=100)
+    _draw(cut)
+
+
+def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
+    """A seq before which no point has a later step, by bisection in the metric with the most chunks; 0: unknown."""
+    for metric, count in list(chunks.values_list("metric").annotate(count=Count("pk")).order_by("-count", "metric")):
+        ends = list(chunks.filter(metric=metric).order_by("last_seq").values_list("pk", flat=True))
+        last = _steps_of(ends[-1])[1]
+        if not (last >= 0).any():
+            continue
+        # The chunk before the first one that ends later: the gap between the two is checked as well.
+        index = bisect_left(ends, True, hi=count, key=lambda pk: bool((_steps_of(pk)[1] > step).any()))
+        return int(_steps_of(ends[index - 1])[0][-1]) if index else 0
+    return 0
+
+
+def _steps_of(pk: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(seqs, steps) of a chunk's points."""
+    data, points = MetricChunk.objects.values_list("data", "points").get(pk=pk)
+    unpacked = Points.unpack(data, points)
+    return unpacked.seq, unpacked.step
+
+
+def _draw(chunks: Sequence[MetricChunk]) -> None:
+    """Draw the outlines of new or changed chunks."""
+    drawn = [ChunkOutline(chunk=c, data=outline(Points.unpack(c.data, c.points)).pack_rows()) for c in chunks]
+    ChunkOutline.objects.bulk_create(
+        drawn, batch_size=100, update_conflicts=True, unique_fields=["chunk"], update_fields=["data"]
+    )
+
+
+def _fill(chunk: MetricChunk, points: Points) -> None:
+    chunk.first_seq, chunk.last_seq = int(points.seq[0]), int(points.seq[-1])
+    chunk.points = len(points)
+    chunk.data = points.pack()
+
+
+def _prune(run_id: str, folded: int) -> None:
+    """Delete folded raw rows except the newest KEEP_ROWS, and what is kept of steps beyond KEEP_STEPS."""
+    steps = StepSpans.objects.filter(run_id=run_id).order_by("-seq").values_list("seq", flat=True)
+    edge: Iterable[int] = steps[KEEP_STEPS : KEEP_STEPS + 1]
+    for seq in edge:
+        StepSpans.objects.filter(run_id=run_id, seq__lte=seq).delete()
+    newest = MetricRow.objects.filter(run_id=run_id).order_by("-seq").values_list("seq", flat=True)
+    edge = newest[KEEP_ROWS : KEEP_ROWS + 1]
+    for seq in edge:
+        MetricRow.objects.filter(run_id=run_id, seq__lte=min(seq, folded)).delete()

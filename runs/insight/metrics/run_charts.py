@@ -1,0 +1,180 @@
+"""The run page's charts and tiles, derived from the frozen spec and the metrics reported so far.
+
+The page reserves their space before any number arrives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from runs.engine.models import Run
+from runs.engine.spec import spec_of
+from runs.insight.metrics import chart_catalogue, episode_charts
+from runs.insight.metrics.chart_catalogue import beta, updates_per_batch
+from runs.insight.metrics.chart_spec import COLOURS, Chart, ChartBound, ChartGroup, ChartLine, Tile, colour
+from runs.insight.metrics.series import kind_of
+from workers.contract.run.jobs import KINDS
+from workers.contract.run.spec import RunSpec
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import EventKind
+
+__all__ = ["Chart", "ChartBound", "ChartGroup", "ChartLine", "Tile", "beta", "updates_per_batch"]
+
+MARKED = frozenset(
+    {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}
+    | {EventKind.REWARD_FAILED, EventKind.TRAINED, EventKind.METRICS_LEFT_OUT, EventKind.HANG, EventKind.LIMIT}
+)
+"""Event kinds that charts mark on the x axis."""
+DERIVED = {"tokens_per_second": "num_tokens"}
+"""Figures that the browser computes, and the metrics they derive from."""
+LIMITS = "limits/"
+"""Before what a run has used of its limits, which its page shows as bars."""
+_NO_CHART = frozenset(
+    {"epoch", "num_tokens", "total_flos", "train_loss", "train_runtime"}
+    | {f"{of}_{rate}_per_second" for of in ("train", "eval") for rate in ("samples", "steps")}
+    | {"eval_runtime", "eval_num_tokens", "eval_epoch", "job/done"}
+)
+"""Bookkeeping metrics of the trainer."""
+
+
+def plan_of(run: Run) -> list[ChartGroup]:
+    """A run's charts: those planned from its spec, and charts of all other reported metrics."""
+    try:
+        planned = plan(spec_of(run), gpus_of(run), run.last_metrics)
+    except ContractError:  # a spec of another version: the numbers are shown all the same
+        planned = [chart_catalogue.of_machine(None, gpus_of(run))]
+    return [*planned, *unforeseen(run.last_metrics, planned)]
+
+
+def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
+    """Chart groups in reading order; a job trains nothing. `names`: the metrics that the run has reported."""
+    if spec.kind in KINDS:
+        return [chart_catalogue.of_machine(spec, gpus)]
+    training = [*chart_catalogue.of_training(spec, names), *episode_charts.of_episodes(spec, names)]
+    return [*training, *chart_catalogue.of_rollout(spec), chart_catalogue.of_machine(spec, gpus)]
+
+
+def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list[ChartGroup]:
+    """Charts of metrics that no planned chart shows; metrics with a common prefix share a chart.
+
+    Those of evaluations are folded: most repeat on the held-out rows what other charts show.
+    """
+    drawn = {*metrics(planned), *_NO_CHART}
+    known = _families(planned)
+    prefixes: dict[str, list[str]] = {}
+    for name in sorted(name for name in set(names) - drawn if not name.startswith(LIMITS)):
+        prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
+    taken: set[str] = set()
+    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, taken, known)]
+    evaluations = tuple(chart for chart in charts if chart.lines[0].metric.startswith("eval_"))
+    others = tuple(chart for chart in charts if chart not in evaluations)
+    groups = (ChartGroup("Other", others), ChartGroup("Other evaluation metrics", evaluations, folded=True))
+    return [group for group in groups if group.charts]
+
+
+def _families(planned: Sequence[ChartGroup]) -> dict[str, str]:
+    """A prefix that one planned chart alone has -> the chart's title."""
+    titles: dict[str, set[str]] = {}
+    for chart in (chart for group in planned for chart in group.charts):
+        for line in chart.lines:
+            titles.setdefault(line.metric.rpartition("/")[0], set()).add(chart.title)
+    return {prefix: min(of) for prefix, of in titles.items() if prefix and len(of) == 1}
+
+
+def _alike(prefix: str, names: list[str], taken: set[str], known: Mapping[str, str]) -> Iterator[Chart]:
+    for start in range(0, len(names), COLOURS):
+        lines = tuple(
+            ChartLine(name, name.removeprefix(prefix).strip("/") or name, colour(i))
+            for i, name in enumerate(names[start : start + COLOURS])
+        )
+        title = prefix if len(names) > len(lines) or len(lines) > 1 else lines[0].metric
+        numbered = f"{title} ({start // COLOURS + 1})" if len(names) > COLOURS else title
+        slug = "other-" + re.sub(r"[^a-z0-9]+", "-", numbered.lower()).strip("-")
+        unique = next(s for n in range(len(taken) + 1) if (s := f"{slug}-{n}" if n else slug) not in taken)
+        taken.add(unique)
+        x = "step" if kind_of(prefix) == "train" else "time"
+        if said := known.get(prefix):
+            label = lines[0].label.replace("_", " ") if len(lines) == 1 else "other figures"
+            numbered = numbered.replace(title, f"{said}: {label}", 1)
+        yield Chart(unique, numbered, lines, x=x, help=", ".join(line.metric for line in lines))
+
+
+def gpus_of(run: Run) -> tuple[int, ...]:
+    """The GPUs of all attempts, the latest attempt's first: a resume may have moved the run."""
+    attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
+    return tuple(dict.fromkeys(gpu for attempt in attempts for gpu in attempt.gpus))
+
+
+def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
+    """The charts as one JSON document for the page's script."""
+    return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
+
+
+def recorded(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartGroup]:
+    """The charts with a line among these metrics; groups without one are left out."""
+    kept = (replace(group, charts=tuple(one for one in group.charts if _drawn(one, names))) for group in groups)
+    return [group for group in kept if group.charts]
+
+
+def _drawn(chart: Chart, names: Container[str]) -> bool:
+    return any(DERIVED.get(line.metric, line.metric) in names for line in chart.lines)
+
+
+def metrics(groups: Sequence[ChartGroup]) -> list[str]:
+    """All metrics of the charts, without duplicates, in order."""
+    lines = [line for group in groups for chart in group.charts for line in chart.lines]
+    names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)
+    return list(dict.fromkeys(DERIVED.get(name, name) for name in names))
+
+
+def words(groups: Sequence[ChartGroup]) -> dict[str, str]:
+    """What the charts call each metric: a chart's title, with the line's label where it has several lines."""
+    charts = sorted((chart for group in groups for chart in group.charts), key=lambda chart: len(chart.lines))
+    found: dict[str, str] = {}
+    for chart in charts:
+        for line in chart.lines:
+            said = chart.title if len(chart.lines) == 1 else f"{chart.title}: {line.label}"
+            more = {line.band: f"{said}, standard deviation", line.evaluation: f"{said}, on held-out rows"}
+            for metric, its in {line.metric: said, **more}.items():
+                found.setdefault(metric, its)
+    return found
+
+
+# --- tiles -----------------------------------------------------------------------------------------------------
+
+
+def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
+    """The headline row. A tile whose figure is constant by construction says so."""
+    row = [
+        Tile("reward", "Reward", help="Weighted sum of the components, mean over the batch"),
+        Tile("kl", "KL", help="Distance from the reference model", note="" if beta(spec) else "off: β is 0"),
+        _clip_tile(spec),
+        Tile("entropy", "Entropy", help="Mean token entropy, in nats"),
+        Tile("completions/mean_length", "Length", "tokens", help="Mean completion length"),
+        Tile(
+            "frac_reward_zero_std",
+            "Zero-variance",
+            "percent",
+            help="Share of prompt groups whose completions all got the same reward: nothing is learnt from them",
+        ),
+        Tile("tokens_per_second", "Speed", "rate", help="Prompt and completion tokens of a step over its time"),
+    ]
+    if gpus:
+        name = f"gpu/{gpus[0]}/memory_mib"
+        row.append(Tile(name, f"GPU {gpus[0]}", "mib", help="Memory in use on the run's first GPU"))
+    else:
+        row.append(Tile("host/memory_mib", "Host memory", "mib", help="Memory in use on the host"))
+    return row
+
+
+def _clip_tile(spec: RunSpec) -> Tile:
+    lines = chart_catalogue.clipped(spec)
+    help_ = "Share of tokens whose ratio was clipped"
+    if not lines:
+        return Tile("", "Clipped", help=help_, note="this loss clips nothing")
+    why = "0: one update a batch" if spec.ahead else "0: on-policy"
+    once = why if updates_per_batch(spec) <= 1 else ""
+    return Tile(lines[0].metric, "Clipped", "percent", help=help_, note=once)

@@ -1,0 +1,356 @@
+"""The points of a chart: packed chunks and the raw tail, downsampled so that spikes stay visible.
+
+A long history is read as the outlines of its chunks, and as whole chunks only where outlines are too coarse for the
+request. So no answer reads more than about a hundred chunks per metric, however long the run is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+import msgspec
+from django.db.models import Sum, TextField
+from django.db.models.functions import Cast
+
+from runs.engine.models import MetricChunk, MetricRow, Run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+NO_STEP = -1
+_ROW = [("seq", "<i8"), ("step", "<i4"), ("t", "<f8"), ("value", "<f8")]
+ROW_BYTES = 28
+EXTREMES = 20
+"""The highest and lowest points of a downsampled series: this many of each are always kept."""
+OUTLINED = 32
+"""Stretches per chunk; each keeps its lowest and highest point."""
+TOKENS = "num_tokens"
+"""The metric with the number of tokens so far."""
+
+
+class Series(TypedDict):
+    seq: list[int]
+    step: list[int | None]
+    t: list[float]
+    value: list[float]
+    tokens: NotRequired[list[float]]
+    """The number of tokens at each point, if the x axis is tokens."""
+
+
+class SeriesAnswer(TypedDict):
+    last: int
+    series: dict[str, Series]
+
+
+class Metric(TypedDict):
+    name: str
+    kind: str
+    """train | system | vllm"""
+    points: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of the x axis; None leaves that side open."""
+
+    x: str = ""
+    """step | tokens | time; empty: step"""
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.low is None and self.high is None
+
+
+WHOLE = Window()
+
+
+@dataclass(frozen=True)
+class Points:
+    """Columns of equal length, ordered by seq."""
+
+    seq: NDArray[np.int64]
+    step: NDArray[np.int32]
+    t: NDArray[np.float64]
+    value: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    @classmethod
+    def of(cls, points: Sequence[tuple[int, int | None, float, float]]) -> Points:
+        import numpy as np
+
+        return cls(
+            np.array([p[0] for p in points], dtype="<i8"),
+            np.array([NO_STEP if p[1] is None else p[1] for p in points], dtype="<i4"),
+            np.array([p[2] for p in points], dtype="<f8"),
+            np.array([p[3] for p in points], dtype="<f8"),
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview[int], points: int) -> Points:
+        import numpy as np
+
+        raw = bytes(data)
+        at = [0, 8 * points, 12 * points, 20 * points]
+        kinds = ("<i8", "<i4", "<f8", "<f8")
+        return cls(*(np.frombuffer(raw, kind, points, start) for kind, start in zip(kinds, at, strict=True)))
+
+    def pack(self) -> bytes:
+        return b"".join(column.tobytes() for column in (self.seq, self.step, self.t, self.value))
+
+    @classmethod
+    def unpack_rows(cls, parts: Sequence[bytes | memoryview[int]]) -> Points:
+        """Unpack several `pack_rows` at once: rows can be concatenated as bytes, columns can't."""
+        import numpy as np
+
+        rows = np.frombuffer(b"".join(parts), np.dtype(_ROW))
+        return cls(*(np.ascontiguousarray(rows[name]) for name, _ in _ROW))
+
+    def pack_rows(self) -> bytes:
+        import numpy as np
+
+        rows = np.empty(len(self), np.dtype(_ROW))
+        for name, _ in _ROW:
+            rows[name] = getattr(self, name)
+        return rows.tobytes()
+
+    def pick(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Points:
+        return Points(self.seq[mask], self.step[mask], self.t[mask], self.value[mask])
+
+    def slice(self, start: int, stop: int) -> Points:
+        return Points(self.seq[start:stop], self.step[start:stop], self.t[start:stop], self.value[start:stop])
+
+
+def join(parts: Iterable[Points]) -> Points:
+    """All parts as one, ordered by seq, without duplicates (late lines form chunks of their own)."""
+    import numpy as np
+
+    full = [part for part in parts if len(part)]
+    if not full:
+        return Points.of([])
+    joined = full[0]
+    if len(full) > 1:
+        joined = Points(
+            np.concatenate([p.seq for p in full]),
+            np.concatenate([p.step for p in full]),
+            np.concatenate([p.t for p in full]),
+            np.concatenate([p.value for p in full]),
+        )
+    if bool((np.diff(joined.seq) > 0).all()):
+        return joined
+    return joined.pick(np.unique(joined.seq, return_index=True)[1])
+
+
+def thin(points: Points, count: int) -> Points:
+    """Downsample to at most `count` points that keep the shape.
+
+    Each stretch keeps its minimum and maximum and, unless there are too many, two spikes in one stretch: a spike of a
+    single step stays visible.
+    """
+    if len(points) <= count:
+        return points
+    import numpy as np
+    from tsdownsample import MinMaxLTTBDownsampler
+
+    values = np.require(points.value, requirements=("C", "A"))  # columns of a chunk may lie at any address
+    sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # its constructor is not annotated
+    extremes = min(EXTREMES, count // 8)
+    chosen = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
+    if extremes:
+        order = np.argpartition(values, (extremes, len(values) - extremes - 1))
+        chosen = np.union1d(chosen, np.concatenate([order[:extremes], order[-extremes:]]))
+    return points.pick(chosen)
+
+
+def outline(points: Points) -> Points:
+    """The minimum and maximum of each of OUTLINED stretches, and both ends."""
+    if len(points) <= 2 * OUTLINED:
+        return points
+    import numpy as np
+
+    width = -(-len(points) // OUTLINED)
+    filled = np.pad(points.value, (0, width * OUTLINED - len(points)), mode="edge").reshape(OUTLINED, width)
+    starts = np.arange(OUTLINED) * width
+    extremes = [starts + filled.argmin(axis=1), starts + filled.argmax(axis=1), [0, len(points) - 1]]
+    return points.pick(np.unique(np.minimum(np.concatenate(extremes), len(points) - 1)))
+
+
+def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesAnswer:
+    """Each metric's history within the window, in at most `points` points, and the seq from which the socket
+    continues."""
+    # The order of the reads matters: a fold in between moves rows into chunks, never back.
+    head = Run.objects.values("last_seq", "folded_seq").get(pk=run.pk)
+    names = list(dict.fromkeys(metrics))
+    read = list(dict.fromkeys([*names, TOKENS])) if window.x in ("step", "tokens") else names
+    last, tail = _tail(run, read, head["folded_seq"])
+    chunks = _chunks(run, read)
+    clock = _ProgressClock(join([_outlines(chunks.get(TOKENS, ())), tail.get(TOKENS, Points.of([]))]))
+    requests = {name: _MetricRequest(chunks[name], tail[name], window, clock, points) for name in names}
+    _read_details(run, requests)
+    return {
+        "last": max(last, head["last_seq"]),
+        "series": {name: _plain(request.answer(), window, clock) for name, request in requests.items()},
+    }
+
+
+def known(run: Run) -> list[str]:
+    """The names of all metrics that the run has reported; no query."""
+    return sorted(run.last_metrics)
+
+
+def metrics(run: Run) -> list[Metric]:
+    """All metrics of the run with their numbers of points."""
+    folded = Run.objects.values_list("folded_seq", flat=True).get(pk=run.pk)
+    _, tail = _tail(run, None, folded)
+    totals = MetricChunk.objects.filter(run=run).values_list("metric").annotate(Sum("points")).order_by("metric")
+    counts: dict[str, int] = dict(totals)
+    for name, points in tail.items():
+        counts[name] = counts.get(name, 0) + len(points)
+    return [{"name": name, "kind": kind_of(name), "points": counts[name]} for name in sorted(counts)]
+
+
+def kind_of(metric: str) -> str:
+    """The source of a metric, by its name."""
+    group = metric.partition("/")[0]
+    return {"gpu": "system", "host": "system", "vllm": "vllm"}.get(group, "train")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    first: int
+    last: int
+    points: int
+    outline: bytes
+    """Points.pack_rows; empty for chunks older than outlines."""
+
+
+def _tail(run: Run, names: Sequence[str] | None, folded: int) -> tuple[int, dict[str, Points]]:
+    """The last seq, and the rows not folded yet, as columns; for `names` None, of all metrics."""
+    by_name: dict[str, list[tuple[int, int | None, float, float]]] = {name: [] for name in names or ()}
+    rows = MetricRow.objects.filter(run=run, seq__gt=folded, superseded=False).order_by("seq")
+    last = 0
+    # As text: the driver's own JSON decoding takes several times as long, and a thousand rows may wait here.
+    for seq, step, t, text in rows.annotate(text=Cast("values", TextField())).values_list("seq", "step", "t", "text"):
+        last = seq
+        values: dict[str, float] = msgspec.json.decode(text)
+        if names is None:
+            for name, value in values.items():
+                by_name.setdefault(name, []).append((seq, step, t, value))
+            continue
+        for name in names:
+            if (value := values.get(name)) is not None:  # type: ignore[assignment]
+                by_name[name].append((seq, step, t, value))
+    return last, {name: Points.of(points) for name, points in by_name.items()}
+
+
+def _chunks(run: Run, names: Sequence[str]) -> dict[str, list[_Chunk]]:
+    """Each metric's chunks in order, with their outlines."""
+    by_metric: dict[str, list[_Chunk]] = {name: [] for name in names}
+    # Tuples, not model instances, which take several times as long to create as to read.
+    stored = MetricChunk.objects.filter(run=run, metric__in=names).order_by("metric", "first_seq")
+    for name, first, last, points, data in stored.values_list(
+        "metric", "first_seq", "last_seq", "points", "outline__data"
+    ):
+        by_metric[name].append(_Chunk(first, last, points, bytes(data or b"")))
+    return by_metric
+
+
+def _outlines(chunks: Iterable[_Chunk]) -> Points:
+    return Points.unpack_rows([chunk.outline for chunk in chunks])
+
+
+def _read_details(run: Run, requests: Mapping[str, _MetricRequest]) -> None:
+    """Read the chunks whose outlines are too coarse: one query for all metrics."""
+    needs = {name: each.needs for name, each in requests.items() if each.needs}
+    if not needs:
+        return
+    low, high = min(first for first, _ in needs.values()), max(last for _, last in needs.values())
+    stored = MetricChunk.objects.filter(run=run, metric__in=needs, last_seq__gte=low, first_seq__lte=high)
+    for name, points, data in stored.order_by("metric", "first_seq").values_list("metric", "points", "data"):
+        requests[name].details.append(Points.unpack(data, points))
+
+
+class _MetricRequest:
+    """A request for one metric: its outline if that is fine enough, otherwise the seqs of the chunks it needs."""
+
+    def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: _ProgressClock, count: int) -> None:
+        self.details: list[Points] = []
+        self._tail, self._window, self._clock, self._count = tail, window, clock, count
+        self._outline = self._cut(join([_outlines(chunks), tail]))
+        self.needs = self._missing(chunks)
+        """(first, last) seq; None: the outline is enough."""
+
+    def answer(self) -> Points:
+        return thin(self._cut(join([*self.details, self._tail])) if self.needs else self._outline, self._count)
+
+    def _missing(self, chunks: list[_Chunk]) -> tuple[int, int] | None:
+        if not all(chunk.outline for chunk in chunks):
+            return chunks[0].first, chunks[-1].last
+        if not len(self._outline) or len(self._outline) >= 2 * self._count:
+            return None
+        low, high = int(self._outline.seq[0]), int(self._outline.seq[-1])
+        inside = [chunk for chunk in chunks if chunk.last >= low and chunk.first <= high]
+        complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in inside)
+        return None if complete else (inside[0].first, inside[-1].last)
+
+    def _cut(self, points: Points) -> Points:
+        """The points in the window and one neighbour on each side, since lines continue to the chart's edge."""
+        if self._window.whole or not len(points):
+            return points
+        import numpy as np
+
+        # A clock that was set back would put points out of order.
+        x = np.maximum.accumulate(self._clock.x(points, self._window.x))
+        low, high = self._window.low, self._window.high
+        start = 0 if low is None else int(np.searchsorted(x, low, "left"))
+        stop = len(x) if high is None else int(np.searchsorted(x, high, "right"))
+        return points.slice(max(0, start - 1), stop + 1)
+
+
+@dataclass(frozen=True)
+class _ProgressClock:
+    """Training progress at a seq: for points of the machine, which have neither steps nor tokens."""
+
+    known: Points
+
+    def x(self, points: Points, of: str) -> NDArray[np.float64]:
+        if of == "time":
+            return points.t
+        return self.tokens(points) if of == "tokens" else self.steps(points).astype("<f8")
+
+    def tokens(self, points: Points) -> NDArray[np.float64]:
+        import numpy as np
+
+        if not len(self.known):
+            return np.zeros(len(points))
+        return np.interp(points.seq, self.known.seq, self.known.value, left=0.0)
+
+    def steps(self, points: Points) -> NDArray[np.int32]:
+        import numpy as np
+
+        if not len(self.known) or not bool((points.step == NO_STEP).any()):
+            return points.step
+        filled = np.interp(points.seq, self.known.seq, self.known.step, left=0.0).astype("<i4")
+        return np.where(points.step == NO_STEP, filled, points.step)
+
+
+def _plain(points: Points, window: Window, clock: _ProgressClock) -> Series:
+    steps = clock.steps(points) if window.x == "step" else points.step
+    answer: Series = {
+        "seq": points.seq.tolist(),
+        "step": [None if step == NO_STEP else step for step in steps.tolist()],
+        "t": points.t.tolist(),
+        "value": points.value.tolist(),
+    }
+    if window.x == "tokens":
+        answer["tokens"] = clock.tokens(points).tolist()
+    return answer

@@ -1,0 +1,256 @@
+"""Where a step's time goes, and what would shorten it, in words with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.platform.templatetags.figures import significant
+from runs.engine.models import MetricChunk, MetricRow, Run
+from runs.engine.spec import spec_of
+from runs.insight.metrics.series import Points
+from workers.contract.run import ahead
+from workers.contract.run.hardware import Offload, Rollout, WeightSync
+from workers.contract.run.spec import RunSpec
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import EventKind
+
+PARTS = {
+    "generation": "Generation",
+    "rewards": "Rewards",
+    "logps": "Log-probabilities",
+    "update": "The update",
+    "weight_sync": "Sending the weights to vLLM",
+}
+"""The timed parts (time/<part>_s) by the words that begin a sentence; what is left of step_time is the rest."""
+REST = "rest"
+_SEGMENTS = {
+    "generation": ("generation", "c1"),
+    "rewards": ("rewards", "c2"),
+    "logps": ("log-probabilities", "c3"),
+    "update": ("update", "c4"),
+    "weight_sync": ("weights to vLLM", "c5"),
+    REST: ("rest", "c8"),
+}
+"""As in the chart Where a step's time goes."""
+STEPS = 60
+"""The newest steps that are averaged."""
+FEWEST = 5
+WORTH_SAYING = {"generation": 0.5, "rewards": 0.2, "logps": 0.3, "update": 0.6, "weight_sync": 0.15, REST: 0.25}
+"""The share of a step from which a part is worth shortening."""
+LONG_TAIL = 3.0
+"""The longest completion of a batch over the mean: everything else waits for it."""
+
+
+@dataclass(frozen=True)
+class StepPart:
+    name: str
+    seconds: float
+    share: float
+    """Of the step's time, 0 to 1."""
+
+    @property
+    def words(self) -> str:
+        """Rewards take 41% of each step."""
+        subject = PARTS.get(self.name, "Work outside the timed parts")
+        verb = "take" if self.name in ("rewards", "logps") else "takes"
+        return f"{subject} {verb} {self.share:.0%} of each step"
+
+
+@dataclass(frozen=True)
+class Advice:
+    part: StepPart
+    text: str
+    """What to change, as sentences."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    seconds: float
+    steps: int
+    parts: tuple[StepPart, ...]
+    """The largest first; the rest is among them."""
+    advice: tuple[Advice, ...] = ()
+    ahead: float | None = None
+    """Seconds in which vLLM generated the next batch meanwhile; None: nothing is generated ahead."""
+
+    @property
+    def in_turns(self) -> float:
+        """What a step would take if the trainer waited for all of a generation, as it does without it ahead."""
+        waited = sum(part.seconds for part in self.parts if part.name == "generation")
+        return self.seconds - waited + max(self.ahead or 0.0, waited)
+
+    @property
+    def largest(self) -> StepPart:
+        return self.parts[0]
+
+    @property
+    def segments(self) -> list[dict[str, Any]]:
+        """Of the bar, in the chart's colours."""
+        by_name = {part.name: part for part in self.parts}
+        return [
+            {"label": label, "value": by_name[name].seconds, "colour": colour}
+            for name, (label, colour) in _SEGMENTS.items()
+            if name in by_name
+        ]
+
+
+def of_run(run: Run) -> StepTime | None:
+    """The mean over the newest steps; None until there are some with timed parts. The first step of a run is left out:
+    it compiles and warms up."""
+    timed = [f"time/{part}_s" for part in PARTS]
+    columns = _newest(run, ["step_time", *timed, ahead.SECONDS])
+    total, generated = columns["step_time"], columns[ahead.SECONDS]
+    if len(total) < FEWEST or not any(columns[name] for name in timed):
+        return None
+    steps = sorted(total)[-STEPS:]
+    seconds = sum(total[step] for step in steps) / len(steps)
+    if seconds <= 0:
+        return None
+    means = {
+        part: sum(columns[f"time/{part}_s"].get(step, 0.0) for step in steps) / len(steps)
+        for part in PARTS
+        if columns[f"time/{part}_s"]
+    }
+    means[REST] = max(0.0, seconds - sum(means.values()))
+    parts = tuple(
+        StepPart(part, mean, min(1.0, mean / seconds)) for part, mean in sorted(means.items(), key=lambda one: -one[1])
+    )
+    meanwhile = sum(generated.get(step, 0.0) for step in steps) / len(steps) if generated else None
+    return StepTime(seconds, len(steps), parts, tuple(_advice(run, parts)), meanwhile)
+
+
+def _newest(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
+    """Each metric's newest values by step, without the first step: from the rows, or of an old run from its chunks."""
+    by_name: dict[str, dict[int, float]] = {name: {} for name in names}
+    rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False, values__has_key="step_time")
+    lines = list(rows.order_by("-seq").values_list("step", "values")[: STEPS + 1])
+    for step, values in lines:
+        for name in names:
+            if step is not None and step > 1 and isinstance(value := values.get(name), int | float):
+                by_name[name][step] = float(value)
+    if len(lines) <= STEPS and run.folded_seq:
+        _prepend(run, by_name)
+    return by_name
+
+
+def _prepend(run: Run, by_name: dict[str, dict[int, float]]) -> None:
+    """Add the values of the newest chunks. All metrics of a step are folded at once, into chunks of the same length."""
+    chunks = MetricChunk.objects.filter(run=run, metric__in=by_name).order_by("-first_seq")
+    for name, count, data in chunks.values_list("metric", "points", "data")[: len(by_name)]:
+        points = Points.unpack(data, count)
+        for step, value in zip(points.step[-STEPS:].tolist(), points.value[-STEPS:].tolist(), strict=True):
+            if step > 1:
+                by_name[name].setdefault(step, value)
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+
+def _advice(run: Run, parts: Sequence[StepPart]) -> Iterator[Advice]:
+    try:
+        spec = spec_of(run)
+    except ContractError:  # of another version
+        return
+    for part in parts:
+        if part.share >= WORTH_SAYING[part.name]:
+            sentences = list(_ADVISERS[part.name](spec, run.last_metrics))
+            if sentences:
+                yield Advice(part, " ".join(sentences))
+
+
+def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+    hardware = spec.hardware
+    if hardware.rollout == Rollout.TRANSFORMERS:
+        if hardware.trainer_gpus:
+            yield "Transformers generates here: a profile with vLLM took a third of the time in our runs on GPUs."
+        else:
+            yield "Shorter completions or fewer of them shorten it most on a CPU."
+        return
+    mean, longest = (_number(last.get(f"completions/{name}_length")) for name in ("mean", "max"))
+    if mean and longest and longest > LONG_TAIL * mean:
+        yield (
+            f"The batch waits for its longest completion: {significant(longest)} tokens, where the mean is "
+            f"{significant(mean)}. A lower completion limit cuts that wait."
+        )
+    server = hardware.vllm_server
+    if not spec.ahead and server is not None and (server.attached or server.own_gpus):
+        yield "The trainer's GPUs idle meanwhile: generated one step ahead, the next batch is made beside the update."
+    if server is not None and server.enforce_eager:
+        yield "The profile runs vLLM without CUDA graphs (enforce eager), several times slower: turn that off."
+    waiting = _number(last.get("vllm/requests_waiting"))
+    if waiting and waiting >= 1:
+        yield (
+            f"vLLM lets {significant(waiting)} requests wait, as its cache is full: give it more memory, or a second "
+            "server."
+        )
+    elif server is not None and not server.attached and server.count == 1 and hardware.trainer_gpus > 1:
+        yield "A GPU moved from the trainer to a second vLLM server shares the work."
+
+
+def _rewards(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+    for function, words in _SLOW.items():
+        names = [reward.name for reward in spec.rewards if reward.function in function]
+        if names:
+            yield words.format(names=" and ".join(names), runs="runs" if len(names) == 1 else "run")
+    if not any(reward.function in function for reward in spec.rewards for function in _SLOW):
+        yield "The GPUs idle meanwhile: try the config in the playground, and leave out what you can do without."
+
+
+_SLOW = {
+    ("python_executes", "tests_passed", "same_output"): (
+        "{names} {runs} code in the sandbox: a shorter time limit, fewer tests a row or more CPU cores help."
+    ),
+    ("python",): "{names} {runs} custom code: batch its work, and cache what repeats between completions.",
+    ("judge",): "The judge of {names} is waited for: allow it more requests at once, or ask for shorter answers.",
+    ("reward_model",): "{names} {runs} a model beside the policy: a smaller one, or shorter completions, take less.",
+}
+"""What shortens rewards that wait for something, by their keys in the library."""
+
+
+def _logps(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+    if spec.grpo.get("beta"):
+        yield "Each step runs the reference model too, as β is above 0: β = 0 saves that pass."
+    if spec.hardware.rollout != Rollout.TRANSFORMERS and spec.grpo.get("vllm_importance_sampling_correction", True):
+        yield "The correction of vLLM's sampling needs one more pass; it guards against a drift, so keep it if you can."
+
+
+def _update(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+    grpo, hardware = spec.grpo, spec.hardware
+    size, passes = grpo.get("per_device_train_batch_size", 8), grpo.get("gradient_accumulation_steps", 1)
+    if hardware.trainer_gpus and isinstance(passes, int) and isinstance(size, int) and passes > 1:
+        yield (
+            f"It takes {passes} passes of {size} completions: {size * 2} × {max(1, passes // 2)} does the same in "
+            "fewer, where the GPU has the memory (Spec shows how much was used)."
+        )
+    checkpointing = grpo.get("gradient_checkpointing", hardware.gradient_checkpointing)
+    if hardware.trainer_gpus and checkpointing is not False:
+        yield "Without gradient checkpointing no activation is computed twice: less time, for more memory."
+    if hardware.offload is not Offload.NONE:
+        yield "The profile offloads to the CPU, over a slow road: one that shards or trains a LoRA avoids it."
+
+
+def _weight_sync(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+    server = spec.hardware.vllm_server
+    if server is not None and server.weight_sync == WeightSync.NCCL and spec.lora is not None:
+        yield "With a LoRA, a profile that swaps the adapter in vLLM sends only the adapter."
+    yield "More completions for each generation (steps per generation) send the weights less often."
+
+
+def _rest(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+    yield "Loading data, saving and logging: save less often, and look at the host's disk and CPU in Machine."
+
+
+_ADVISERS: dict[str, Callable[[RunSpec, Mapping[str, Any]], Iterator[str]]] = {
+    "generation": _generation,
+    "rewards": _rewards,
+    "logps": _logps,
+    "update": _update,
+    "weight_sync": _weight_sync,
+    REST: _rest,
+}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

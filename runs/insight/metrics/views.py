@@ -1,0 +1,83 @@
+"""A run's metrics: their points for charts, and their names."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Sequence
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_safe
+
+from controlplane.platform.http.query_params import listed, whole
+from runs.engine import queries
+from runs.engine.models import Run
+from runs.insight.metrics import run_charts
+from runs.insight.metrics import series as numbers
+from runs.insight.metrics import waterfall as steps
+
+POINTS = 500
+MOST_POINTS = 5000
+ALL = "*"
+AXES = ("step", "tokens", "time")
+WORTH_PACKING = 1024
+
+
+@require_safe
+def series(request: HttpRequest, run_id: str) -> HttpResponse:
+    """`metrics=a,b` or `*`, by default those of the run's charts; `x`, `from` and `to` select a window."""
+    run = queries.run_for(request, run_id)
+    requested = request.GET.get("metrics", "")
+    if requested == ALL:
+        names = numbers.known(run)
+    else:
+        names = listed(requested) if requested else run_charts.metrics(run_charts.plan_of(run))
+    return points_of(request, run, names)
+
+
+def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpResponse:
+    """The points of these metrics, as many as the address asks for, within its window."""
+    points = whole(request, "points", POINTS, 2, MOST_POINTS)
+    return _packed(request, numbers.series(run, names, points, _window(request)))
+
+
+@require_safe
+def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
+    """All metrics of the run: name, source, number of points."""
+    return _packed(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
+
+
+@require_safe
+def waterfall(request: HttpRequest, run_id: str) -> HttpResponse:
+    """When each phase of a step began and ended, as a part of the page; `step`, or else the median of the last ones."""
+    run = queries.run_for(request, run_id)
+    step = whole(request, "step", -1, -1, 2**31 - 1)
+    view = steps.of_run(run, None if step < 0 else step)
+    return render(request, "insight/metrics/_waterfall.html", {"view": view, "asked": step, "picks": True})
+
+
+def _window(request: HttpRequest) -> numbers.Window:
+    x = request.GET.get("x", "")
+    return numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
+
+
+def _number(request: HttpRequest, name: str) -> float | None:
+    try:
+        value = float(request.GET[name])
+    except (KeyError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _packed(request: HttpRequest, answer: object) -> HttpResponse:
+    """JSON, compressed. Django's encoder and gzip would take longer than reading the numbers."""
+    body = msgspec.json.encode(answer)
+    packs = len(body) >= WORTH_PACKING and "gzip" in request.headers.get("Accept-Encoding", "")
+    response = HttpResponse(gzip.compress(body, 1) if packs else body, content_type="application/json")
+    patch_vary_headers(response, ["Accept-Encoding"])
+    if packs:
+        response["Content-Encoding"] = "gzip"
+    return response

@@ -1,0 +1,76 @@
+"""How good a saved model is: the figures of its run up to its step, and the run's health."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runs.engine.artifacts.saved_models import SavedModel
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.models import Run
+from runs.insight.health import page as health
+from runs.insight.metrics.series import Series, series
+from runs.insight.metrics.trend import REWARD, gain
+from workers.contract.run import best
+
+FIGURES = {REWARD: "Reward", "eval_reward": "Validation reward", "kl": "KL"}
+
+
+@dataclass(frozen=True)
+class Quality:
+    figures: list[tuple[str, float | None]]
+    """At its step, each with its label; the first is the reward if the run has one."""
+    gain: float | None
+    """Of the reward, as in runs.insight.metrics.trend, over the steps up to its own."""
+    last: float | None
+    """The run's newest reward."""
+    best: float | None
+    """The run's best reward of one step."""
+    best_step: int
+    health: health.Card | None
+
+
+def labels_of(run: Run) -> dict[str, str]:
+    """Metric -> label, of the figures by which the run's checkpoints are told apart."""
+    chosen = run.spec.get("keep_best") or ""
+    labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
+    return {name: label for name, label in labels.items() if name in run.last_metrics}
+
+
+def figures_of(run: Run, saved: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
+    """For each checkpoint metric -> figure; None for one that a later attempt has made void."""
+    labels = labels_of(run) if saved else {}
+    histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
+    return [
+        {name: None if each.superseded else _figure_at(histories[name], name, each.step) for name in labels}
+        for each in saved
+    ]
+
+
+def of(model: SavedModel) -> Quality:
+    run, checkpoint = model.trained_by, model.checkpoint
+    labels = labels_of(run)
+    [figures] = figures_of(run, [checkpoint])
+    rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]
+    values = rewards["value"]
+    top = max(range(len(values)), key=values.__getitem__, default=None)
+    return Quality(
+        figures=[(labels[name], value) for name, value in figures.items()],
+        gain=None if checkpoint.superseded else gain(values[: _until(rewards, checkpoint.step)]),
+        last=values[-1] if values else None,
+        best=None if top is None else values[top],
+        best_step=0 if top is None else rewards["step"][top] or 0,
+        health=health.card(run),
+    )
+
+
+def _figure_at(history: Series, name: str, step: int) -> float | None:
+    end = _until(history, step)
+    return best.figure_of(name, history["value"][max(0, end - best.OVER) : end])
+
+
+def _until(history: Series, step: int) -> int:
+    """How many of its points are not after the step."""
+    return bisect_right([at or 0 for at in history["step"]], step)

@@ -1,0 +1,54 @@
+"""The reward config in the editor's form, saved or not: the basis of playground and replay scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import HttpRequest
+
+from controlplane.catalogue.rewards import permissions
+from controlplane.catalogue.rewards.forms import components_from
+from controlplane.catalogue.rewards.models import AGGREGATIONS
+from controlplane.platform.accounts.roles import person
+from workers.contract.run.spec import RewardSpec
+
+
+@dataclass(frozen=True)
+class EditorState:
+    specs: list[RewardSpec]
+    """Valid components."""
+    problems: list[tuple[str, list[str]]]
+    """Invalid components: name and errors."""
+    aggregation: str
+    places: list[int] = field(default_factory=list)
+    """The position of each spec among all rows of the form, from 0, which determines its colour."""
+
+
+def asked(request: HttpRequest) -> EditorState:
+    """Read the posted form."""
+    specs: list[RewardSpec] = []
+    problems: list[tuple[str, list[str]]] = []
+    places = []
+    for place, form in enumerate(components_from(request.POST)):
+        name = str(form["name"].value() or form.reward.title)
+        if not form.is_valid():
+            problems.append((name, _sentences(form.errors)))
+        elif any(spec.name == form.spec().name for spec in specs):
+            problems.append((name, ["Another component has this name."]))
+        elif not permissions.may_use(person(request), form.spec()):
+            problems.append((name, [permissions.REFUSED]))
+        else:
+            specs.append(form.spec())
+            places.append(place)
+    aggregation = request.POST.get("aggregation", "")
+    return EditorState(specs, problems, aggregation if aggregation in AGGREGATIONS else AGGREGATIONS[0], places)
+
+
+def _sentences(errors: Any) -> list[str]:
+    """A form's errors as sentences, with the field's name unless they concern the whole form."""
+    return [
+        error if field == "__all__" else f"{field.removeprefix('p_').replace('_', ' ')}: {error}"
+        for field, list_ in errors.items()
+        for error in list_
+    ]

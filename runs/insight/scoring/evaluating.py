@@ -1,0 +1,140 @@
+"""Scoring completions by a config's components, with outcomes; shared by the playground and the replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from controlplane.catalogue.rewards.turns import Turn
+from workers.contract.run.spec import RewardSpec
+from workers.rewards import LIBRARY, Completion, Cost, Failure, Reward, Scores, score
+from workers.rewards.advantages import mean
+from workers.rewards.reward import Row
+from workers.rewards.turns import split
+
+WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
+"""Parameters that limit waiting for servers and running code, in seconds."""
+ONLY_TRAINER = "Scored by the trainer only: it depends on the running model."
+ASKS = "It calls another server, so it is scored on request."
+
+
+class How(StrEnum):
+    """The source of a component's scores, or why it has none."""
+
+    SCORED = "scored"
+    RECORDED = "recorded"
+    """From the run itself, which has the same component."""
+    TRAINER = "trainer"
+    ASKS = "asks"
+    UNAVAILABLE = "unavailable"
+    LATE = "late"
+
+
+@dataclass(frozen=True)
+class ComponentScores:
+    """One component's scores of a batch."""
+
+    spec: RewardSpec
+    reward: Reward
+    values: list[float | None]
+    """One per completion; None where it doesn't apply, failed, or was not scored."""
+    failures: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float | None = None
+    how: How = How.SCORED
+    why: str = ""
+    """Why scores are missing."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the component counts in the totals."""
+        return self.how in (How.SCORED, How.RECORDED)
+
+
+def column(
+    spec: RewardSpec,
+    completions: Sequence[Completion],
+    rows: Sequence[Row],
+    turn: Turn,
+    *,
+    ask: bool = False,
+    recorded: list[float | None] | None = None,
+) -> ComponentScores:
+    """Score completions by one component. rows[i] belongs to completions[i]. `ask`: allow rewards that call other
+    servers.
+
+    `recorded`: the same component's scores in the run, used where it can't or may not be scored here.
+    """
+    reward = LIBRARY[spec.function]
+    nothing: list[float | None] = [None] * len(completions)
+    if reward.cost is Cost.TRAINER or (reward.cost is Cost.HTTP and not ask):
+        if recorded is not None:
+            return ComponentScores(spec, reward, recorded, how=How.RECORDED)
+        trainer = reward.cost is Cost.TRAINER
+        return ComponentScores(
+            spec,
+            reward,
+            nothing,
+            how=How.TRAINER if trainer else How.ASKS,
+            why=ONLY_TRAINER if trainer else ASKS,
+        )
+    if not completions:
+        return ComponentScores(spec, reward, [], seconds=0.0)
+    turn.late, turn.unavailable = False, ""
+    started = time.perf_counter()
+    params = _params(reward, spec, turn)
+    scores = _scores(spec, reward, completions, rows, params, turn)
+    seconds = time.perf_counter() - started
+    if scores.failures and turn.over and _is_cut(reward, spec, params):
+        turn.late = True
+    if turn.unavailable:
+        return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=turn.unavailable)
+    if reward.cost is Cost.PURE and scores.failures and all(one.kind == "unavailable" for one in scores.failures):
+        return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=scores.failures[0].message)
+    if turn.late:
+        return ComponentScores(spec, reward, nothing, seconds=seconds, how=How.LATE, why="Scoring timed out.")
+    return ComponentScores(spec, reward, scores.values, scores.failures, scores.notes, seconds)
+
+
+def _scores(
+    spec: RewardSpec,
+    reward: Reward,
+    completions: Sequence[Completion],
+    rows: Sequence[Row],
+    params: dict[str, Any],
+    turn: Turn,
+) -> Scores:
+    """Of whole completions, or the mean over the turns of each, as the run's chart has it."""
+    if not spec.per_turn:
+        return score(reward, completions, rows, params, turn.tools)
+    parts = [split(one) for one in completions]
+    places = [place for place, of in enumerate(parts) for _ in of]
+    each = score(reward, [part for of in parts for part in of], [rows[place] for place in places], params, turn.tools)
+    values = [
+        mean([one for at, one in zip(places, each.values, strict=True) if at == place]) for place in range(len(parts))
+    ]
+    failures = {places[one.index]: replace(one, index=places[one.index]) for one in reversed(each.failures)}
+    notes = dict(zip(places, each.notes, strict=False))
+    return Scores(
+        values, [failures[place] for place in sorted(failures)], [notes.get(i, "") for i in range(len(parts))]
+    )
+
+
+def _params(reward: Reward, spec: RewardSpec, turn: Turn) -> dict[str, Any]:
+    """The component's parameters, with time limits lowered to the time the page has left: endless code would block
+    others."""
+    waits = WAITS.get(reward.cost)
+    if waits is None:
+        return dict(spec.params)
+    remaining = max(1.0, turn.until - time.monotonic())
+    full = reward.defaults() | spec.params
+    return full | {name: min(full[name], remaining) for name in waits if name in full}
+
+
+def _is_cut(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
+    """Whether code had less time than its limit, so that failures may be due to the page."""
+    full = reward.defaults() | spec.params
+    return reward.cost is Cost.SANDBOX and any(params.get(name) != full.get(name) for name in WAITS[Cost.SANDBOX])

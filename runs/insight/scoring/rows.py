@@ -1,0 +1,143 @@
+"""Dataset rows as rewards get them from the trainer, in full even where a page shows less."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.catalogue.datasets import looking
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
+from workers.contract.run.dataset import row_for_rewards
+
+MOST_BYTES = 16 * 2**20
+"""Bytes of the rows that one request reads."""
+KEPT = 64
+"""Rows kept in memory after reading their files."""
+LARGEST_KEPT = 2**20
+MADE_UP = {"row": 0, "prompt": [{"role": "user", "content": "What is 6 times 7?"}], "answer": "42", "test_cases": []}
+"""The example row while there is no dataset."""
+
+
+@dataclass(frozen=True)
+class RowSearch:
+    rows: dict[int, dict[str, Any]]
+    problem: str = ""
+    """Why some rows are missing, for people."""
+
+
+@dataclass(frozen=True)
+class RowPlace:
+    """A row by its position in the version."""
+
+    row: dict[str, Any]
+    place: int = 0
+    """From 0."""
+    count: int = 1
+    """The version's number of rows."""
+    problem: str = ""
+
+
+def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
+    """The existing rows with these ids, in one read."""
+    cached = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
+    missing = [number for number in set(numbers) if number not in cached]
+    if not missing:
+        return RowSearch(cached)
+    try:
+        result = looking.exact(version, missing, MOST_BYTES)
+    except DatasetError as error:
+        return RowSearch(cached, f"The rows of {version} can't be read: {error}")
+    rows = {row["row_id"]: for_rewards(row, chat=result["chat"]) for row in result["rows"]}
+    for number, row in rows.items():
+        _cache.put((version.sha256, number), row)
+    left_out = result["left_out"]
+    problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to show." if left_out else ""
+    return RowSearch(cached | rows, problem)
+
+
+def at(version: DatasetVersion | None, place: int) -> RowPlace:
+    """The row at a position; positions wrap around. A made-up row if the version has none."""
+    short, place, count = _short(version, place)
+    if version is None or short is None:
+        return RowPlace(dict(MADE_UP))
+    problem = ""
+    if _may_be_cut(short):
+        search = by_number(version, [short["row_id"]])
+        if short["row_id"] in search.rows:
+            return RowPlace(search.rows[short["row_id"]], place, count)
+        problem = search.problem
+    if "prompt" not in short:
+        return RowPlace(
+            {**MADE_UP, "row": short["row_id"]}, place, count, f"{problem} An example row is shown instead."
+        )
+    row = for_rewards(short, chat=bool(version.mapping.get("chat", True)))
+    return RowPlace(row, place, count, problem and f"{problem} What is shown may be cut.")
+
+
+def for_rewards(row: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+    """A canonical row whose metadata is an object."""
+    return row_for_rewards(row, row["metadata"], chat=chat)
+
+
+def shown_prompt(row: Mapping[str, Any]) -> str:
+    prompt = row["prompt"]
+    return prompt if isinstance(prompt, str) else prompt_text(prompt)
+
+
+def _short(version: DatasetVersion | None, place: int) -> tuple[dict[str, Any] | None, int, int]:
+    """A row as the version's pages show it, or from the import report if the files are gone."""
+    if version is None:
+        return None, 0, 0
+    count = max(1, version.rows)
+    try:
+        [row] = looking.look(version, after=place % count, limit=1)["rows"]
+    except (DatasetError, ValueError):
+        rows = [row for row in (version.report.get("mapped") or {}).get("preview", []) if row.get("prompt")]
+        return (rows[place % len(rows)], place % len(rows), len(rows)) if rows else (None, 0, 0)
+    return row, place % count, count
+
+
+def _may_be_cut(row: Mapping[str, Any]) -> bool:
+    """Whether a shortened row may be incomplete: too large, or with a cut or cleaned text or list in it."""
+    if "too_large" in row:
+        return True
+    return any(isinstance(part, list) and len(part) >= 20 for part in _parts(row)) or any(
+        isinstance(part, str) and (part.endswith("…") or "\ufffd" in part) for part in _parts(row)
+    )
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    yield value
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for element in inner:
+        yield from _parts(element)
+
+
+class _Cache:
+    """Recently used rows of versions, which never change."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, int]) -> dict[str, Any] | None:
+        with self._lock:
+            if key in self._rows:
+                self._rows.move_to_end(key)
+            return self._rows.get(key)
+
+    def put(self, key: tuple[str, int], row: dict[str, Any]) -> None:
+        if len(str(row)) > LARGEST_KEPT:
+            return
+        with self._lock:
+            self._rows[key] = row
+            while len(self._rows) > KEPT:
+                self._rows.popitem(last=False)
+
+
+_cache = _Cache()

@@ -1,0 +1,137 @@
+"""Claiming: a supervisor's first request; it starts nothing unless the answer is `go`."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.platform.accounts import vault
+from controlplane.platform.http import tokens
+from runs.engine import hints
+from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.scheduling import ending
+from runs.engine.scheduling.launching import attempt_spec
+from runs.engine.served.models import Served
+from runs.engine.spec import spec_of
+from runs.engine.states import ON_HOST, EndReason, RunStatus
+from runs.intake.host_api.reaping import MAX_LAUNCHES
+from workers.contract.reports.chat import KEY_DIGEST
+from workers.contract.reports.lines import ClaimAnswer
+from workers.contract.run import gateway, sinks
+from workers.contract.wire.artifacts import STORES
+from workers.contract.wire.documents import ContractError, digest
+from workers.contract.wire.names import SCHEMA, Phase
+
+
+@dataclass(frozen=True)
+class Claim:
+    schema: int
+    host: str
+    pid: int
+    boot_id: str
+
+
+def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
+    """Let the first supervisor of a STARTING attempt go, and the same one when it asks again. The answer includes the
+    current values of the spec's secrets."""
+    secrets: dict[str, str] = {}
+    with transaction.atomic():
+        locked = Attempt.objects.select_for_update(of=("self",)).select_related("host", "run").get(pk=attempt.pk)
+        refusal = _refusal(locked, request)
+        if not refusal and locked.status == RunStatus.STARTING:  # later it already has them
+            secrets, refusal = _secrets(locked)
+        if not refusal and locked.claimed_at is None:
+            now = timezone.now()
+            Attempt.objects.filter(pk=locked.pk).update(
+                claimed_at=now,
+                last_seen_at=now,
+                boot_id=request.boot_id,
+                supervisor_pid=request.pid,
+                phase=Phase.CLAIMED,
+            )
+            transaction.on_commit(lambda: hints.changed(locked.run_id))
+    return ClaimAnswer(
+        go=not refusal,
+        why=refusal,
+        ack=locked.last_seq,
+        stop=locked.stop_mode or None,
+        spec_sha256="" if refusal else digest(attempt_spec(locked)),
+        secrets=secrets,
+    )
+
+
+def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
+    """Record that a launcher started no supervisor. `final`: a retry would fail as well."""
+    with transaction.atomic():
+        locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        if locked.claimed_at is not None or locked.status != RunStatus.STARTING:
+            return
+        data = {"detail": detail}
+        RunEvent.objects.create(
+            run_id=locked.run_id, attempt=locked, at=timezone.now(), kind="not_launched", actor="launcher", data=data
+        )
+        transaction.on_commit(lambda: hints.changed(locked.run_id))
+        if final or locked.launches_sent >= MAX_LAUNCHES:
+            reason = EndReason.CANCELLED if locked.stop_mode else EndReason.LAUNCH_FAILED
+            ending.end(locked, reason, actor="launcher", detail=detail, only_if=Q(claimed_at=None), proved_free=True)
+
+
+def _refusal(attempt: Attempt, request: Claim) -> str:
+    if attempt.claimed_at is not None:
+        same_supervisor = (attempt.supervisor_pid, attempt.boot_id) == (request.pid, request.boot_id)
+        if same_supervisor and attempt.status in ON_HOST:
+            return ""
+        return f"The attempt is {attempt.status}." if same_supervisor else "Another supervisor has this attempt."
+    if attempt.status != RunStatus.STARTING:
+        return f"The attempt is {attempt.status}."
+    if attempt.host is None or attempt.host.name != request.host:
+        return f"The attempt's resources are leased on {attempt.host}, not on {request.host}."
+    if request.schema != SCHEMA:
+        reason = f"The supervisor speaks version {request.schema} of the contract, the control plane {SCHEMA}."
+        ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
+        return reason
+    if attempt.host.is_another_machine(request.boot_id, timezone.now()):
+        return f"Another machine announces itself as {attempt.host.name}."
+    if attempt.stop_mode:
+        # Nothing has been started, so there is nothing to stop or prove.
+        ending.end(attempt, EndReason.CANCELLED, actor="claim", proved_free=True)
+        return "The run was stopped before it started."
+    return ""
+
+
+def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
+    """The attempt's secrets, or why they are unavailable; the attempt has then ended."""
+    try:
+        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run), **_stores(), **_page(attempt.run)}, ""
+    except vault.NotGiven as error:
+        reason = str(error)
+    except ContractError as error:
+        reason = f"The run's spec can't be read: {error}"
+    ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
+    return {}, reason
+
+
+def _stores() -> dict[str, str]:
+    """Whether checkpoints are stored. The keys come later, to the process that uploads."""
+    return {STORES: "1"} if vault.has_artifact_store() else {}
+
+
+def _page(run: Run) -> dict[str, str]:
+    """Where people see the run: a host may know the control plane by another address than their browsers."""
+    told = settings.PUBLIC_URL and spec_of(run).sinks
+    return {sinks.LINK: settings.PUBLIC_URL + reverse("run", args=[run.pk])} if told else {}
+
+
+def _key(run: Run) -> dict[str, str]:
+    """What a served model, or a run's gateway, checks the keys of requests by."""
+    episodes = spec_of(run).episodes
+    if episodes is not None and episodes.gateway is not None:
+        return {gateway.KEY_DIGEST: hashlib.sha256(tokens.gateway_key(run.pk).encode()).hexdigest()}
+    served = Served.objects.filter(run=run).first()
+    return {KEY_DIGEST: served.key_sha256} if served and served.key_sha256 else {}

@@ -1,0 +1,363 @@
+"""Lines of an attempt's outbox into the store: in order, each once, in one short transaction.
+
+Replaying a batch changes nothing. Lines after a gap are left out; the acknowledged seq tells the supervisor where to
+go on. Life-cycle events move the status; nothing else that a host says does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.catalogue.joining.credentials import revoked_since_dispatch
+from runs.engine import hints
+from runs.engine import step_spans as phases
+from runs.engine.models import Attempt, MetricRow, Run, RunEvent
+from runs.engine.monitoring.measured import Duration, measuring
+from runs.engine.scheduling import ending
+from runs.engine.served import answering
+from runs.engine.states import ACTIVE, EndReason, RunStatus
+from runs.engine.transitions import move
+from runs.insight.completions import progress
+from runs.insight.metrics import folding, trend
+from runs.intake.host_api.statements import Rows, encoded, insert, update
+from workers.contract.reports.lines import OutboxLine, Receipt, problem_of
+from workers.contract.wire.documents import ContractError, from_dict
+from workers.contract.wire.names import METRIC_KINDS, EventKind, Phase
+
+ACTOR = "supervisor"
+_PLAIN = (
+    *("number", "status", "stop_mode", "first_seq", "last_seq", "run_id"),
+    *("run__last_seq", "run__folded_seq", "run__last_metrics", "run__trend", "run__trend_of", "run__reward_ends"),
+)
+"""What storing plain lines reads of an attempt and its run."""
+_KINDS = frozenset(EventKind)
+_MAX_SEQ, _MAX_T = 2**62, 4e9
+
+
+class BadLine(ValueError):
+    """A line doesn't follow the contract; nothing of its batch is stored."""
+
+    def __init__(self, index: int, what: str) -> None:
+        super().__init__(what)
+        self.index = index
+
+
+class NotStarted(Exception):
+    """Lines for an attempt that was never dispatched."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The lines of one request."""
+
+    attempt_id: str
+    lines: Sequence[OutboxLine]
+    seen: bool = True
+    """The lines come from the attempt's live supervisor."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What is in force once a delivery is stored."""
+
+    run_id: str
+    ack: int
+    status: str
+    stop_mode: str
+
+
+class _Later(NamedTuple):
+    """An attempt of the same run that may be later."""
+
+    number: int
+    first_seq: int | None
+    step: int
+    """From which it resumed."""
+    started_at: datetime | None
+
+
+@dataclass
+class _Batch:
+    """The new lines of one request, and what they change of the attempt's and the run's own columns."""
+
+    attempt: Attempt
+    lines: list[OutboxLine]
+    resumed: list[int]
+    """The steps from which later attempts have resumed."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    run_facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def current(self) -> bool:
+        """The run has no later attempt: its headline figures are this attempt's."""
+        return not self.resumed
+
+    @property
+    def ack(self) -> int:
+        return self.lines[-1].seq if self.lines else self.attempt.last_seq
+
+    def taken(self) -> Taken:
+        return Taken(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
+
+
+def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
+    """Store what is new and answer the attempt's acknowledged seq. `seen`: the lines come from its live supervisor.
+
+    `attempt` holds the status and the stop that are in force afterwards.
+    """
+    check(lines)
+    if not lines:
+        if seen:  # a heartbeat is one UPDATE
+            Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
+        return attempt.last_seq
+    with measuring(Duration.INGEST), transaction.atomic():
+        held = _locked().defer("run__spec").get(pk=attempt.pk)
+        batch = _batch(Delivery(attempt.pk, lines, seen), held, _later([held.run_id]))
+        _take([batch], plain=is_plain(lines))
+    attempt.status, attempt.stop_mode = held.status, held.stop_mode
+    return batch.ack
+
+
+def accept_together(deliveries: Sequence[Delivery]) -> list[Taken | None]:
+    """Store deliveries of different attempts in one transaction; their lines are plain and checked.
+
+    None: not one for this way; `accept` takes it or says what is wrong with it.
+    """
+    wanted = [delivery.attempt_id for delivery in deliveries]
+    with measuring(Duration.INGEST), transaction.atomic():
+        _dont_wait_for_the_disk()
+        live = _locked().filter(~revoked_since_dispatch(), pk__in=wanted, status__in=ACTIVE)
+        held = {attempt.pk: attempt for attempt in live.only(*_PLAIN)}
+        later = _later([attempt.run_id for attempt in held.values()])
+        batches: list[_Batch | None] = []
+        for delivery in deliveries:
+            try:
+                attempt = held.get(delivery.attempt_id)
+                batches.append(_batch(delivery, attempt, later) if attempt is not None else None)
+            except (BadLine, NotStarted):
+                batches.append(None)
+        _take([batch for batch in batches if batch is not None], plain=True)
+    return [batch.taken() if batch is not None else None for batch in batches]
+
+
+def is_plain(lines: Sequence[OutboxLine]) -> bool:
+    """Whether the lines are only stored: no status, and no other row, depends on them."""
+    return not any(line.kind in _APPLY for line in lines)
+
+
+def _take(batches: Sequence[_Batch], *, plain: bool) -> None:
+    _store(batches)
+    for batch in batches:
+        for line in batch.lines:
+            if apply := _APPLY.get(line.kind):
+                apply(batch, line)
+    _save(batches, plain=plain)
+    if news := [(batch.attempt.run_id, batch.ack) for batch in batches if batch.lines]:
+        transaction.on_commit(lambda: hints.announce(*news))
+
+
+def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[_Later]]) -> _Batch:
+    after = [each for each in later.get(attempt.run_id, ()) if each.number > attempt.number]
+    new = _contiguous(attempt, delivery.lines, [each.first_seq for each in after if each.first_seq is not None])
+    batch = _Batch(attempt, new, [each.step for each in after if each.started_at is not None])
+    if delivery.seen:
+        batch.facts["last_seen_at"] = timezone.now()
+    return batch
+
+
+def _dont_wait_for_the_disk() -> None:
+    """PostgreSQL confirms this transaction before its log is on the disk, as SQLite does here anyway. Plain lines that
+    a crash loses are sent again, because the ack goes back; an end waits for the disk, and so for all before it."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL synchronous_commit TO off")
+
+
+def _locked() -> QuerySet[Attempt]:
+    """Attempts with their runs. In one order for everybody: two groups never wait for each other."""
+    return Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
+
+
+def _later(runs: Sequence[str]) -> dict[str, list[_Later]]:
+    """Of each run with more than one attempt, those after the first."""
+    found: dict[str, list[_Later]] = {}
+    rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
+    for attempt in rows.only("run_id", "number", "first_seq", "resume_step", "started_at"):
+        about = _Later(attempt.number, attempt.first_seq, attempt.resume_step, attempt.started_at)
+        found.setdefault(attempt.run_id, []).append(about)
+    return found
+
+
+def check(lines: Sequence[OutboxLine]) -> None:
+    """Raise BadLine if a line doesn't follow the contract."""
+    for index, line in enumerate(lines):
+        if not 1 <= line.seq < _MAX_SEQ:
+            raise BadLine(index, f"seq {line.seq} is out of range")
+        if not 0 <= line.t < _MAX_T:
+            raise BadLine(index, f"t {line.t} is not a valid time")
+        if line.kind not in _KINDS:
+            raise BadLine(index, f"kind {line.kind!r} is unknown")
+        if problem := problem_of(line.kind, line.step, line.data):
+            raise BadLine(index, problem)
+        if line.kind == EventKind.ENDED:
+            try:
+                _receipt(line)
+            except ContractError as error:
+                raise BadLine(index, str(error)) from None
+
+
+def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
+    """The lines that follow what is stored without a gap; `later` is where later attempts begin."""
+    if attempt.first_seq is None:
+        raise NotStarted(f"{attempt.pk} was never dispatched.")
+    beyond = min(later, default=_MAX_SEQ)
+    for index, line in enumerate(lines):
+        if line.seq < attempt.first_seq:
+            raise BadLine(index, f"seq {line.seq} is before this attempt's first, {attempt.first_seq}")
+        if line.seq >= beyond:
+            raise BadLine(index, f"seq {line.seq} belongs to a later attempt, which begins at {beyond}")
+    new: list[OutboxLine] = []
+    expected = attempt.last_seq + 1
+    for line in sorted(lines, key=lambda each: each.seq):
+        if line.seq > expected:
+            break
+        if line.seq == expected:
+            new.append(line)
+            expected += 1
+    return new
+
+
+def _store(batches: Sequence[_Batch]) -> None:
+    """Rows and events by statements of our own: the ORM's bulk_create takes several times as long."""
+    rows: Rows = []
+    events: Rows = []
+    spans: Rows = []
+    for batch in batches:
+        _collect(batch, rows, events, spans)
+    insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
+    insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
+    insert(phases.StepSpans, phases.COLUMNS, spans)
+
+
+def _collect(batch: _Batch, rows: Rows, events: Rows, spans: Rows) -> None:
+    attempt, run = batch.attempt, batch.attempt.run
+    void_after = min(batch.resumed, default=None)
+    late: list[folding.Row] = []
+    newest: dict[str, float] = {}
+    rewards: list[float] = []
+    for line in batch.lines:
+        if line.kind in (EventKind.ANSWER, EventKind.SPANS):  # in rows of their own
+            spans += phases.row_of(attempt, line, void_after)
+            continue
+        if line.kind not in METRIC_KINDS:
+            at = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
+            data = encoded(line.data)
+            events.append((run.pk, attempt.pk, line.seq, at, line.kind, line.step, ACTOR, data))
+            continue
+        values = line.data
+        void = void_after is not None and line.step is not None and line.step > void_after
+        rows.append((run.pk, attempt.pk, line.seq, line.t, line.kind, line.step, encoded(values), void))
+        if line.seq <= run.folded_seq and not void:
+            late.append((line.seq, line.step, line.t, values))
+        newest |= values
+        if trend.REWARD in values:
+            rewards.append(values[trend.REWARD])
+        if line.kind == EventKind.TRAIN and line.step is not None:
+            batch.run_facts["step"] = line.step
+    if late:
+        folding.add(run.pk, late)
+    if newest:
+        batch.run_facts["last_metrics"] = {**run.last_metrics, **newest}
+    if rewards:
+        batch.run_facts |= trend.extended(run, rewards)
+
+
+def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
+    runs: dict[str, dict[str, Any]] = {}
+    for batch in batches:
+        if batch.lines:
+            batch.facts["last_seq"] = last = batch.lines[-1].seq
+            # The row is locked: what was read is what is there.
+            facts = runs.setdefault(batch.attempt.run_id, {"last_seq": batch.attempt.run.last_seq})
+            facts |= batch.run_facts if batch.current else {}
+            facts["last_seq"] = max(facts["last_seq"], last)
+    attempts = {batch.attempt.pk: batch.facts for batch in batches}
+    if plain:
+        update(Run, runs)
+        update(Attempt, attempts)
+        return
+    for pk, facts in runs.items():
+        Run.every.filter(pk=pk).update(**facts)
+    for pk, facts in attempts.items():
+        Attempt.objects.filter(pk=pk).update(**facts)
+
+
+# --- life-cycle events ---------------------------------------------------------------------------------------
+
+
+def _phase(batch: _Batch, line: OutboxLine) -> None:
+    phase = line.data["phase"]
+    batch.facts |= {"phase": phase[:24], "phase_detail": str(line.data.get("detail") or "")}
+    if phase in (Phase.STOPPING, Phase.VERIFYING, Phase.UPLOADING):
+        move(batch.attempt, RunStatus.STOPPING, reason="stopping", actor=ACTOR)
+
+
+def _stage(batch: _Batch, line: OutboxLine) -> None:
+    batch.facts["phase_detail"] = line.data["stage"]
+
+
+def _training(batch: _Batch, line: OutboxLine) -> None:
+    step = line.data["step"]
+    batch.facts |= {"resume_step": step, "phase": "", "phase_detail": ""}
+    batch.run_facts |= {"max_steps": line.data["max_steps"], "step": max(step, batch.run_facts.get("step", 0))}
+    move(batch.attempt, RunStatus.RUNNING, reason="training", actor=ACTOR)
+    if batch.attempt.number > 1:
+        folding.supersede(batch.attempt, step)
+        batch.run_facts |= trend.rebuilt(batch.attempt.run)
+        progress.supersede(batch.attempt, step)
+
+
+def _answer(batch: _Batch, line: OutboxLine) -> None:
+    answering.take(batch.attempt.run_id, line.data)
+
+
+def _ended(batch: _Batch, line: OutboxLine) -> None:
+    name, detail = line.data["reason"], str(line.data.get("detail") or "")
+    if name in set(EndReason):
+        reason = EndReason(name)
+    else:
+        # Refusing the line would keep the attempt, and its lease, for ever.
+        reason, detail = EndReason.SUPERVISOR_ERROR, f"The supervisor gave a reason unknown here: {name}. {detail}"
+    receipt = _receipt(line)
+    codes = line.data.get("exit_codes")
+    ended = ending.end(
+        batch.attempt,
+        reason,
+        actor=ACTOR,
+        detail=detail,
+        receipt=receipt,
+        exit_codes=codes if isinstance(codes, dict) else {},
+    )
+    if not ended and receipt is not None:
+        ending.late_receipt(batch.attempt, receipt, actor=ACTOR)
+
+
+def _receipt(line: OutboxLine) -> Receipt | None:
+    data = line.data.get("receipt")
+    return from_dict(Receipt, data, at="data.receipt") if data is not None else None
+
+
+_APPLY: dict[str, Callable[[_Batch, OutboxLine], None]] = {
+    EventKind.PHASE: _phase,
+    EventKind.STAGE: _stage,
+    EventKind.TRAINING: _training,
+    EventKind.ANSWER: _answer,
+    EventKind.ENDED: _ended,
+}

@@ -1,0 +1,97 @@
+"""A reaper's report: a live supervisor, or the remains of a dead one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from runs.engine.models import Attempt, RunEvent
+from runs.engine.scheduling import ending
+from runs.engine.states import FINAL, EndReason
+from runs.intake.host_api import ingest
+from workers.contract.reports.lines import OutboxLine, Receipt
+from workers.contract.wire.names import EventKind
+
+ACTOR = "reaper"
+MAX_LAUNCHES = 3
+_ENDS = {"completed": EndReason.COMPLETED, "done": EndReason.COMPLETED, "stopped": EndReason.STOPPED_BY_USER}
+"""What a trainer's last word means, if the supervisor that would have judged its exit is gone."""
+
+
+def reaped(
+    attempt: Attempt,
+    *,
+    lock_held: bool,
+    receipt: Receipt | None,
+    lines: Sequence[OutboxLine],
+    detail: str,
+    boot_id: str = "",
+) -> None:
+    """Ingest the rest of the outbox, then end the attempt unless its supervisor still holds its lock. `boot_id`: of the
+    host now, which may not have announced it yet."""
+    if lines:
+        ingest.accept(attempt, lines, seen=False)
+    attempt.refresh_from_db()
+    final = attempt.status in FINAL
+    if not final or (attempt.reason == EndReason.HOST_LOST and not lock_held):
+        _note(attempt, lock_held, detail)
+    if final:
+        if receipt is not None and not lock_held:
+            ending.late_receipt(attempt, receipt, actor=ACTOR)
+        return
+    if lock_held:
+        return
+    if attempt.claimed_at is None:
+        # Nothing starts before a claim. Until the last launch the tick may send another one.
+        if attempt.launches_sent >= MAX_LAUNCHES:
+            reason = EndReason.CANCELLED if attempt.stop_mode else EndReason.LAUNCH_FAILED
+            ending.end(attempt, reason, actor=ACTOR, detail=detail, only_if=Q(claimed_at=None), proved_free=True)
+        return
+    reason, explanation = _end_of(attempt, boot_id)
+    ending.end(attempt, reason, actor=ACTOR, detail=f"{explanation} {detail}".strip(), receipt=receipt)
+
+
+def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
+    """The reason for the end, with details: an earlier decision to end stands even if the supervisor died later."""
+    if has_rebooted(attempt, boot_id):
+        return EndReason.HOST_LOST, ""
+    events = RunEvent.objects.filter(attempt=attempt)
+    phase = events.filter(kind=EventKind.PHASE, data__has_key="reason").order_by("-id").first()
+    if phase is not None and phase.data["reason"] in set(EndReason):
+        reason = EndReason(phase.data["reason"])
+        return reason, str(phase.data.get("detail") or "").removeprefix(reason).strip()
+    limit = events.filter(kind=EventKind.LIMIT).order_by("-id").first()
+    trained = events.filter(kind=EventKind.TRAINED).order_by("-id").first()
+    saved = trained is not None and trained.data.get("how") in _ENDS
+    if limit is not None and limit.data.get("reason") in set(EndReason) and (trained is None or saved):
+        words = str(limit.data["text"])
+        return EndReason(limit.data["reason"]), words if saved else f"{words} It may not have saved:"
+    if trained is not None and saved:
+        return _ENDS[trained.data["how"]], "The trainer had reported its end."
+    if events.filter(kind=EventKind.STOP_SEEN).exists():
+        # A stop that ends at once records its reason: this one waited for the trainer to save.
+        return EndReason.STOPPED_BY_USER, "It may not have saved:"
+    return EndReason.SUPERVISOR_LOST, ""
+
+
+def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
+    """Record that the supervisor lives, once per silence, however often it is checked."""
+    with transaction.atomic():
+        locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        since = locked.last_seen_at or locked.created_at
+        reports = RunEvent.objects.filter(attempt=locked, kind="reaped", at__gte=since, data__lock_held=True)
+        if lock_held and reports.exists():
+            return
+        data = {"lock_held": lock_held, "detail": detail}
+        RunEvent.objects.create(
+            run_id=locked.run_id, attempt=locked, at=timezone.now(), kind="reaped", actor=ACTOR, data=data
+        )
+
+
+def has_rebooted(attempt: Attempt, boot_id: str = "") -> bool:
+    """Whether the host has another boot id than the one that claimed: the one given, or the last one announced."""
+    announced = attempt.host.inventory.get("boot_id") if attempt.host else None
+    return bool(attempt.boot_id) and any(now and now != attempt.boot_id for now in (boot_id, announced))

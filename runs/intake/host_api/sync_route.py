@@ -1,0 +1,112 @@
+"""The short way of a sync, in front of Django: a supervisor's plain lines go straight to the group writer.
+
+A thousand runs send hundreds of syncs a second, and middleware, sessions and a thread of its own cost each several
+times what its lines do. Whatever isn't plain (an event that moves the status, a chat, a long body, a wrong token, any
+error) takes Django's way, which is the only one that knows how to refuse. Async because it is ASGI.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from controlplane.platform.http.body_limit import App, Message, Receive, Send
+from controlplane.platform.http.request_body import BadBody, decode, unpacked
+from controlplane.platform.http.tokens import attempt_token_fits
+from runs.intake.host_api import ingest
+from runs.intake.host_api.ingest import BadLine, Delivery
+from runs.intake.host_api.syncing import SyncBody, answer
+from runs.intake.host_api.together import GroupWriter, writer
+
+_SYNC = re.compile(r"/api/attempts/([^/]+)/sync")
+SHORT = 64 * 2**10
+"""Bytes of a body, and sixteen times as many unpacked: a longer one would hold up the event loop."""
+
+
+class SyncRoute:
+    def __init__(self, app: App, group: GroupWriter = writer) -> None:
+        self.app = app
+        self._group = group
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        attempt_id, headers = _of_sync(scope)
+        if not attempt_id:
+            await self.app(scope, receive, send)
+            return
+        body = await _whole(receive)
+        if body is None:
+            return
+        said = await self._answer(attempt_id, headers, body)
+        if said is None:
+            await self.app(scope, _again(body, receive), send)
+            return
+        start = [(b"content-type", b"application/json"), (b"content-length", str(len(said)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": start})
+        await send({"type": "http.response.body", "body": said})
+
+    async def _answer(self, attempt_id: str, headers: dict[bytes, bytes], body: bytes) -> bytes | None:
+        try:
+            coding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+            sync = decode(unpacked(body, coding, 16 * SHORT), SyncBody)
+            ingest.check(sync.lines)
+        except (BadBody, BadLine):
+            return None
+        if sync.turns_after is not None or not ingest.is_plain(sync.lines):
+            return None
+        stored = await self._group.store(Delivery(attempt_id, sync.lines, sync.seen))
+        if stored is None:
+            return None
+        taken = stored.taken
+        return msgspec.json.encode(
+            answer(
+                taken.ack,
+                status=taken.status,
+                stop_mode=taken.stop_mode,
+                watched=stored.watched,
+                paced=sync.paced,
+                late=stored.late,
+            )
+        )
+
+
+def _of_sync(scope: Message) -> tuple[str, dict[bytes, bytes]]:
+    """The attempt whose sync it is, by its token, and the headers; "": another request."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return "", {}
+    match = _SYNC.fullmatch(scope["path"])
+    if match is None:
+        return "", {}
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"")
+    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    short = length.isdigit() and int(length) <= SHORT
+    if not short or scheme.lower() != "bearer" or not attempt_token_fits(match[1], token.strip()):
+        return "", {}
+    return match[1], headers
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """None: the client is gone. The protocol holds it to the length that it has declared."""
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body once more, for Django."""
+    first = True
+
+    async def replayed() -> Message:
+        nonlocal first
+        if not first:
+            return await receive()
+        first = False
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed

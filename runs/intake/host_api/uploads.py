@@ -1,0 +1,106 @@
+"""Uploads of completions and logs: each part is stored once, however often it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Length
+
+from runs.engine import hints
+from runs.engine.models import Attempt, LogChunk, SampleRow, SampleStore
+from runs.insight.completions import progress
+from runs.insight.completions.groups import figures
+from runs.insight.completions.progress import Visit
+from runs.insight.completions.solving import Solving
+from runs.insight.completions.solving import of as solving_of
+from runs.intake.host_api.ingest import BadLine
+from workers.contract.reports.lines import is_step
+
+LOG_CHUNK_BYTES = 64 * 1024
+"""The size up to which a log's last chunk is extended: logs grow by many small uploads."""
+
+
+def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) -> int:
+    """Store prompt groups from line `first_line` on. Return the last stored line. After a gap nothing is stored."""
+    for index, line in enumerate(lines):
+        if not isinstance(line, dict) or not is_step(line.get("step")):
+            raise BadLine(index, "a prompt group is an object with a `step`, a whole number")
+    with transaction.atomic():
+        locked = Attempt.objects.select_for_update(of=("self",)).select_related("run").get(pk=attempt.pk)
+        stored = locked.samples_ack
+        if first_line > stored + 1:
+            return stored
+        fresh = lines[stored + 1 - first_line :]
+        if not fresh:
+            return stored
+        _store(locked, stored + 1, fresh)
+        ack = stored + len(fresh)
+        Attempt.objects.filter(pk=locked.pk).update(samples_ack=ack)
+        transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
+    return ack
+
+
+def _store(attempt: Attempt, first_line: int, groups: Sequence[dict[str, Any]]) -> None:
+    """Store groups and counts in a constant number of queries."""
+    store = progress.locked_store(attempt.run_id)
+    void_from = progress.void_from(attempt)
+    solving = solving_of(attempt.run.spec)
+    rows = [_row(attempt, line, data, solving, void_from) for line, data in enumerate(groups, first_line)]
+    SampleRow.objects.bulk_create(rows, ignore_conflicts=True, batch_size=200)
+    more = {"size": sum(row.size for row in rows), "completions": sum(row.completions for row in rows)}
+    SampleStore.objects.filter(pk=store.pk).update(**{name: F(name) + by for name, by in more.items()})
+    progress.add(
+        attempt.run_id,
+        [
+            Visit(row.row, row.step, row.completions, row.solved, row.reward_mean, row.reward_high)
+            for row in rows
+            if row.row is not None and not row.superseded
+        ],
+    )
+
+
+def _row(attempt: Attempt, line: int, data: dict[str, Any], solving: Solving, void_from: int | None) -> SampleRow:
+    group = figures(data, solving)
+    return SampleRow(
+        run_id=attempt.run_id,
+        attempt=attempt,
+        line=line,
+        step=data["step"],
+        row=group.row,
+        mode=group.mode,
+        reward_low=group.low,
+        reward_mean=group.mean,
+        reward_high=group.high,
+        completions=group.count,
+        solved=group.solved,
+        size=group.size,
+        superseded=void_from is not None and data["step"] > void_from,
+        data=data,
+    )
+
+
+def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
+    """Store log bytes at `offset`. Return the number of bytes stored from the log's start."""
+    with transaction.atomic():
+        # The attempt's row is the lock of its logs.
+        locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        chunks = LogChunk.objects.filter(attempt=locked, name=name).order_by("-offset")
+        last = chunks.annotate(size=Length("data")).values("pk", "offset", "size").first()
+        size = last["offset"] + last["size"] if last else 0
+        fresh = data[size - offset :] if offset <= size else b""
+        if not fresh:
+            return size
+        if last and last["size"] + len(fresh) <= LOG_CHUNK_BYTES:
+            chunk = LogChunk.objects.get(pk=last["pk"])
+            LogChunk.objects.filter(pk=chunk.pk).update(data=bytes(chunk.data) + fresh)
+        else:
+            parts = range(0, len(fresh), LOG_CHUNK_BYTES)
+            LogChunk.objects.bulk_create(
+                LogChunk(attempt=locked, name=name, offset=size + at, data=fresh[at : at + LOG_CHUNK_BYTES])
+                for at in parts
+            )
+        transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
+    return size + len(fresh)

@@ -1,0 +1,282 @@
+"""The API for hosts, authenticated by the attempt's token: supervisors call claim, dataset, corpus, sync, samples and
+logs; reapers call reaped; launchers call not_launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import msgspec
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from controlplane.catalogue.datasets import storing
+from controlplane.platform.accounts import vault
+from controlplane.platform.http.errors import error_json
+from controlplane.platform.http.request_body import BadBody, bearer, body_of, decode
+from controlplane.platform.http.streams import file_answer
+from controlplane.platform.http.tokens import attempt_token_fits
+from runs.engine import corpora, deletions, hints
+from runs.engine.artifacts import copies
+from runs.engine.jobs import archives
+from runs.engine.models import Attempt
+from runs.engine.served import conversation
+from runs.engine.states import ACTIVE
+from runs.engine.warm import using
+from runs.intake.host_api import claiming, ended_tokens, ingest, reaping, syncing, uploads
+from runs.intake.host_api.syncing import SyncBody
+from workers.contract.reports.lines import OutboxLine, Receipt
+from workers.contract.run.jobs import ARCHIVE
+from workers.contract.wire.artifacts import Storing
+from workers.contract.wire.documents import ContractError, from_dict, to_dict
+from workers.contract.wire.names import LOG_NAMES
+
+BEING_FETCHED = "Its file is being fetched from the artifact store."
+SYNC_LIMIT = 16 * 2**20
+SAMPLES_LIMIT = 64 * 2**20
+LOG_LIMIT = 8 * 2**20
+SMALL_LIMIT = 64 * 2**10
+
+View = Callable[[HttpRequest, Attempt], HttpResponseBase]
+
+
+class ClaimBody(msgspec.Struct):
+    schema: int
+    host: str
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    boot_id: str
+
+
+class SamplesBody(msgspec.Struct):
+    first_line: int
+    lines: list[dict[str, Any]]
+
+
+class DeletedBody(msgspec.Struct):
+    path: str
+    problem: str = ""
+
+
+class StoreBody(msgspec.Struct):
+    folder: str = ""
+    """Of a checkpoint that the attempt needs. Earlier supervisors leave it out: they mean what they start from."""
+
+
+class StoredBody(msgspec.Struct):
+    path: str
+    state: Storing
+    problem: str = ""
+    manifest: str = ""
+
+
+class NotLaunchedBody(msgspec.Struct):
+    detail: str
+    final: bool = False
+
+
+class ReapedBody(msgspec.Struct):
+    lock_held: bool
+    receipt: dict[str, Any] | None = None
+    lines: list[OutboxLine] = []
+    detail: str = ""
+    boot_id: str = ""
+
+
+def for_attempt(
+    method: str, *, answers_late: bool = False
+) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """Guard a view: one method, the attempt's token compared in constant time, errors as JSON. `answers_late`: the view
+    itself knows whether somebody asked, long after the attempt's end."""
+
+    def gate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @csrf_exempt
+        @login_not_required
+        @wraps(view)
+        def guarded(request: HttpRequest, attempt_id: str, **rest: str) -> HttpResponseBase:
+            if request.method != method:
+                message = f"{request.method} is not allowed here."
+                answer = error_json(405, message, where="method", fix=f"Use {method}.")
+                answer.headers["Allow"] = method
+                return answer
+            token = bearer(request)
+            if not token:
+                return error_json(401, "No token.", where="Authorization", fix="Send `Bearer <attempt token>`.")
+            if not attempt_token_fits(attempt_id, token):
+                return error_json(403, "The token is not this attempt's.", where="Authorization")
+            try:
+                # Without its run: the spec is large, and most calls, one per second and run, don't need it.
+                attempt = ended_tokens.with_revoked().get(pk=attempt_id)
+            except Attempt.DoesNotExist:
+                return error_json(404, f"There is no attempt {attempt_id}.", where="attempt")
+            problem, where = ended_tokens.problem(attempt, answers_late=answers_late)
+            if problem:
+                return error_json(403, problem, where=where)
+            try:
+                return view(request, attempt, **rest)
+            except BadBody as error:
+                return error_json(error.status, error.what, where=error.where, fix=error.fix)
+            except ingest.BadLine as error:
+                return error_json(400, f"{error}.", where=f"lines[{error.index}]")
+            except ingest.NotStarted as error:
+                return error_json(409, str(error), where="attempt")
+
+        return guarded
+
+    return gate
+
+
+@for_attempt("POST")
+def claim(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    body = decode(body_of(request, SMALL_LIMIT), ClaimBody)
+    answer = claiming.claim(attempt, claiming.Claim(body.schema, body.host, body.pid, body.boot_id[:64]))
+    return JsonResponse(to_dict(answer))
+
+
+@for_attempt("GET")
+def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    version = attempt.run.dataset_version
+    try:
+        rows = version.rows_path.open("rb")
+    except FileNotFoundError:
+        if storing.is_on_its_way(version):
+            return error_json(503, BEING_FETCHED, where=str(version))
+        return error_json(404, "The dataset's file is gone.", where=str(version))
+    return file_answer(request, rows, "application/vnd.apache.parquet")
+
+
+@for_attempt("GET")
+def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseBase:
+    """A corpus that the run's spec names."""
+    version = corpora.of_run(attempt.run, sha256)
+    if version is None:
+        return error_json(404, "The run searches no such corpus, or it is gone.", where="sha256")
+    try:
+        documents = version.path.open("rb")
+    except FileNotFoundError:
+        if storing.is_on_its_way(version):
+            return error_json(503, BEING_FETCHED, where=str(version))
+        return error_json(404, "The corpus's file is gone.", where=str(version))
+    return file_answer(request, documents, "application/vnd.apache.parquet")
+
+
+@for_attempt("POST")
+def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    body = decode(body_of(request, SYNC_LIMIT), SyncBody)
+    ack = ingest.accept(attempt, body.lines, seen=body.seen)
+    said = syncing.answer(
+        ack,
+        status=attempt.status,
+        stop_mode=attempt.stop_mode,
+        watched=hints.watched(attempt.run_id),
+        paced=body.paced,
+    )
+    if body.turns_after is not None:
+        if warm := using.news(attempt.pk):
+            said["warm"] = to_dict(warm)
+        else:
+            said["chat"] = to_dict(conversation.news(attempt, body.turns_after))
+    return JsonResponse(said)
+
+
+@for_attempt("POST")
+def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    body = decode(body_of(request, SAMPLES_LIMIT), SamplesBody)
+    if body.first_line < 1:
+        raise BadBody(400, "Lines are counted from 1.", where="first_line")
+    return JsonResponse({"ack": uploads.samples(attempt, body.first_line, body.lines)})
+
+
+@for_attempt("POST")
+def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
+    if name not in LOG_NAMES:
+        return error_json(404, f"There is no log named {name}.", where="name", fix=f"One of {', '.join(LOG_NAMES)}.")
+    return JsonResponse({"size": uploads.log(attempt, name, _bytes(request, "offset"), body_of(request, LOG_LIMIT))})
+
+
+@for_attempt("POST")
+def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """A part of the archive that a job of this kind sends."""
+    offset, of = _bytes(request, "offset"), _bytes(request, "of")
+    data = body_of(request, LOG_LIMIT)
+    if offset + len(data) > of:
+        raise BadBody(400, "The part goes beyond the archive's end.", where="of")
+    if attempt.run.kind != ARCHIVE or attempt.status not in ACTIVE:
+        return error_json(409, "No archive is expected from this attempt.", where="attempt")
+    try:
+        return JsonResponse({"size": archives.store(attempt.run, offset, data, of=of)})
+    except archives.NoRoom as error:
+        return error_json(413, str(error), where="of", fix="Free space on the control plane.")
+
+
+def _bytes(request: HttpRequest, name: str) -> int:
+    """A number of bytes in the query."""
+    text = request.GET.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise BadBody(400, f"The {name} must be a number of bytes.", where=name)
+    return int(text)
+
+
+@for_attempt("POST")
+def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    body = decode(body_of(request, SYNC_LIMIT), ReapedBody)
+    try:
+        receipt = from_dict(Receipt, body.receipt, at="receipt") if body.receipt is not None else None
+    except ContractError as error:
+        raise BadBody(400, f"{error}.", where="receipt") from None
+    reaping.reaped(
+        attempt, lock_held=body.lock_held, receipt=receipt, lines=body.lines, detail=body.detail, boot_id=body.boot_id
+    )
+    return JsonResponse({"ok": True})
+
+
+@for_attempt("POST", answers_late=True)
+def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """A host's answer to the deletion of one of the attempt's checkpoints."""
+    body = decode(body_of(request, SMALL_LIMIT), DeletedBody)
+    if not deletions.answered(attempt, body.path, body.problem[:1000]):
+        return error_json(409, "Nobody has asked for this deletion.", where="path")
+    return JsonResponse({"ok": True})
+
+
+@for_attempt("POST", answers_late=True)
+def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """The artifact store with its keys, for the processes that upload, fetch and delete checkpoints."""
+    body = decode(body_of(request, SMALL_LIMIT), StoreBody)
+    if attempt.claimed_at is None:
+        return error_json(409, "The attempt was not claimed.", where="attempt")
+    if refusal := _refused_late(attempt):
+        return refusal
+    try:
+        answer = JsonResponse(to_dict(copies.store_for(attempt, body.folder)))
+    except vault.NotGiven as error:
+        return error_json(409, str(error), where="store")
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+@for_attempt("POST", answers_late=True)
+def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """What became of one of the attempt's checkpoints in the store."""
+    body = decode(body_of(request, SMALL_LIMIT), StoredBody)
+    if refusal := _refused_late(attempt):
+        return refusal
+    if not copies.told(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):
+        return error_json(409, "The attempt has no such checkpoint.", where="path")
+    return JsonResponse({"ok": True})
+
+
+def _refused_late(attempt: Attempt) -> HttpResponseBase | None:
+    """Long after the end, only for what upkeep has asked for, or a deletion by a host of an earlier version."""
+    problem, where = ended_tokens.problem(attempt)
+    if not problem or copies.is_expected(attempt) or deletions.is_asked(attempt):
+        return None
+    return error_json(403, problem, where=where)
+
+
+@for_attempt("POST")
+def not_launched(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    body = decode(body_of(request, SMALL_LIMIT), NotLaunchedBody)
+    claiming.not_launched(attempt, body.detail, final=body.final)
+    return JsonResponse({"ok": True})

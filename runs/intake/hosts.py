@@ -1,0 +1,183 @@
+"""The API for hosts: their announcements, every 10 s, and the results of model inspections. Requires the host's
+token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from django.contrib.auth.decorators import login_not_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+
+from controlplane.catalogue.datasets import tokenizers
+from controlplane.catalogue.hardware.inventory import whole
+from controlplane.catalogue.hardware.models import Host, ModelInspection
+from controlplane.catalogue.joining import credentials
+from controlplane.catalogue.joining.models import HostCredential
+from controlplane.platform.http.errors import error_json
+from controlplane.platform.http.request_body import BadBody, bearer, decode
+from runs.engine import disk
+from runs.engine.hosts import announcements
+from runs.engine.machines import leaving
+from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, REVOKED, Leaving, version_problem
+from workers.contract.wire.tokenizers import NoTokenizer
+
+MAX_BODY = 4 * 2**20
+
+P = ParamSpec("P")
+Document = dict[str, Any]
+
+
+def _document(
+    view: Callable[Concatenate[HttpRequest, Document, P], HttpResponseBase],
+) -> Callable[..., HttpResponseBase]:
+    """Accept a POST of one JSON object from a program: no session, no CSRF token."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if request.method != "POST":
+            answer = error_json(405, "Only POST is allowed here.", where=request.path)
+            answer["Allow"] = "POST"
+            return answer
+        if not bearer(request):
+            return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
+        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
+            return error_json(413, f"More than {MAX_BODY} bytes.", where="body", fix="Send less.")
+        try:
+            document = decode(request.body, Document)
+        except (BadBody, RecursionError):
+            return error_json(400, "The body is not a JSON object.", where="body", fix="Send one JSON object.")
+        return view(request, document, *args, **kwargs)
+
+    return csrf_exempt(login_not_required(guarded))
+
+
+def _not_this_host(name: str, token: str) -> JsonResponse:
+    if credentials.was_revoked(name, token):
+        fix = "Join again with a new code from the Hardware page."
+        return error_json(403, f"The credentials of {name} were revoked.", where=REVOKED, fix=fix)
+    return error_json(403, f"This is not {name}'s token.", where="Authorization", fix="Use the host's own token.")
+
+
+@_document
+def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
+    name = document.get("name")
+    if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
+        return error_json(400, "No usable host name.", where="name", fix=f"Use {HOST_NAME_WORDS}.")
+    credential = credentials.fitting(name, bearer(request))
+    if credential is None:
+        return _not_this_host(name, bearer(request))
+    inventory, schema = document.get("inventory"), document.get("trainer_schema")
+    if not isinstance(inventory, dict):
+        return error_json(
+            400, "The inventory is not an object.", where="inventory", fix="Send workers.host.announce's own."
+        )
+    if schema is not None and not _is_schema(schema):
+        fix = "Send null, or the answer of workers.trainer.describe."
+        return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
+    if announcements.is_another_machine(name, inventory, timezone.now()):
+        credentials.note_copy(credential)
+        fix = "Each machine joins with a code of its own. After a restart this one is let in within a minute."
+        return error_json(
+            409, f"Another machine announces itself as {name}, with the same token.", where="name", fix=fix
+        )
+    if problem := _noted(credential, document):
+        announcements.refuse(name)
+        return error_json(426, problem, where="version", fix="Runs that are on the host go on.")
+    host = announcements.accept(name, inventory, schema, timezone.now())
+    if isinstance(sizes := document.get("run_sizes"), dict):
+        disk.measured(host, {run: size for run, said in sizes.items() if (size := whole(said)) is not None})
+    watched = announcements.is_watched(host, timezone.now())
+    return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
+
+
+@_document
+def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
+    """A host goes for good, if no run needs it: after the answer its token is worth nothing."""
+    name = document.get("name")
+    if not isinstance(name, str) or not credentials.fits(name, bearer(request)):
+        return _not_this_host(str(name)[:64], bearer(request))
+    try:
+        how = Leaving(str(document.get("how")))
+    except ValueError:
+        fix = f"Say one of {', '.join(Leaving)}."
+        return error_json(400, "How the host leaves is not said.", where="how", fix=fix)
+    if problem := leaving.leave(name, how):
+        return error_json(409, problem, where="host", fix="Stay, and ask again later.")
+    return JsonResponse({"ok": True})
+
+
+def _noted(credential: HostCredential, document: Document) -> str:
+    """Store the host's version and clock; return why it is not served, or ""."""
+    version, clock = document.get("version"), document.get("time")
+    said = version if isinstance(version, str) else ""
+    skew = float(clock) - time.time() if isinstance(clock, int | float) and abs(clock) < 1e11 else None
+    problem = version_problem(said) if said else ""
+    credentials.note_use(credential, version=said, skew_s=skew, refusal=problem)
+    return problem
+
+
+def _is_schema(schema: object) -> bool:
+    """Whether the schema has the shape that forms are built from. Hosts are trusted to run code, not to be free of
+    bugs."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("defaults", {}), dict):
+        return False
+    fields = schema.get("fields")
+    return isinstance(fields, list) and all(
+        isinstance(field, dict) and isinstance(field.get("name"), str) and isinstance(field.get("choices") or [], list)
+        for field in fields
+    )
+
+
+def _wants_schema(host: Host) -> bool:
+    """Whether the schema is missing, or belongs to a TRL version other than the host's."""
+    if host.inventory.get("trainer") != "ready":
+        return False
+    versions = host.inventory.get("versions") or {}
+    return host.trainer_schema is None or (
+        isinstance(versions, dict) and bool(versions.get("trl")) and host.trainer_schema.get("trl") != versions["trl"]
+    )
+
+
+@_document
+def inspection(request: HttpRequest, document: Document, inspection_id: int) -> HttpResponseBase:
+    answer = document.get("answer")
+    with transaction.atomic():
+        row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
+        # A missing row and a wrong token get the same answer, so that ids can't be probed.
+        if row is None or not credentials.fits(row.host.name, bearer(request)):
+            return error_json(403, "No such question to this host.", where="Authorization")
+        if not isinstance(answer, dict):
+            return error_json(400, "The answer is not an object.", where="answer", fix="Send one JSON object.")
+        # The first answer stays: a repeated delivery changes nothing.
+        ModelInspection.objects.filter(pk=row.pk, answered_at=None).update(answer=answer, answered_at=timezone.now())
+        row.refresh_from_db(fields=["answer"])
+    return JsonResponse({"ok": True, "want_tokenizer": tokenizers.wanted(row)})
+
+
+@csrf_exempt
+@login_not_required
+def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpResponseBase:
+    """Store an uploaded tokenizer (see workers.contract.wire.tokenizers). Its checksum must match the one in the host's
+    answer."""
+    if request.method != "POST":
+        answer = error_json(405, "Only POST is allowed here.", where=request.path)
+        answer.headers["Allow"] = "POST"
+        return answer
+    if not (token := bearer(request)):
+        return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
+    if not credentials.fits(host, token):
+        return _not_this_host(host, token)
+    row = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
+    if row is None or not tokenizers.named_in(row):
+        return error_json(403, "No such question to this host, or its answer names no tokenizer.", where="inspection")
+    try:
+        stored = tokenizers.store(row, request)
+    except NoTokenizer as error:
+        return error_json(400, str(error), where="body", fix="Send the files that the answer was about.")
+    return JsonResponse({"ok": True, "sha256": stored.sha256})

@@ -1,0 +1,99 @@
+"""The demo run, and the stage that `manage.py demo` has reached before there is one: a file in the data folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from django.conf import settings
+
+from runs.engine.models import Run
+
+NAME = "Demo: arithmetic"
+FRESH_S = 120.0
+"""The longest time between two reports; an older file was left by a demo that was killed."""
+
+
+class Stage(StrEnum):
+    """In order; the values are the page's words."""
+
+    INSTALL = "Install the trainer"
+    DATA = "Make a dataset of sums, and rewards for them"
+    MODEL = "Teach a small language model the form of an answer"
+    HOST = "Wait for this machine’s worker"
+    START = "Start the trainer"
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """What the demo is preparing now."""
+
+    stage: Stage
+    detail: str = ""
+    """The last word of the program at work."""
+    since: float = 0.0
+    """When the stage began, in Unix seconds."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage as the page shows it."""
+
+    words: str
+    done: bool
+    now: bool
+    detail: str = ""
+    seconds: int = 0
+
+
+def newest() -> Run | None:
+    return Run.objects.filter(name=NAME).order_by("-created_at").first()
+
+
+def report(stage: Stage, detail: str = "") -> None:
+    before = _read()
+    since = before.since if before and before.stage == stage else time.time()
+    # Renamed into place: a page that asks meanwhile never reads half of it.
+    draft = _file().with_suffix(".new")
+    draft.write_text(json.dumps(asdict(Preparing(stage, detail, since))))
+    draft.replace(_file())
+
+
+def done() -> None:
+    _file().unlink(missing_ok=True)
+
+
+def preparing() -> Preparing | None:
+    """None if nothing is being prepared."""
+    try:
+        fresh = time.time() - _file().stat().st_mtime < FRESH_S
+    except FileNotFoundError:
+        return None
+    return _read() if fresh else None
+
+
+def steps(now: Preparing) -> list[Step]:
+    order = list(Stage)
+    reached = order.index(now.stage)
+    seconds = max(1, round(time.time() - now.since))
+    return [
+        Step(stage, done=place < reached, now=True, detail=now.detail, seconds=seconds)
+        if place == reached
+        else Step(stage, done=place < reached, now=False)
+        for place, stage in enumerate(order)
+    ]
+
+
+def _read() -> Preparing | None:
+    try:
+        read = json.loads(_file().read_text())
+        return Preparing(Stage(read["stage"]), str(read["detail"]), float(read["since"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _file() -> Path:
+    return Path(settings.DATA_DIR) / "demo-preparing.json"

@@ -1,0 +1,53 @@
+"""The difficulty filter: a dataset version without the prompts that a run has solved too rarely or too often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.catalogue.datasets import deriving
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
+from controlplane.platform.accounts.models import User
+from runs.engine.models import Run
+from runs.insight.completions import difficulty
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Training prompts of the run's dataset."""
+
+    sampled: int
+    rows: int
+
+    @property
+    def unsampled(self) -> int:
+        return max(0, self.rows - self.sampled)
+
+
+def coverage(run: Run) -> Coverage:
+    version = run.dataset_version
+    return Coverage(difficulty.prompts(run).count(), version.rows - version.validation_rows)
+
+
+def keep_solved(run: Run, low: int, high: int, user: User) -> DatasetVersion:
+    """Derive a version with the prompts that `low` to `high` percent of the run's completions solve, bounds included.
+
+    Prompts that were not sampled and validation rows stay. Raises DatasetError if nothing would change or stay.
+    """
+    if low > high:
+        raise DatasetError(f"{low} % is more than {high} %: the lower percentage comes first.")
+    counts = list(difficulty.prompts(run).values_list("row", "solved", "completions"))
+    left_out = tuple(sorted(row for row, solved, count in counts if not low <= 100 * solved / count <= high))
+    if not left_out:
+        raise DatasetError(
+            f"Every sampled prompt is solved {low} to {high} % of the time, so there is nothing to leave out."
+        )
+    if len(left_out) == len(counts) and not coverage(run).unsampled:
+        raise DatasetError(f"No prompt is solved {low} to {high} % of the time, so no row would be left.")
+    return deriving.derive(
+        user,
+        run.dataset_version,
+        RowFilter(left_out=left_out),
+        why=f"keeping prompts solved {low} to {high} % in run {run.pk}",
+    )

@@ -1,0 +1,247 @@
+"""What a check has shown: groups without spread, cut and failed completions, rewards, step time, and a verdict."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from controlplane.platform.templatetags import figures
+from runs.engine.models import Run
+from runs.engine.spec import spec_of
+from runs.insight.completions import groups, solving
+from runs.insight.completions.groups import StoredCompletion
+from runs.insight.completions.reading import valid
+from runs.insight.metrics.series import series
+from runs.launch.new_run import past_runs
+from runs.launch.preflight import duration
+from workers.contract.run.batch import Batch
+from workers.contract.run.spec import RunSpec
+from workers.contract.wire.names import reward_time
+
+MOST_READ = 2048
+"""Groups; a check with huge generations has more."""
+FLAT_BAD, FLAT_WARN = 0.9, 0.6
+"""Shares of groups without spread: nothing, or little, can be learned."""
+CUT_BAD, CUT_WARN = 0.5, 0.2
+FAILED_BAD, FAILED_WARN = 0.5, 0.05
+HARD, EASY = 0.1, 0.9
+"""Mean solve rates at which groups have no spread because the prompts are too hard, or too easy."""
+RATES = {
+    "never": "never solved",
+    "hard": "under 20 %",
+    "fit": "20 to 80 %",
+    "easy": "over 80 %",
+    "always": "always solved",
+}
+COLOURS = {"never": "c4", "hard": "c3", "fit": "c2", "easy": "c1", "always": "c8"}
+
+
+@dataclass(frozen=True)
+class ComponentResult:
+    """One reward over all completions; its failures are completions without a score."""
+
+    name: str
+    low: float | None
+    mean: float | None
+    high: float | None
+    flat: float
+    """The share of groups in which all its scores are equal, 0 to 1."""
+    failed: float
+    """The share of completions without a score, 0 to 1; rewards that don't apply to a row count, too."""
+    time_s: float | None = None
+    """For a batch of completions, on the first rank; None: a model, which TRL calls itself."""
+
+    @property
+    def time(self) -> str:
+        return figures.duration(self.time_s)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    grade: str
+    """good | warn | bad"""
+    text: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Shares are 0 to 1; lengths are tokens, times are seconds."""
+
+    groups: int = 0
+    completions: int = 0
+    flat: float = 0.0
+    """Of groups: all rewards are equal, so every advantage is 0."""
+    cut: float = 0.0
+    """Of completions: cut off at max_completion_length."""
+    mean_tokens: float | None = None
+    solve_rate: float | None = None
+    """The mean over all completions; None if none of the rewards tells."""
+    rates: Mapping[str, int] = field(default_factory=dict)
+    """Groups by their solve rate, with the keys of RATES."""
+    components: tuple[ComponentResult, ...] = ()
+    step_s: float | None = None
+    run_s: float | None = None
+    """All steps of the run that would be launched; None if its settings don't give their number."""
+    solving: str = ""
+    """What counts as solved, in a sentence."""
+
+    @property
+    def spread(self) -> float:
+        return 1 - self.flat
+
+    @property
+    def rate_parts(self) -> list[dict[str, Any]]:
+        """Of the bar."""
+        return [
+            {"label": RATES[name], "value": self.rates.get(name, 0), "colour": COLOURS[name]}
+            for name in RATES
+            if self.rates.get(name)
+        ]
+
+
+def of_run(run: Run) -> CheckResult:
+    """Reads the groups stored so far. Raises ContractError for a spec of another version."""
+    spec = spec_of(run)
+    solved = solving.of(run.spec)
+    rows = valid(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")[:MOST_READ]
+    sampled = [(groups.completions(data), done, count) for data, done, count in rows]
+    step_s = _step_s(run, spec)
+    names = [reward.name for reward in spec.rewards]
+    steps = spec.grpo.get("max_steps")
+    return CheckResult(
+        **_of_groups([group for group, _, _ in sampled], names, _times(run, names)),
+        solve_rate=_share(sum(n for _, n, _ in sampled), sum(n for _, _, n in sampled)) if solved.bounds else None,
+        rates=Counter(_rate(n / count) for _, n, count in sampled if count) if solved.bounds else {},
+        step_s=step_s,
+        run_s=step_s * steps if step_s and isinstance(steps, int) and steps > 0 else None,
+        solving=solved.sentence(),
+    )
+
+
+def _of_groups(
+    sampled: Sequence[list[StoredCompletion]], names: Iterable[str], times: Mapping[str, float]
+) -> dict[str, Any]:
+    every = [one for group in sampled for one in group]
+    lengths = [one.tokens for one in every if one.tokens is not None]
+    return {
+        "groups": len(sampled),
+        "completions": len(every),
+        "flat": _share(sum(_is_flat(one.reward for one in group) for group in sampled), len(sampled)),
+        "cut": _share(sum(one.end == "length" for one in every), len(every)),
+        "mean_tokens": fmean(lengths) if lengths else None,
+        "components": tuple(_component(name, sampled, times.get(name)) for name in names),
+    }
+
+
+def _component(name: str, sampled: Sequence[list[StoredCompletion]], time_s: float | None) -> ComponentResult:
+    by_group = [[one.rewards.get(name) for one in group] for group in sampled]
+    every = [score for scores in by_group for score in scores]
+    scored = [score for score in every if score is not None]
+    return ComponentResult(
+        name,
+        low=min(scored, default=None),
+        mean=fmean(scored) if scored else None,
+        high=max(scored, default=None),
+        flat=_share(sum(map(_is_flat, by_group)), len(by_group)),
+        failed=_share(len(every) - len(scored), len(every)),
+        time_s=time_s,
+    )
+
+
+def _times(run: Run, names: Sequence[str]) -> dict[str, float]:
+    """Reward -> its mean time for a batch, without the first one, which includes one-time work."""
+    histories = series(run, [reward_time(name) for name in names], sys.maxsize)["series"]
+    values = {name: histories[reward_time(name)]["value"] for name in names if reward_time(name) in histories}
+    return {name: fmean(taken[1:] or taken) for name, taken in values.items() if taken}
+
+
+def _is_flat(scores: Iterable[float | None]) -> bool:
+    """Whether a group teaches nothing: TRL subtracts its mean, and nothing is left."""
+    known = [score for score in scores if score is not None]
+    return not known or max(known) - min(known) < 1e-9
+
+
+def _rate(share: float) -> str:
+    if share in (0, 1):
+        return "always" if share else "never"
+    return "hard" if share < 0.2 else "easy" if share > 0.8 else "fit"
+
+
+def _step_s(run: Run, spec: RunSpec) -> float | None:
+    batch = Batch.of(spec.grpo, spec.hardware.processes)
+    measured = duration.pace(past_runs.steps_of(run.pk, run.latest().pk), batch.steps_per_generated)
+    return measured.step_s if measured else None
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+# --- the verdict ------------------------------------------------------------------------------------------------------
+
+
+def verdict(result: CheckResult) -> Verdict:
+    """The most serious finding; a warning counts only if nothing is worse."""
+    found = list(_findings(result))
+    worst = next((one for grade in ("bad", "warn") for one in found if one.grade == grade), None)
+    return worst or Verdict(
+        "good",
+        f"The model can learn from this: in {result.spread:.0%} of the groups the completions differ in their reward.",
+    )
+
+
+def _findings(result: CheckResult) -> Iterator[Verdict]:
+    if not result.groups:
+        yield Verdict("bad", "No completion was sampled, so nothing is known.", "The run's log says why.")
+        return
+    for component in result.components:
+        if component.failed >= FAILED_WARN:
+            yield Verdict(
+                _grade(component.failed, FAILED_BAD),
+                f"The reward {component.name} gave no score for {component.failed:.0%} of the completions.",
+                "Its failures are in the run's events; try it in the playground on these completions.",
+            )
+    if result.cut >= CUT_WARN:
+        yield Verdict(
+            _grade(result.cut, CUT_BAD),
+            f"{result.cut:.0%} of the completions were cut off before their end.",
+            "Allow longer completions, or ask for shorter ones in the prompt.",
+        )
+    for component in result.components:
+        if result.flat < FLAT_WARN and component.flat >= FLAT_BAD and component.low is not None:
+            yield Verdict(
+                "warn",
+                f"In {component.flat:.0%} of the groups the reward {component.name} is the same for every completion: "
+                "the model would learn from the others alone.",
+                "If it is the one that matters, choose other prompts or give it finer steps.",
+            )
+    if result.flat >= FLAT_WARN:
+        yield Verdict(
+            _grade(result.flat, FLAT_BAD),
+            f"In {result.flat:.0%} of the groups every completion got the same reward, and such a group teaches "
+            "nothing.",
+            _help_for_flat(result),
+        )
+
+
+def _help_for_flat(result: CheckResult) -> str:
+    if result.solve_rate is not None and result.solve_rate <= HARD:
+        return (
+            "The model hardly ever solves a prompt: choose easier prompts, add a reward for partial success, fine-tune "
+            "on examples first, or sample more completions for each prompt."
+        )
+    if result.solve_rate is not None and result.solve_rate >= EASY:
+        return "The model solves nearly everything already: choose harder prompts."
+    return (
+        "Raise the temperature, sample more completions for each prompt, use a reward with finer steps, or let dynamic "
+        "sampling replace such groups."
+    )
+
+
+def _grade(share: float, bad: float) -> str:
+    return "bad" if share >= bad else "warn"

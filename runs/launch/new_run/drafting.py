@@ -1,0 +1,339 @@
+"""From the form and the catalogue to a Draft for preflight, and to a forecast of the placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from django import forms
+
+from controlplane.catalogue.datasets import tool_templates
+from controlplane.catalogue.datasets.corpora.queries import specs_of
+from controlplane.catalogue.datasets.errors import DatasetError
+from controlplane.catalogue.datasets.tool_templates import ToolTemplate
+from controlplane.catalogue.hardware import inspections
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.hardware.profile_pages.profile_words import Group, group_of
+from controlplane.catalogue.hardware.profiles import launch_values, profile_of
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.platform.accounts import vault
+from controlplane.platform.accounts.models import User
+from runs.engine import sentences
+from runs.engine.hosts.view import HostView, host_views
+from runs.engine.machines import demand
+from runs.engine.models import Run
+from runs.engine.scheduling import leasing, limits, queueing
+from runs.engine.scheduling.leasing import Shortage
+from runs.engine.scheduling.limits import Allowance
+from runs.engine.spec import LaunchRequest, hardware_of, rewards_of, with_aggregation
+from runs.engine.warm.idle import IdleServers
+from runs.launch import preflight
+from runs.launch.new_run import facts, prefill
+from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles
+from runs.launch.new_run.forms import CHOICES, LaunchForm
+from runs.launch.preflight import choosing
+from runs.launch.preflight.draft import Draft, OtherProfile
+from runs.launch.preflight.finding import Finding, stop
+from runs.launch.preflight.hosts import machine_to_ask, shortage
+from workers.contract.run.ahead import with_correction
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
+from workers.contract.wire.documents import ContractError
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the launch button will do."""
+
+    now: bool
+    words: str
+    """On the button: few."""
+    waits: str = ""
+    """What it would wait for, as a sentence under the button."""
+    placement: Placement | None = None
+    """The placement, if the run would start now."""
+
+
+def draft_of(
+    request: LaunchRequest,
+    *,
+    hosts: list[HostView],
+    made_for: Mapping[str, str] | None = None,
+    owner: Allowance | None = None,
+) -> Draft:
+    """`hosts`: those that may take the run. `made_for`: the form values of the chosen profile."""
+    holds, rewards = leasing.held(), _rewards(request.reward_version)
+    eval_rewards = _rewards(request.eval_reward_version) or ()
+    all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
+    wanted = ModelSpec(request.model) if isinstance(request.model, str) else request.model
+    model = wanted.path
+    grpo, hardware = dict(request.grpo), _hardware(request)
+    grpo = with_aggregation(request.reward_version, grpo) if request.reward_version else grpo
+    inspection = _inspected(hosts, wanted)
+    draft = Draft(
+        model=model,
+        inspection=inspection,
+        hosts=tuple(facts.host_facts(view, holds[view.row.pk], facts.kept_memory_on(view, hardware)) for view in hosts),
+        host_chosen=request.host is not None,
+        data=facts.data_facts(request.dataset_version),
+        rewards=rewards,
+        secrets={name: problem for name in vault.names_in(all_rewards) if (problem := vault.problem(name))},
+        hardware=hardware,
+        profiles=_profiles(),
+        made_for=dict(made_for or {}),
+        grpo=with_correction(grpo, request.ahead),
+        lora=request.lora,
+        attn_implementation=request.attn_implementation,
+        eval_rows=request.eval_rows,
+        eval_rewards=eval_rewards,
+        keep_best=request.keep_best,
+        limits=request.limits,
+        prompts=request.prompts,
+        rewards_beside=request.rewards_beside,
+        ahead=request.ahead,
+        sinks=request.sinks,
+        priority=request.priority,
+        owner=owner,
+        episodes=request.episodes,
+        corpus_problem=_corpus_problem(request),
+        tool_template=_tool_template(request, wanted, inspection),
+    )
+    if hardware is None or request.host is not None:
+        return draft
+    sources = demand.offered_for(leasing.need_of(hardware, draft.every_entry))
+    return replace(draft, machines=tuple(facts.machine_facts(source) for source in sources))
+
+
+def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[HostView]) -> Draft:
+    """With the user's idle warm servers that the run could use."""
+    if draft.hardware is None:
+        return draft
+    model = ModelSpec(request.model) if isinstance(request.model, str) else request.model
+    like = RunSpec(
+        run_id="",
+        name="",
+        kind=request.kind,
+        model=model,
+        data=DataSpec("", 0, "", 0),
+        rewards=(),
+        hardware=draft.hardware,
+        grpo=draft.grpo,
+        lora=draft.lora,
+        episodes=draft.episodes,
+    )
+    fresh = [view.row for view in hosts if view.fresh]
+    return replace(draft, idle=tuple(IdleServers.read().for_run(user.pk, like, fresh)))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A form, read once: the request, its draft for preflight, and the hosts that may take the run."""
+
+    request: LaunchRequest
+    draft: Draft
+    hosts: list[HostView]
+
+
+def checked(form: LaunchForm, user: User | None = None) -> Checked:
+    """Read a form that may have errors; invalid values are left out. `user`: who would launch."""
+    form.is_valid()
+    request, hosts = form.request(), candidates(form.row("host"))
+    owner = limits.allowance(user) if user else None
+    draft = draft_of(request, hosts=hosts, made_for=prefill.made_for(request.profile), owner=owner)
+    draft = replace(draft, owner_administers=user is None or user.may_administer)
+    if user is not None:
+        draft = with_idle(draft, user, request, hosts)
+    return Checked(request, draft, hosts)
+
+
+def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User) -> dict[str, Any]:
+    """What nobody has to choose: the one model, dataset or reward config that there is, and of the profiles for which a
+    host has the GPUs the one that this person, or else anybody, used last. Choices made already stay."""
+    datasets = dict(offered_datasets().order_by("number").values_list("dataset", "pk"))  # the newest version of each
+    offered: dict[str, list[Any]] = {
+        "model": known_models(hosts),
+        "dataset_version": list(datasets.values()),
+        "reward_version": list(offered_versions(None).values_list("pk", flat=True)),
+    }
+    found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
+    if not initial.get("profile"):
+        known = [facts.host_facts(view, {}, {}) for view in hosts]
+        fitting = {other.key: other for other in _profiles() if not all(shortage(host, other.spec) for host in known)}
+        only = next(iter(fitting)) if len(fitting) == 1 else _used_last(list(fitting), user)
+        found |= {"profile": only, **fitting[only].values} if only else {}
+    return found | initial
+
+
+def _used_last(profiles: list[str], user: User) -> str:
+    """Empty if nobody has trained with one of them."""
+    trained = Run.objects.filter(kind="train", profile__in=[int(key) for key in profiles]).order_by("-created_at")
+    runs = trained.values_list("profile", flat=True)
+    newest = runs.filter(owner=user).first() or runs.first()
+    return str(newest or "")
+
+
+def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
+    """Group the form's profiles by GPUs and memory, and label each with whether it fits: what fits comes first, the
+    best first. Returns the labels by the profile's key, with which the page follows a changed model."""
+    field = cast("forms.ModelChoiceField[HardwareProfile]", form.fields["profile"])
+    specs = {other.key: other.spec for other in draft.profiles}
+    labels: dict[str, str] = {}
+    groups: dict[Group, list[str]] = {}
+    fitting: set[Group] = set()
+    for choice in choosing.choices(draft):
+        key = choice.values["profile"]
+        group = group_of(specs[key])
+        labels[key] = f"{choice.name} · {choice.fit}"
+        groups.setdefault(group, []).append(key)
+        fitting |= {group} if choice.fits else set()
+    for row in field.queryset or ():
+        if str(row.pk) not in labels:  # of an older contract
+            labels[str(row.pk)] = f"{row.name} · open it and save it again"
+            groups.setdefault(Group(0, 0.0), []).append(str(row.pk))
+    order = sorted(groups, key=lambda group: (group not in fitting, group))
+    options = [(str(group), [(key, labels[key]) for key in groups[group]]) for group in order]
+    field.choices = [("", field.empty_label or ""), *options]
+    return labels
+
+
+def form_findings(form: LaunchForm) -> list[Finding]:
+    """The form's errors. Missing choices are reported separately, not as errors."""
+    form_errors = ((name, error) for name, errors in form.errors.as_data().items() for error in errors)
+    return [
+        stop(name, " ".join(error.messages), "")
+        for name, error in form_errors
+        if not (name in CHOICES and error.code == "required")
+    ]
+
+
+def findings_of(form: LaunchForm, draft_check: Checked) -> list[Finding]:
+    """Preflight's findings, and the form's errors for fields that it can't read."""
+    errors = form_findings(form)
+    return errors + [finding for finding in preflight.check(draft_check.draft) if finding.field not in form.errors]
+
+
+def candidates(chosen: Host | None) -> list[HostView]:
+    """The hosts that may take the run, reachable ones first."""
+    return sorted(host_views([chosen] if chosen else None), key=lambda view: (not view.fresh, view.name))
+
+
+def host_numbered(text: Any) -> Host | None:
+    """The host selected in a form, even if the form is invalid."""
+    number = str(text or "")
+    is_number = number.isascii() and number.isdigit() and len(number) < 18
+    return Host.objects.filter(pk=int(number)).first() if is_number else None
+
+
+def schema_of(chosen: Host | None) -> dict[str, Any] | None:
+    """The trainer's fields as reported by the chosen host, otherwise by the first host that has reported them."""
+    return schema_among(candidates(chosen))
+
+
+def schema_among(hosts: list[HostView]) -> dict[str, Any] | None:
+    return next((view.row.trainer_schema for view in hosts if view.row.trainer_schema), None)
+
+
+def host_to_ask(form: LaunchForm) -> Host | None:
+    """The host to ask about the model: the chosen one, otherwise one that lists the model, otherwise any reachable
+    one."""
+    hosts = [view for view in candidates(form.row("host")) if view.fresh]
+    listed = [view for view in hosts if form.row("model") in view.models]
+    return next((view.row for view in (*listed, *hosts)), None)
+
+
+def known_models(views: list[HostView]) -> list[str]:
+    return sorted({model for view in views for model in view.models})
+
+
+def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
+    """Where the launch would start now, or what it would wait for, after everything ahead in the queue."""
+    if machine := machine_to_ask(draft):
+        return Forecast(False, "Queue run", f"It asks for a machine of {machine.name}.")
+    if draft.hardware is None or not hosts:
+        return Forecast(False, "Launch run")
+    floor, ahead = queueing.capacity_behind(draft.priority)
+    floor.hosts = [view.row for view in hosts]
+    if draft.owner is not None and not draft.owner.may_start:
+        return Forecast(False, "Queue run", sentences.as_sentence(draft.owner.wait))
+    result = floor.place(leasing.need_of(draft.hardware, draft.every_entry), draft.hardware, None, draft.idle)
+    if not isinstance(result, Shortage):
+        host, placement = result
+        beside = ", warm server" if placement.warm else ""
+        words = f"Launch now on {host.name} · {_resources(placement)}{beside}"
+        return Forecast(True, words, placement=placement)
+    return Forecast(False, f"Queue: {ahead} ahead" if ahead else "Queue run", sentences.as_sentence(_waits(result)))
+
+
+def _waits(short: Shortage) -> str:
+    hold = short.hold
+    if hold is None:
+        return short.text
+    return str(sentences.waiting_words(short.text, hold.how, hold.run_id, hold.run_name, hold.owner))
+
+
+def per_turn_configs(form: LaunchForm) -> list[int]:
+    """The offered reward configs with a component that scores each turn by itself."""
+    field = cast("forms.ModelChoiceField[Any]", form.fields["reward_version"])
+    versions = field.queryset or ()
+    return [each.pk for each in versions if any(reward.per_turn for reward in _rewards(each) or ())]
+
+
+def _hardware(request: LaunchRequest) -> HardwareSpec | None:
+    try:
+        return hardware_of(request.profile, request.vllm_share) if request.profile else None
+    except ContractError:
+        return None
+
+
+def _profiles() -> tuple[OtherProfile, ...]:
+    """Those of an older contract are left out."""
+    found = []
+    for row in offered_profiles():
+        try:
+            profile, values = profile_of(row), launch_values(row)
+        except ContractError:
+            continue
+        found.append(OtherProfile(str(row.pk), profile.spec, profile.lora, dict(profile.batch), values))
+    return tuple(found)
+
+
+def _resources(placement: Placement) -> str:
+    if placement.every_gpu:
+        return "GPU " + ",".join(str(i) for i in placement.every_gpu)
+    return "CPU slot " + ",".join(str(i) for i in placement.cpu_slots)
+
+
+def _inspected(hosts: list[HostView], model: ModelSpec) -> dict[str, Any] | None:
+    if not model.path:
+        return None
+    rows = (inspections.latest(view.row, model.path, model.revision or "") for view in hosts)
+    answers = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
+    # Any host may take the run, so one that has the model is enough.
+    return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
+
+
+def _corpus_problem(request: LaunchRequest) -> str:
+    try:
+        specs_of(request.episodes.parts if request.episodes else ())
+    except DatasetError as error:
+        return str(error)
+    return ""
+
+
+def _tool_template(request: LaunchRequest, model: ModelSpec, inspection: dict[str, Any] | None) -> ToolTemplate | None:
+    """Read only for a run whose episodes have tools."""
+    if request.episodes is None or request.episodes.gateway or not model.path:
+        return None
+    model_type = str((inspection or {}).get("model_type") or "")
+    return tool_templates.of_model(model.path, model_type, revision=model.revision or "")
+
+
+def _rewards(version: RewardVersion | None) -> tuple[RewardSpec, ...] | None:
+    if version is None:
+        return None
+    try:
+        return rewards_of(version)
+    except ContractError:
+        return ()

@@ -1,0 +1,41 @@
+"""A learnability check with the settings of another one, over every training prompt; one for each check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from controlplane.platform.accounts.models import User
+from runs.engine.idempotency import launch_once
+from runs.engine.models import Run
+from runs.launch import preflight
+from runs.launch.new_run import prefill
+from runs.launch.new_run.drafting import Checked, checked, findings_of, schema_of
+from runs.launch.new_run.forms import LaunchForm
+from runs.launch.preflight.finding import Finding
+from workers.contract.run.learnability import CHECK
+
+
+@dataclass(frozen=True)
+class EveryPrompt:
+    form: LaunchForm
+    draft_check: Checked
+    findings: list[Finding]
+    run: Run | None = None
+    """None: preflight stops it."""
+    fresh: bool = False
+    """Whether this call launched it."""
+
+
+def check(run: Run, user: User) -> EveryPrompt:
+    """Raises ContractError, QueueFull."""
+    schema = schema_of(run.host)
+    initial = prefill.from_run(run, schema)
+    form = LaunchForm(prefill.as_sent(LaunchForm(initial=initial, schema=schema)), schema=schema)
+    draft_check = checked(form, user)
+    findings = findings_of(form, draft_check)
+    if not form.is_valid() or preflight.blocks(findings):
+        return EveryPrompt(form, draft_check, findings)
+    rows = run.dataset_version.rows - run.dataset_version.validation_rows
+    wanted = replace(draft_check.request, kind=CHECK, check_groups=rows)
+    launched, fresh = launch_once(wanted, user, f"every-{run.pk}")
+    return EveryPrompt(form, draft_check, findings, launched, fresh)

@@ -1,0 +1,115 @@
+"""What preflight has to know of hosts, machines and datasets, read from their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.hardware.prices import gpu_hour
+from controlplane.catalogue.hardware.sandboxes import sandbox_of
+from controlplane.platform.templatetags.figures import since
+from runs.engine.hosts.view import GpuView, HostView
+from runs.engine.machines.models import MachineSource
+from runs.engine.scheduling import kept_memory, leasing
+from runs.engine.scheduling.kept_memory import KeptMemory
+from runs.engine.scheduling.leasing import Hold
+from runs.launch.preflight.draft import DataFacts, GpuFacts, HostFacts
+from workers.contract.run.hardware import HardwareSpec, WeightSync
+
+
+def kept_memory_on(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
+    """What attached servers keep of earlier runs; looked up only for a run that leaves some itself."""
+    server = hardware.vllm_server if hardware else None
+    if server is None or not server.attached or server.weight_sync != WeightSync.NCCL:
+        return {}
+    return kept_memory.on_host(view.row.pk, {gpu.index: gpu.used_mib for gpu in view.gpus})
+
+
+def _gpu_facts(gpu: GpuView, kept: KeptMemory | None) -> GpuFacts:
+    facts = GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, gpu.used_mib if gpu.busy and not gpu.holder else 0)
+    facts = replace(facts, capability=gpu.capability)
+    return facts if kept is None else replace(facts, kept_mib=kept.total_mib, kept_by=kept.servers)
+
+
+def host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, KeptMemory]) -> HostFacts:
+    announcement = view.row.inventory if isinstance(view.row.inventory, dict) else {}
+    first, last = announcement.get("port_range") or leasing.DEFAULT_PORTS
+    return HostFacts(
+        name=view.name,
+        fresh=view.fresh,
+        stale_for=_age(view),
+        draining=view.row.draining,
+        trainer=view.trainer,
+        gpus=tuple(_gpu_facts(gpu, kept.get(gpu.index)) for gpu in view.gpus),
+        cpu_slots=tuple((slot.index, slot.holder is None) for slot in view.slots),
+        disk_free_mib=view.disk_free_mib,
+        ram_mib=view.memory_mib,
+        versions=view.versions,
+        schema=view.row.trainer_schema,
+        gpu_error=view.gpu_error,
+        driver=view.driver,
+        cuda_usable=view.cuda["usable"] if view.cuda else None,
+        cuda_built_for=view.cuda["built_for"] if view.cuda else "",
+        shm_mib=view.shm_mib,
+        port_range=(int(first), int(last)),
+        ports_held={
+            int(resource.removeprefix("port:")): hold.run_name
+            for resource, hold in holds.items()
+            if resource.startswith("port:")
+        },
+        listening=frozenset(view.listening),
+        sandbox=sandbox_of(view.row),
+        gpu_hour=gpu_hour(view.row),
+        inventory=announcement,
+    )
+
+
+def machine_facts(source: MachineSource) -> HostFacts:
+    gpus = tuple(GpuFacts(index, source.gpu_memory_gib * 1024, free=True) for index in range(source.gpus))
+    return HostFacts(source.name, gpus=gpus, gpu_hour=source.gpu_hour, to_ask=True)
+
+
+def _age(view: HostView) -> str:
+    return since(view.announced_at) if view.announced_at else "a long time"
+
+
+def data_facts(version: DatasetVersion | None) -> DataFacts | None:
+    if version is None:
+        return None
+    mapping = version.mapping or {}
+    mapped = (version.report or {}).get("mapped") or {}
+    lengths = (mapped.get("statistics") or {}).get("lengths") or {}
+    columns = tuple(_column(c) for c in version.columns)
+    bins, top = _bins(lengths)
+    return DataFacts(
+        name=str(version),
+        ready=version.status == DatasetVersion.READY,
+        rows=version.rows,
+        validation_rows=version.validation_rows,
+        columns=columns,
+        has_answer="answer" in columns or bool(mapping.get("answer")),
+        chat=bool(mapping.get("chat")),
+        longest_prompt_chars=_longest(lengths, "prompt_chars"),
+        longest_prompt_tokens=_longest(lengths, "prompt_tokens"),
+        prompt_bins=bins,
+        prompt_top=top,
+    )
+
+
+def _bins(lengths: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
+    counted = lengths.get("prompt_tokens") or lengths.get("prompt_chars") or {}
+    bins, top = counted.get("bins"), counted.get("top")
+    if not isinstance(bins, list) or not isinstance(top, int) or not all(isinstance(n, int) for n in bins):
+        return (), 0
+    return tuple(bins), top
+
+
+def _longest(lengths: Mapping[str, Any], kind: str) -> int | None:
+    longest = (lengths.get(kind) or {}).get("longest")
+    return longest if isinstance(longest, int) else None
+
+
+def _column(column: Any) -> str:
+    return str(column.get("name")) if isinstance(column, dict) else str(column)

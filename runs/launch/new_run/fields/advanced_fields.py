@@ -1,0 +1,114 @@
+"""The remaining fields of GRPOConfig as form fields, typed by the schema of the host's trainer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from django import forms
+from django.forms.fields import InvalidJSONInput
+
+from runs.launch.new_run.fields.training_fields import FORM_NAMES, NAMES
+from workers.contract.stack.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, OWNED
+
+MOST_HELP = 400
+LARGEST_INT = 10**15
+DEFAULT = "default: "
+"""Before the trainer's choice, where the form leaves it to the trainer."""
+
+
+class Json(forms.JSONField):
+    """A JSON field where empty means not set; Django's own shows None as the text `null` and reads it back as a
+    value."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and value.strip() and not _can_be_stored(value):
+            raise forms.ValidationError(self.error_messages["invalid"], code="invalid")
+        return super().to_python(value)
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        if isinstance(data, str) and not _can_be_stored(data):
+            return InvalidJSONInput(data)  # shown again as typed
+        return super().bound_data(data, initial)
+
+
+def _can_be_stored(text: str) -> bool:
+    """Whether the JSON can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
+    try:
+        json.dumps(json.loads(text), allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def fields(schema: dict[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:
+    """(group, name, form field) for fields that the page doesn't offer elsewhere; broken entries are skipped."""
+    for entry in (schema or {}).get("fields") or ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            continue
+        name = entry["name"]
+        if name in NAMES | OWNED | MADE_BY_THE_FORM | FORM_NAMES or not name.isidentifier():
+            continue
+        yield str(entry.get("group") or "Other"), name, _field(entry)
+
+
+def changed(schema: dict[str, Any] | None, cleaned: dict[str, Any]) -> dict[str, Any]:
+    """The values that differ from the trainer's defaults, and those that overrule a profile."""
+    defaults = (schema or {}).get("defaults") or {}
+    values: dict[str, Any] = {}
+    for _, name, _ in fields(schema):
+        value = cleaned.get(name)
+        if value is None or value == "":
+            continue
+        is_default = name in defaults and defaults[name] == value and type(defaults[name]) is type(value)
+        if is_default and name not in DECIDED_BY_PROFILES:
+            continue
+        values[name] = value
+    return values
+
+
+def initial(schema: dict[str, Any] | None, grpo: dict[str, Any]) -> dict[str, Any]:
+    """Values of a frozen spec as initial values of this form."""
+    values = {name: grpo[name] for _, name, _ in fields(schema) if name in grpo}
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
+
+
+def _field(entry: dict[str, Any]) -> forms.Field:
+    default = _words(entry.get("default"))
+    common: dict[str, Any] = {
+        "label": entry["name"],
+        "help_text": _short(str(entry.get("help") or "")),
+        "required": False,
+    }
+    kind = entry.get("type")
+    if kind == "bool":
+        choices = [("", DEFAULT + default), ("true", "on"), ("false", "off")]
+        return forms.TypedChoiceField(choices=choices, coerce=lambda v: v == "true", empty_value=None, **common)
+    if entry.get("choices"):
+        options = [("", DEFAULT + default), *((str(c), str(c)) for c in entry["choices"])]
+        return forms.ChoiceField(choices=options, **common)
+    hint = {"placeholder": default}
+    if kind == "int":
+        widget = forms.NumberInput(attrs=hint)
+        return forms.IntegerField(min_value=-LARGEST_INT, max_value=LARGEST_INT, widget=widget, **common)
+    if kind == "float":
+        return forms.FloatField(widget=forms.TextInput(attrs={**hint, "inputmode": "decimal"}), **common)
+    if kind == "json":
+        return Json(widget=forms.Textarea(attrs={**hint, "rows": 2, "class": "code"}), **common)
+    return forms.CharField(max_length=2000, widget=forms.TextInput(attrs=hint), **common)
+
+
+def _words(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_HELP else text[: MOST_HELP - 1].rstrip() + "…"

@@ -1,0 +1,157 @@
+"""A clone with a diagnosis's fix: the form's values with what the catalogue proposes, each change with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.catalogue.hardware.models import HardwareProfile
+from runs.engine.spec import hardware_of
+from runs.launch import preflight
+from runs.launch.new_run.fields.advanced_fields import DEFAULT
+from runs.launch.new_run.forms import LaunchForm
+from runs.launch.preflight.finding import Finding, Fix
+from workers.contract.wire.documents import ContractError
+from workers.diagnosis import Change, Entry
+
+CHOSEN_BY_HAND = "profile"
+"""The `how` of a change that only a person can make: which profile depends on what else should stay."""
+MOST_ROUNDS = 3
+"""How often preflight's own remedies are added if the run still doesn't fit."""
+MEMORY = ("gpu_memory", "vllm_no_cache", "vllm_cache_small", "vllm_sampler_memory")
+"""Beginnings of the ids of causes that preflight's memory estimate judges, too."""
+EMPTY = {"use_lora": "off", "save_total_limit": "all"}
+"""What some fields mean if they are empty."""
+
+Findings = Callable[[LaunchForm], list[Finding]]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A field of the form that the fix has changed."""
+
+    name: str
+    label: str
+    old: str
+    new: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Fixed:
+    entry: Entry
+    changes: list[Changed]
+    by_hand: list[str]
+    """What only a person can change, in words."""
+
+
+def fix(initial: dict[str, Any], entry: Entry, values: dict[str, str], schema: Any, findings_of: Findings) -> Fixed:
+    """Change the form's initial values. `values`: what the pattern's groups have found in the log."""
+    before, reasons = dict(initial), {}
+    by_hand = [change.why for change in entry.changes if change.how == CHOSEN_BY_HAND]
+    fields = LaunchForm(schema=schema).fields
+    halved = False
+    for change in entry.changes:
+        if change.field not in fields or (change.how == "double" and not halved):
+            continue
+        new = _new_value(change, initial.get(change.field), entry.words(change.value, values))
+        if new is not None:
+            initial[change.field], reasons[change.field] = new, change.why
+            halved = halved or change.how == "halve"
+    if entry.id.startswith(MEMORY):
+        reasons |= _until_it_fits(initial, schema, findings_of)
+    form = LaunchForm(initial=initial, schema=schema)
+    return Fixed(entry, list(_changes(form, before, initial, reasons)), by_hand)
+
+
+def mark(form: LaunchForm, fixed: Fixed) -> None:
+    """Put each change beside its field, for components/imported_mark.html."""
+    for change in fixed.changes:
+        if change.name in form.fields:
+            form.fields[change.name].changed_from = change.old  # type: ignore[attr-defined]
+            form.fields[change.name].changed_why = change.why  # type: ignore[attr-defined]
+
+
+def _new_value(change: Change, old: Any, value: str) -> Any:
+    """None: the form has it already, or nothing is left to change."""
+    number = _number(old)
+    if change.how == "set":
+        is_on = change.field == "use_lora"
+        return (None if old else True) if is_on else (None if _text(old) == value else value)
+    limit = _number(value)
+    if change.how == "at_most":
+        return limit if limit is not None and (number is None or number > limit) else None
+    if number is None:
+        return None
+    if change.how == "halve":
+        half = number / 2 if isinstance(number, float) else number // 2
+        return half if half else None
+    return number * 2 if change.how == "double" else None
+
+
+def _until_it_fits(initial: dict[str, Any], schema: Any, findings_of: Findings) -> dict[str, str]:
+    """Add the cheapest remedy of preflight's memory estimate while it says that the run doesn't fit."""
+    reasons: dict[str, str] = {}
+    for _ in range(MOST_ROUNDS):
+        remedy = _remedy(findings_of(LaunchForm(initial=initial, schema=schema)))
+        if remedy is None:
+            break
+        for name, text in remedy.values.items():
+            initial[name] = text
+            reasons[name] = f"{remedy.label}: by the memory estimate it would not fit otherwise"
+    return reasons
+
+
+def _remedy(findings: list[Finding]) -> Fix | None:
+    stops = [finding for finding in findings if finding.grade == preflight.Grade.STOP and finding.field == "profile"]
+    return next((finding.fixes[0] for finding in stops if finding.fixes), None)
+
+
+def _changes(
+    form: LaunchForm, before: dict[str, Any], after: dict[str, Any], reasons: dict[str, str]
+) -> Iterator[Changed]:
+    for name, why in reasons.items():
+        old, new = _before(form, name, before), _shown(form, name, after[name])
+        if new not in (old, old.removeprefix(DEFAULT)) and name in form.fields:
+            yield Changed(name, str(form.fields[name].label), old, new, why)
+
+
+def _before(form: LaunchForm, name: str, before: dict[str, Any]) -> str:
+    """The one setting of the catalogue that a profile decides where the run leaves it open is shown as the profile has
+    it."""
+    value = before.get(name)
+    if name == "gradient_checkpointing" and _text(value) == "":
+        profile = HardwareProfile.objects.filter(pk=before.get("profile") or 0).first()
+        with suppress(ContractError):  # preflight reports a profile that can't be read
+            value = hardware_of(profile).checkpoints_gradients if profile else value
+    return _shown(form, name, value)
+
+
+def _shown(form: LaunchForm, name: str, value: Any) -> str:
+    """As the form shows it: a choice by its label."""
+    if name == "profile":
+        rows = form.fields["profile"].queryset  # type: ignore[attr-defined]
+        return next((str(row) for row in rows if str(row.pk) == _text(value)), "none")
+    choices = dict(getattr(form.fields.get(name), "choices", ()))
+    words = {"": EMPTY.get(name, "empty"), "true": "on", "false": "off"}
+    return str(choices.get(_text(value)) or words.get(_text(value), _text(value)))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _number(value: Any) -> int | float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return value
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            return None

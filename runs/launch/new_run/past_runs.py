@@ -1,0 +1,113 @@
+"""The expected duration of a run: the nearest runs that its hosts have had, otherwise the rule of thumb.
+
+The Preflight panel asks with every change of the form, so the number of queries is fixed and what they read is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from controlplane.catalogue.hardware.inventory import number
+from controlplane.catalogue.hardware.models import ModelInspection
+from runs.engine.hosts.view import HostView
+from runs.engine.models import Attempt, MetricRow, Run
+from runs.launch.preflight import estimating
+from runs.launch.preflight.draft import Draft, HostFacts
+from runs.launch.preflight.duration import Duration, PastRun, Step, by_past, by_rule, nearest, pace, work_of
+from runs.launch.preflight.hosts import machine_to_ask
+from workers.contract.run.hardware import HardwareSpec
+from workers.contract.wire.documents import ContractError, from_dict
+from workers.contract.wire.names import EventKind
+
+NEWEST_RUNS = 200
+"""Of all runs; older ones are not looked at."""
+MOST_COMPARED = 30
+"""Attempts at runs of the model on the same number of training GPUs."""
+MOST_READ = 3
+"""Runs whose steps are read until one has enough of them."""
+STEPS_READ = 60
+INSPECTIONS = 100
+
+
+def expected(draft: Draft, hosts: Sequence[HostView]) -> Duration | None:
+    """On the machine that the launch asks for, or on one of the hosts."""
+    estimated = estimating.best(draft)
+    return duration(draft, hosts, machine_to_ask(draft) or (estimated.host if estimated else None))
+
+
+def duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
+    """`largest`: the host that the memory is estimated for, or the machine that is asked for."""
+    try:
+        return _duration(draft, hosts, largest)
+    except (ArithmeticError, ValueError):  # of settings that make no sense, which other checks report
+        return None
+
+
+def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
+    work = work_of(draft)
+    if work is None or draft.hardware is None or not draft.model:
+        return None
+    if largest is not None and largest.to_ask:
+        return by_rule(draft, largest)
+    for run in nearest(draft, _past_runs(draft, draft.hardware, hosts))[:MOST_READ]:
+        measured = pace(steps_of(run.id, run.attempt), work.steps_per_generation)
+        if measured and (answer := by_past(draft, run, measured)):
+            return answer
+    return by_rule(draft, largest) if largest else None
+
+
+def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) -> list[PastRun]:
+    """The newest first."""
+    newest = Run.objects.order_by("-created_at").values("pk")[:NEWEST_RUNS]
+    attempts = Attempt.objects.filter(
+        run__in=newest,
+        host__in=[view.row.pk for view in hosts],
+        started_at__isnull=False,
+        run__step__gte=2,
+        run__spec__model__path__in=_models(draft, hosts),
+        run__spec__hardware__rollout=hardware.rollout.value,
+        run__spec__hardware__trainer_gpus=hardware.trainer_gpus,
+    )
+    of_spec = (f"run__spec__{name}" for name in ("hardware", "grpo", "lora", "ahead"))
+    columns = ("pk", "run_id", "run__name", "host__name", *of_spec)
+    rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)[:MOST_COMPARED]
+    by_run = {row[1]: row for row in reversed(rows)}
+    return list(_readable(reversed(by_run.values())))
+
+
+def _models(draft: Draft, hosts: Sequence[HostView]) -> list[str]:
+    """The model, and others with exactly as many parameters."""
+    parameters = draft.model_size("parameters")
+    if not parameters:
+        return [draft.model]
+    answers = ModelInspection.objects.filter(host__in=[view.row.pk for view in hosts], answered_at__isnull=False)
+    sizes = answers.order_by("-asked_at").values_list("model", "answer__parameters")[:INSPECTIONS]
+    return list(dict.fromkeys([draft.model, *(model for model, size in sizes if size == parameters)]))
+
+
+def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
+    """Without runs of another contract."""
+    for attempt, run, name, host, hardware, grpo, lora, ahead in rows:
+        try:
+            spec = from_dict(HardwareSpec, hardware)
+        except ContractError:
+            continue
+        settings = grpo if isinstance(grpo, dict) else {}
+        yield PastRun(run, name, attempt, host, spec, settings, bool(lora), bool(ahead))
+
+
+def steps_of(run_id: str, attempt_id: str) -> list[Step]:
+    """An attempt's last steps in order, as far as they are not folded yet. TRL logs tokens only at steps that generate:
+    the others have those of the step before."""
+    rows = MetricRow.objects.filter(run=run_id, attempt=attempt_id, kind=EventKind.TRAIN, superseded=False)
+    timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
+    columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:STEPS_READ]
+    steps: list[Step] = []
+    for step, seconds_, tokens_ in reversed(columns):
+        seconds, tokens = number(seconds_), number(tokens_)
+        if tokens is None and steps:
+            tokens = steps[-1].tokens
+        if step is not None and seconds is not None and tokens is not None:
+            steps.append(Step(step, seconds, tokens))
+    return steps

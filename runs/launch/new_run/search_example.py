@@ -1,0 +1,70 @@
+"""The multi-turn search example: questions, the corpus that answers them, the environment and the rewards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import IntegrityError
+
+from controlplane.catalogue.datasets.corpora import sample
+from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
+from controlplane.catalogue.environments import queries as environment_queries
+from controlplane.catalogue.environments import saving as environments
+from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
+from controlplane.catalogue.rewards import queries as reward_queries
+from controlplane.catalogue.rewards import saving as rewards
+from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.platform.accounts.models import User
+from runs.launch.new_run.fields.choice_fields import offered_datasets
+from workers.environments.encyclopaedia import QUESTIONS
+
+ENVIRONMENT = "Search the sample encyclopaedia"
+REWARDS = "Search: answer in the results, then exact match"
+COMPONENTS: list[dict[str, Any]] = [
+    {"name": "found", "function": "answer_in_results", "per_turn": True},
+    {"name": "right", "function": "exact_match"},
+]
+LIMITS = {"turns": 3, "calls": 2, "output_tokens": 192}
+
+
+@dataclass(frozen=True)
+class SearchExample:
+    corpus: CorpusVersion
+    environment: EnvironmentVersion
+    rewards: RewardVersion
+    questions: DatasetVersion | None
+    """None: still being imported."""
+
+    @property
+    def ready(self) -> bool:
+        return self.questions is not None and self.corpus.status == CorpusVersion.READY
+
+
+def make(user: User) -> SearchExample:
+    """Make what is missing of it; what is there stays as it is. Raises DatasetError."""
+    corpus = sample.load(user)
+    questions = offered_datasets().filter(dataset__name=QUESTIONS).order_by("-number")
+    return SearchExample(corpus, _environment(corpus, user), _rewards(user), questions.first())
+
+
+def _environment(corpus: CorpusVersion, user: User) -> EnvironmentVersion:
+    parts = [{"name": "search", "function": "search", "params": {"corpus": str(corpus)}}]
+    content = environments.Composition(parts, LIMITS)
+    there = Environment.objects.filter(name=ENVIRONMENT, archived_at=None).first()
+    if there is not None:
+        return environments.save(there, content, by=user)[0]
+    try:
+        return environments.make(ENVIRONMENT, content, owner=user)
+    except IntegrityError:  # an archived one, or made at the same time
+        return environments.make(environment_queries.free_name(ENVIRONMENT), content, owner=user)
+
+
+def _rewards(user: User) -> RewardVersion:
+    there = RewardConfig.objects.filter(name=REWARDS, archived_at=None).first()
+    if there is not None:
+        return rewards.save(there, COMPONENTS, by=user)[0]
+    try:
+        return rewards.make(REWARDS, COMPONENTS, owner=user)
+    except IntegrityError:
+        return rewards.make(reward_queries.free_name(REWARDS), COMPONENTS, owner=user)

@@ -1,0 +1,361 @@
+"""The New run page: the form, live preflight, model inspection, commands, and clones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.catalogue.hardware import inspections
+from controlplane.catalogue.hardware.models import ModelInspection
+from controlplane.catalogue.hardware.profile_pages.memory_bars import MemoryView, view
+from controlplane.platform.accounts.models import Role, User
+from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.streams import file_answer
+from runs.engine import checkpoints, queries
+from runs.engine.idempotency import launch_once
+from runs.engine.models import Run, RunGroup
+from runs.engine.scheduling.limits import QueueFull
+from runs.insight import diagnosis
+from runs.launch import preflight
+from runs.launch.new_run import drafting, every_prompt, fixing, past_runs, prefill, several
+from runs.launch.new_run import dry_run as new_run_dry_run
+from runs.launch.new_run.drafting import (
+    Checked,
+    candidates,
+    checked,
+    findings_of,
+    forecast,
+    host_numbered,
+    host_to_ask,
+    known_models,
+    schema_of,
+)
+from runs.launch.new_run.forms import LaunchForm
+from runs.launch.preflight import choosing, estimating
+from runs.launch.preflight.checks.limits import LOGGED
+from runs.launch.preflight.hosts import machine_to_ask
+from workers.contract.run.best import OTHER_REWARD
+from workers.contract.run.learnability import CHECK
+from workers.contract.wire.documents import ContractError
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_run(request: HttpRequest) -> HttpResponseBase:
+    """Launching requires the operator role; viewers see who has it."""
+    if request.method == "POST":
+        return _launch(request)
+    if not person(request).may_operate:
+        return _for_viewers(request)
+    hosts = candidates(None)
+    initial = drafting.with_only_choices(prefill.from_query(request.GET), hosts, person(request))
+    form = LaunchForm(initial=initial, schema=drafting.schema_among(hosts))
+    return page(request, form)
+
+
+@require_safe
+def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """The same page, filled from a run's frozen spec."""
+    if not person(request).may_operate:
+        return _for_viewers(request)
+    run = queries.run_for(request, run_id)
+    schema = schema_of(run.host)
+    try:
+        initial = prefill.from_run(run, schema)
+    except ContractError as error:
+        messages.error(request, f"{run.name} can't be cloned: another version froze its spec ({error}).")
+        return redirect("run", run.pk)
+    checkpoint = checkpoints.find(run, request.GET.get("checkpoint", ""))
+    if checkpoint is not None:
+        initial |= {"start_from": checkpoint.folder, "host": checkpoint.event.attempt.host_id}
+    fixed = _fix(request, run, initial, schema)
+    form = LaunchForm(initial=initial, schema=schema)
+    if fixed is not None:
+        fixing.mark(form, fixed)
+    return page(request, form, clone_of=run, changed=prefill.changed_since(run), fixed=fixed)
+
+
+@require_safe
+@operator_required
+def fix(request: HttpRequest, run_id: str) -> HttpResponse:
+    """What a clone with a diagnosis's fix would change, for the failure card."""
+    run = queries.run_for(request, run_id)
+    schema = schema_of(run.host)
+    try:
+        fixed = _fix(request, run, prefill.from_run(run, schema), schema)
+    except ContractError:  # the card says that the spec can't be read
+        fixed = None
+    if fixed is None:
+        return HttpResponse(status=204)
+    changes = [{"what": one.label, "before": one.old, "after": one.new} for one in fixed.changes]
+    return render(request, "launch/new_run/_fix.html", {"fixed": fixed, "changes": changes})
+
+
+def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.Fixed | None:
+    """Change the initial values as the asked-for diagnosis says; None if the run has no such diagnosis."""
+    diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
+    return fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
+
+
+def _first_findings(request: HttpRequest, form: LaunchForm) -> list[preflight.Finding]:
+    """Of the initial values, as if submitted."""
+    first = LaunchForm(prefill.as_sent(form), schema=form.schema)
+    return findings_of(first, checked(first, person(request)))
+
+
+def _for_viewers(request: HttpRequest) -> HttpResponse:
+    operators = User.objects.filter(is_active=True, role__in=[Role.OPERATOR, Role.ADMIN]).order_by("username")
+    return render(request, "launch/new_run/viewer.html", {"operators": operators.values_list("username", flat=True)})
+
+
+@operator_required
+def _launch(request: HttpRequest) -> HttpResponseBase:
+    return _send(request, "train")
+
+
+@require_POST
+@operator_required
+def check_learnability(request: HttpRequest) -> HttpResponseBase:
+    """The same launch as a learnability check, whose spec has the settings of the run."""
+    return _send(request, CHECK)
+
+
+@require_POST
+@operator_required
+def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """A check with the settings of another one that samples every training prompt; one for each check."""
+    run, user = queries.run_for(request, run_id), person(request)
+    try:
+        found = every_prompt.check(run, user)
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be checked: {error}")
+        return redirect("learnability", run.pk)
+    if found.run is None:
+        checks, findings = found.draft_check, found.findings
+        return page(request, found.form, clone_of=run, draft_check=checks, findings=findings, status=422)
+    return _to_run(request, found.run, fresh=found.fresh)
+
+
+def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
+    form, user = bound_form(request), person(request)
+    checks = several.check(form, user, kind)
+    # After preflight, which may have seen a queue that a double click's first request has just filled.
+    key = _launch_key(form, user, several.KIND if checks.parts else kind) if form.is_valid() else None
+    if key and checks.parts and (group := RunGroup.objects.filter(launch_key=key).first()):
+        return _to_group(request, group, fresh=False)
+    if key and not checks.parts and (run := Run.every.filter(launch_key=key).first()):
+        return _to_run(request, run, fresh=False)
+    if form.is_valid() and not preflight.blocks(checks.findings):
+        try:
+            if checks.parts:
+                group, fresh = several.launch(checks.parts, user, at_once=form.row("at_once"), key=key)
+                return _to_group(request, group, fresh=fresh)
+            run, fresh = launch_once(replace(checks.checked.request, kind=kind), user, key)
+            return _to_run(request, run, fresh=fresh)
+        except ContractError as error:
+            form.add_error(None, f"This can't be launched: {error}.")
+        except QueueFull as error:
+            form.add_error(None, str(error))
+    reported = set(form.errors)
+    for finding in checks.findings:
+        if finding.grade == preflight.Grade.STOP and finding.field not in reported:
+            form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
+    return page(request, form, draft_check=checks.checked, findings=checks.findings, parts=checks.parts, status=422)
+
+
+def _to_group(request: HttpRequest, group: RunGroup, *, fresh: bool) -> HttpResponseBase:
+    ids = list(group.runs.order_by("created_at", "pk").values_list("pk", flat=True))
+    if fresh:
+        messages.success(request, f"{len(ids)} runs launched. Their curves appear here with their first steps.")
+    else:
+        messages.info(request, "This launch was already submitted; here are its runs.")
+    return redirect(f"{reverse('compare_runs')}?runs={','.join(ids)}")
+
+
+def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
+    if not fresh:
+        messages.info(request, "This launch was already submitted; here is its run.")
+    return redirect("learnability" if run.kind == CHECK else "run", run.pk)
+
+
+@require_POST
+@operator_required
+def check_run(request: HttpRequest) -> HttpResponse:
+    """The Preflight panel for the current form; stores nothing."""
+    form = bound_form(request)
+    checks = several.check(form, person(request))
+    return render(
+        request, "launch/new_run/_preflight.html", _panel(form, checks.checked, checks.findings, checks.parts)
+    )
+
+
+@require_POST
+@operator_required
+def choose_profile(request: HttpRequest) -> HttpResponse:
+    """Every profile, ranked for the form's model and hosts."""
+    draft = checked(bound_form(request), person(request)).draft
+    choices = choosing.choices(draft)
+    unfit = [choice for choice in choices if not (choice.fits or choice.chosen)]
+    return render(request, "launch/new_run/_choices.html", {"choices": choices, "unfit": unfit, "model": draft.model})
+
+
+@require_POST
+@operator_required
+def commands(request: HttpRequest) -> HttpResponse:
+    """The commands of this launch's processes, for the placement it would get now."""
+    form = bound_form(request)
+    context = new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form))
+    return render(request, "launch/new_run/_commands_answer.html", context)
+
+
+@require_POST
+@operator_required
+def dry_run(request: HttpRequest) -> HttpResponseBase:
+    """The same as a .zip that trains without the control plane."""
+    form = bound_form(request)
+    try:
+        dry = new_run_dry_run.of_form(form)
+        dry.commands()
+        return file_answer(request, new_run_dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
+    except (new_run_dry_run.NothingToShow, ContractError) as error:
+        form.is_valid()
+        form.add_error(None, f"No dry run yet: {error}")
+        draft_check = checked(form, person(request))
+        return page(request, form, draft_check=draft_check, findings=findings_of(form, draft_check), status=422)
+
+
+@require_safe
+def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """The dry run of a frozen run."""
+    run = queries.run_for(request, run_id)
+    try:
+        dry = new_run_dry_run.of_run(run)
+        dry.commands()
+        return file_answer(request, new_run_dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
+    except (new_run_dry_run.NothingToShow, ContractError) as error:
+        messages.error(request, f"No dry run of {run.name}: {error}")
+        return redirect("run", run.pk)
+
+
+@require_POST
+@operator_required
+def inspect_model(request: HttpRequest) -> HttpResponse:
+    """Ask a host about the model in the form."""
+    form = bound_form(request)
+    form.is_valid()
+    model, revision, host = str(form.row("model") or ""), str(form.row("revision") or ""), host_to_ask(form)
+    context: dict[str, Any] = {"model": model, "host": host}
+    again = bool(request.POST.get("again"))
+    if model and host:
+        try:
+            context["inspection"] = inspections.ask_inspection(host, model, revision=revision, again=again)
+        except inspections.HostAway:
+            context["away"] = True
+    return render(request, "launch/new_run/_inspection.html", context)
+
+
+@require_safe
+def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
+    """Poll an inspection until the host has answered."""
+    row = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
+    context = {"inspection": row, "model": row.model, "host": row.host, "overdue": inspections.overdue(row)}
+    answer = render(request, "launch/new_run/_inspection.html", context)
+    if row.answered_at is not None:
+        answer["HX-Trigger"] = "inspected"
+    return answer
+
+
+def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
+    """The key that makes a repeated submission the same launch: user, page and values. A changed form is a new
+    launch."""
+    page = form.row("key")
+    if not page:
+        return None
+    values = sorted((name, value) for name, value in form.data.items() if name != "csrfmiddlewaretoken")
+    return hashlib.sha256(repr((user.pk, page, kind, values)).encode()).hexdigest()
+
+
+def bound_form(request: HttpRequest) -> LaunchForm:
+    return LaunchForm(request.POST, schema=schema_of(host_numbered(request.POST.get("host"))))
+
+
+def page(
+    request: HttpRequest,
+    form: LaunchForm,
+    *,
+    draft_check: Checked | None = None,
+    findings: Sequence[preflight.Finding] = (),
+    parts: Sequence[several.Part] = (),
+    status: int = 200,
+    shown: LaunchForm | None = None,
+    **extra: Any,
+) -> HttpResponse:
+    """The whole page; `shown`: another form than the one that was checked."""
+    if draft_check is None:
+        first = LaunchForm(prefill.as_sent(form), schema=form.schema)
+        draft_check = checked(first, person(request))
+        panel, panel_form = _panel(first, draft_check, findings_of(first, draft_check)), first
+    else:
+        panel, panel_form = _panel(form, draft_check, findings, parts), form
+    shown = shown or form
+    shown.fields["profile"].choices = panel_form.fields["profile"].choices  # type: ignore[attr-defined]
+    views = candidates(None) if draft_check.request.host else draft_check.hosts
+    without_vllm = {other.key for other in draft_check.draft.profiles if other.spec.vllm_share is None}
+    context = {
+        "form": shown,
+        "models": known_models(views),
+        "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
+        "fillable": prefill.fillable(form),
+        "per_turn": drafting.per_turn_configs(form),
+        "vllm_profiles": [key for key in panel["fits"] if key not in without_vllm],
+        **panel,
+        **extra,
+    }
+    return render(request, "launch/new_run/new_run.html", context, status=status)
+
+
+def _panel(
+    form: LaunchForm,
+    draft_check: Checked,
+    findings: Sequence[preflight.Finding],
+    parts: Sequence[several.Part] = (),
+) -> dict[str, Any]:
+    draft = draft_check.draft
+    estimated, machine = estimating.best(draft), machine_to_ask(draft)
+    host = machine or (estimated.host if estimated else None)
+    at_once, together = form.row("at_once"), several.together(parts, form.row("at_once"))
+    time = together.each[0] if together else past_runs.duration(draft, draft_check.hosts, host)
+    return {
+        "findings": findings,
+        "several": parts,
+        "axes": form.axes,
+        "at_once": min(at_once, len(parts)) if at_once else None,
+        "together": together,
+        "to_choose": form.to_choose,
+        "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
+        "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
+        "memory": _memory(estimated) if estimated else None,
+        "fits": drafting.ranked_profiles(form, draft),
+        "time": time,
+        "machine": machine if draft.hardware and draft.hardware.trainer_gpus else None,
+        "forecast": forecast(draft, draft_check.hosts),
+        "labels": {name: field.label for name, field in form.fields.items()},
+    }
+
+
+def _memory(answer: estimating.Estimated) -> MemoryView:
+    host, length = answer.host, answer.settings.length
+    ram = host.ram_mib / 1024
+    return view(answer.estimate, length=length, where=host.name, indexes=answer.indexes, host_ram_gib=ram)
+
+
+def _sentence(finding: preflight.Finding) -> str:
+    return f"{finding.cause} {finding.fix}".strip()

@@ -1,0 +1,89 @@
+"""Preflight: will this launch work? One module per subject; checks read a Draft, yield findings and have no side
+effects.
+
+A finding of grade STOP blocks the launch. Findings about fields are in the order of the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from runs.launch.preflight import hosts, memory, room, weights
+from runs.launch.preflight.checks import (
+    ahead,
+    batch,
+    beside,
+    data,
+    disk,
+    episodes,
+    limits,
+    lora,
+    machine,
+    model,
+    packages,
+    profile,
+    prompts,
+    rewards,
+    servers,
+    training,
+    traps,
+)
+from runs.launch.preflight.draft import Draft
+from runs.launch.preflight.finding import Finding, Fix, Grade
+
+__all__ = ["CHECKS", "ORDER", "Draft", "Finding", "Fix", "Grade", "blocks", "check"]
+
+Check = Callable[[Draft], Iterable[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    hosts.check_limits,
+    model.check,
+    data.check,
+    rewards.check,
+    rewards.check_secrets,
+    episodes.check_rewards,
+    episodes.check,
+    profile.check,
+    hosts.check,
+    hosts.check_sandbox,
+    packages.check,
+    packages.check_sinks,
+    machine.check,
+    memory.check,
+    servers.check_parallelism,
+    profile.check_strategy,
+    model.check_quantization,
+    weights.check,
+    servers.check_ports,
+    servers.check_attached,
+    servers.check_warm,
+    disk.check,
+    training.check_names,
+    training.check_values,
+    batch.check_sizes,
+    batch.check_steps,
+    room.check,
+    room.check_guide,
+    data.check_evaluation,
+    model.check_lengths,
+    training.check_combinations,
+    prompts.check,
+    beside.check,
+    ahead.check,
+    lora.check,
+    limits.check,
+    traps.check,
+    profile.check_deviations,
+)
+
+ORDER = {Grade.STOP: 0, Grade.WARN: 1, Grade.NOTE: 2}
+
+
+def check(draft: Draft) -> list[Finding]:
+    """All findings, the worst first."""
+    findings = [finding for check_ in CHECKS for finding in check_(draft)]
+    return sorted(findings, key=lambda f: ORDER[f.grade])
+
+
+def blocks(findings: Iterable[Finding]) -> bool:
+    return any(f.grade == Grade.STOP for f in findings)

@@ -1,0 +1,70 @@
+"""The host's disk: enough for the run's files and its checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from controlplane.platform.templatetags.figures import size_in_words
+from runs.launch.preflight.checks.batch import total_steps
+from runs.launch.preflight.draft import Draft
+from runs.launch.preflight.estimating import settings_of, shape_for
+from runs.launch.preflight.finding import Finding, Fix, stop, warn
+from workers.contract.memory import checkpoint_gib
+from workers.contract.run.batch import epochs
+
+LEAST_MIB = 512
+"""Logs, the dataset and metrics; a host with less free space takes no run."""
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    measured = [host for host in draft.hosts if host.disk_free_mib is not None]
+    if not measured or len(measured) < len(draft.hosts):
+        return
+    best = max(measured, key=lambda host: host.disk_free_mib or 0)
+    free = best.disk_free_mib or 0
+    if free < LEAST_MIB:
+        yield stop("host", f"{best.name} has {_mib(free)} of disk left.", "Free some disk there first.")
+        return
+    checkpoint_size = _checkpoint_mib(draft)
+    limit, count = draft.value("save_total_limit"), checkpoints(draft)
+    # TRL writes the new checkpoint before it deletes the oldest one.
+    most = min(count or math.inf, limit + 1 + bool(draft.keep_best) if limit else math.inf)
+    if checkpoint_size is None or count == 0 or most == math.inf:
+        return
+    if checkpoint_size * most > free - LEAST_MIB:
+        yield warn(
+            "save_total_limit",
+            f"{most} checkpoint{'' if most == 1 else 's'} of about {_mib(checkpoint_size)} each take more than the "
+            f"{_mib(free)} left on {best.name}.",
+            "Keep fewer, or free some disk." if draft.lora else "Keep fewer, train a LoRA, or free some disk.",
+            *([Fix("Keep 1", {"save_total_limit": "1"})] if most > 1 and limit != 1 else []),
+        )
+
+
+def checkpoints(draft: Draft) -> int | None:
+    """How many checkpoints the whole run writes; None if its steps aren't known yet."""
+    strategy, total = draft.value("save_strategy"), total_steps(draft)
+    if strategy == "no":
+        return 0
+    if total is None:
+        return None
+    last, every = draft.value("max_steps") or -1, draft.value("save_steps")
+    if strategy == "epoch":
+        times = draft.value("num_train_epochs")
+        return math.ceil(epochs(draft.batch, draft.train_rows, steps=last) if last > 0 else float(times))
+    if not every or every <= 0:
+        return None
+    return math.ceil(total / (math.ceil(total * every) if every < 1 else int(every)))
+
+
+def _mib(amount: float) -> str:
+    return size_in_words(amount * 2**20)
+
+
+def _checkpoint_mib(draft: Draft) -> float | None:
+    """About the size of a checkpoint: trained weights and the optimizer's state of them."""
+    shape = shape_for(draft.inspection)
+    if shape is None or draft.hardware is None:
+        return None
+    return 1024 * checkpoint_gib(shape, draft.hardware, settings_of(draft, draft.hardware))

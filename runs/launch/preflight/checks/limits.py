@@ -1,0 +1,108 @@
+"""Limits, early-stop rules and the best checkpoint: whether they can hold, and whether their metrics will come."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from runs.launch.preflight.draft import Draft
+from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
+from workers.contract.run.best import EVALUATION, OTHER, OTHER_REWARD
+
+LOGGED = frozenset(
+    {"reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm", "learning_rate", "entropy", "kl", "epoch"}
+    | {"num_tokens", "step_time", "mean_ratio", "clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"}
+    | {f"completions/{name}" for name in ("mean_length", "min_length", "max_length", "clipped_ratio")}
+    | {f"completions/{name}_terminated_length" for name in ("mean", "min", "max")}
+)
+"""Metrics that TRL logs for every run; others depend on its settings."""
+PREFIXES = (
+    "rewards/",
+    "sampling/",
+    "time/",
+    "clip_ratio/",
+    "memory/",
+    "tools/",
+    "turns/",
+    "episodes/",
+    "gateway/",
+    "prompts/",
+)
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    yield from _money(draft)
+    rules = (("stop_metric", draft.limits.no_better), ("bound_metric", draft.limits.beyond))
+    for field, rule in rules:
+        if rule is not None:
+            yield from _metric(draft, field, rule.metric, "the rule can't end the run")
+    yield from _kept(draft)
+    if draft.keep_best:
+        yield from _metric(draft, "keep_best", draft.keep_best, "no checkpoint is kept as the best")
+
+
+def _money(draft: Draft) -> Iterator[Finding]:
+    if draft.limits.money is None:
+        return
+    free = [host.name for host in draft.hosts if host.gpu_hour is None]
+    if draft.hardware is not None and not (draft.hardware.trainer_gpus or draft.hardware.server_gpus):
+        yield warn("limit_money", "A run on the CPU costs no GPU-hours: the limit of money never ends it.", "Clear it.")
+    elif draft.hosts and len(free) == len(draft.hosts):
+        cause = f"{', '.join(free[:3])} has no price per GPU-hour: the limit of money could not end the run."
+        yield stop("limit_money", cause, "Set the host's price on the Hardware page, or limit the hours.")
+    elif free:
+        cause = f"{', '.join(free[:3])} has no price per GPU-hour: the limit of money would not hold there."
+        yield warn("limit_money", cause, "Choose a host that has a price, or limit the hours.")
+
+
+def _metric(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
+    """`so`: what follows if the metric doesn't come."""
+    name = metric.removeprefix(EVALUATION)
+    if metric.startswith(EVALUATION) and not draft.eval_rows:
+        cause = f"{metric} comes from evaluations, and the run makes none: {so}."
+        yield warn(field, cause, f"Set evaluation rows, or use {name}.", Fix(f"Use {name}", {field: name}))
+    elif name == OTHER:
+        yield from _other(draft, field, metric, so)
+    elif name == "kl" and not draft.value("beta"):
+        yield warn(field, f"With β = 0 no {metric} is logged: {so}.", "Give β a small value.")
+    elif name.startswith("rewards/"):
+        yield from _component(draft, field, metric, so)
+    elif name not in LOGGED and not name.startswith(PREFIXES):
+        close = difflib.get_close_matches(name, LOGGED, n=1)
+        prefix = EVALUATION if metric.startswith(EVALUATION) else ""
+        fixes = [Fix(f"Use {prefix}{match}", {field: prefix + match}) for match in close]
+        yield warn(field, f"TRL logs no metric {metric}: {so} unless a reward logs it.", "Check its name.", *fixes)
+
+
+def _kept(draft: Draft) -> Iterator[Finding]:
+    rule = draft.limits.no_better
+    if rule is None or draft.keep_best == rule.metric or not draft.value("save_total_limit"):
+        return
+    cause = f"The run ends long after the best {rule.metric}: by then its checkpoint may be deleted."
+    fix = Fix("Keep the best one", {"keep_best": rule.metric})
+    yield note("stop_metric", cause, "Keep the best checkpoint by this metric.", fix)
+
+
+def _other(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
+    if metric != OTHER_REWARD:
+        cause = f"Only evaluations compute their other rewards, so no metric {metric} comes: {so}."
+        yield warn(field, cause, f"Use {OTHER_REWARD}.", Fix(f"Use {OTHER_REWARD}", {field: OTHER_REWARD}))
+    elif not draft.eval_rewards:
+        cause = f"{metric} comes from another reward config for evaluations, and none is chosen: {so}."
+        yield warn(field, cause, "Choose one under Evaluation.", Fix("Use eval_reward", {field: "eval_reward"}))
+
+
+def _component(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
+    prefix = EVALUATION if metric.startswith(EVALUATION) else ""
+    trained_on = [reward.name for reward in draft.rewards or ()]
+    only_evaluated = [reward.name for reward in draft.eval_rewards]
+    component = metric.removeprefix(f"{prefix}rewards/").partition("/")[0]
+    if component in only_evaluated and not prefix:
+        cause = f"{component} is computed in evaluations only, so no {metric} comes: {so}."
+        instead = EVALUATION + metric
+        yield warn(field, cause, f"Use {instead}.", Fix(f"Use {instead}", {field: instead}))
+        return
+    names = [*trained_on, *(only_evaluated if prefix else ())]
+    if names and component not in names:
+        words = ", ".join(f"{prefix}rewards/{each}/mean" for each in names[:5])
+        yield warn(field, f"The reward config has no component {component}: {so}.", f"Use {words}.")

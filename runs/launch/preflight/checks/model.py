@@ -1,0 +1,199 @@
+"""The model: available, suited to the data, trainable in its format, with enough context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from controlplane.platform.templatetags.figures import download_size
+from runs.launch.preflight.draft import DataFacts, Draft
+from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
+from workers.contract.run.hardware import Quantization, Rollout
+
+ROOM_LEFT = 64 << 20
+"""Bytes to leave free after a download."""
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    if not draft.model:
+        yield stop("model", "No model is chosen.", "Give a folder on the host, or a hub id such as Qwen/Qwen3-0.6B.")
+        return
+    answer = draft.inspection
+    if answer is None:
+        if any(host.fresh for host in draft.hosts):
+            yield note("model", "No host has answered about this model yet.", "You can launch without the answer.")
+        return
+    if not answer.get("ok"):
+        what = "Then ask the host again, below the model." if answer.get("gated") else "Choose another model."
+        yield stop("model", answer.get("error") or "The host can't use this model.", what)
+        return
+    yield from _against_the_data(draft, answer)
+    if answer.get("custom_code"):
+        yield warn(
+            "model",
+            "The model comes with its own code, which is not run here: it loads only if Transformers supports its "
+            "architecture.",
+            "Use a model that Transformers supports.",
+        )
+    if answer.get("hub"):
+        yield _of_the_download(draft, answer)
+
+
+def _against_the_data(draft: Draft, answer: dict[str, Any]) -> Iterator[Finding]:
+    if not (draft.data and draft.data.ready):
+        return
+    if draft.data.chat and answer.get("chat_template") is False:
+        yield stop(
+            "model",
+            f"{draft.data.name} has chat messages, and the model's tokenizer has no chat template to render them.",
+            "Use an instruction-tuned model, or map the dataset's prompt as plain text.",
+        )
+    if not draft.data.chat and answer.get("chat_template"):
+        yield warn(
+            "dataset_version",
+            "The prompts are plain text, and the model was made for chat: its template is not applied.",
+            "Map the dataset as chat if the model should see its usual form.",
+        )
+
+
+def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
+    host = str(answer.get("host") or "the host")
+    if answer.get("unreachable"):
+        found = warn(
+            "model",
+            f"{host} has no complete copy of this model and could not reach the hub.",
+            "The run fails if it still can't when it starts: check the host's connection, or give a folder there.",
+        )
+        return replace(found, detail=str(answer.get("why") or ""))
+    size, free = draft.model_size("bytes"), draft.model_size("free_bytes")
+    if not size:
+        return note("model", "The host has no copy of this model and downloads it when the run starts.")
+    words = f"{download_size(size)} to download, {download_size(free)} free on {host}."
+    if size + ROOM_LEFT <= free:
+        return note("model", words, "The run starts with the download.")
+    elsewhere = not draft.host_chosen and sum(one.usable for one in draft.hosts) > 1
+    return (warn if elsewhere else stop)(
+        "model",
+        f"The model doesn't fit on {host}'s disk: {words}",
+        "Free some disk in its Hugging Face cache, or choose a smaller model.",
+    )
+
+
+_TRAIN_A_LORA = Fix("Train a LoRA", {"use_lora": "on"})
+
+
+def check_quantization(draft: Draft) -> Iterator[Finding]:
+    hardware = draft.hardware
+    quantized_as = (draft.inspection or {}).get("quantization")
+    if quantized_as and draft.lora is None:
+        yield stop(
+            "use_lora",
+            f"The model's weights are quantized ({quantized_as}): they can't be trained, only an adapter on them.",
+            "Train a LoRA, or choose the model in full precision.",
+            _TRAIN_A_LORA,
+        )
+    if hardware is None or hardware.quantization == Quantization.NONE:
+        return
+    bits = hardware.quantization
+    if quantized_as:
+        yield stop(
+            "profile",
+            f"The model is quantized already ({quantized_as}), and the profile would quantize it again to {bits}.",
+            "Choose a profile without quantization, or the model in full precision.",
+        )
+
+
+CHARS_A_TOKEN = 3
+"""A conservative guess for text in any language until the tokenizer has counted."""
+
+
+def check_lengths(draft: Draft) -> Iterator[Finding]:
+    yield from _beyond_the_model(draft)
+    completion = draft.value("max_completion_length")
+    if not isinstance(completion, int) or completion < 1:
+        return
+    for limit, whose in _limits(draft):
+        yield from _against(draft, completion, limit, whose)
+
+
+def _limits(draft: Draft) -> Iterator[tuple[int, str]]:
+    context = (draft.inspection or {}).get("context_length")
+    if isinstance(context, int) and context > 0:
+        yield context, "the model's context"
+    hardware = draft.hardware
+    if draft.server and draft.server.max_model_len and not draft.server.attached:
+        yield draft.server.max_model_len, "the vLLM server's length in the profile"
+    if hardware is None or hardware.rollout != Rollout.COLOCATE:
+        return
+    max_model_length = draft.grpo.get("vllm_max_model_length")
+    if isinstance(max_model_length, int) and max_model_length > 0:
+        yield max_model_length, "vllm_max_model_length"
+    elif hardware.colocate_max_model_len:
+        yield hardware.colocate_max_model_len, "the colocated vLLM's length in the profile"
+
+
+def _beyond_the_model(draft: Draft) -> Iterator[Finding]:
+    """vLLM doesn't start with more than the model's context length."""
+    context, hardware = draft.model_size("context_length"), draft.hardware
+    if not context or hardware is None:
+        return
+    if draft.server:
+        length = None if draft.server.attached else draft.server.max_model_len
+    else:
+        length = hardware.colocate_max_model_len if hardware.rollout == Rollout.COLOCATE else None
+    if length and length > context:
+        yield stop(
+            "profile",
+            f"The profile gives vLLM sequences of {length:,} tokens, and the model's context ends at {context:,}.",
+            "Leave the length empty in the profile to take the model's own.",
+        )
+
+
+def _longest_prompt(data: DataFacts) -> int:
+    """In tokens; guessed where nobody has counted."""
+    return data.longest_prompt_tokens or (data.longest_prompt_chars or 0) // CHARS_A_TOKEN + 1
+
+
+def _how_many(data: DataFacts, room: int) -> str:
+    """How many prompts are over the room that is left for them, from the bins of their lengths."""
+    bins, count = data.prompt_bins, sum(data.prompt_bins)
+    if not count:
+        return ""
+    width = (data.prompt_top + 1) / len(bins) / (1 if data.longest_prompt_tokens else CHARS_A_TOKEN)
+    over = round(sum(times * min(1.0, max(0.0, place + 1 - room / width)) for place, times in enumerate(bins)))
+    return f", as do about {over:,} of {count:,} prompts" if over > 1 else ""
+
+
+def _with_results(tokens: int) -> str:
+    return f" and up to {tokens:,} of tools’ results" if tokens else ""
+
+
+def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[Finding]:
+    if completion >= limit:
+        half = max(limit // 2, 1)
+        yield stop(
+            "max_completion_length",
+            f"Completions of {completion:,} tokens leave no room for a prompt in {limit:,} ({whose}).",
+            "Shorten the completions.",
+            Fix(f"Set it to {half}", {"max_completion_length": str(half)}),
+        )
+        return
+    data = draft.data
+    longest = _longest_prompt(data) if data else 0
+    results = draft.result_tokens
+    if data and longest + completion + results > limit:
+        room = limit - longest - results
+        what = (
+            f"{data.longest_prompt_tokens:,} tokens"
+            if data.longest_prompt_tokens
+            else (f"{data.longest_prompt_chars:,} characters")
+        )
+        yield warn(
+            "max_completion_length",
+            f"The longest prompt has {what}: with {completion:,} tokens of completion{_with_results(results)} it may "
+            f"pass {limit:,} ({whose})"
+            f"{_how_many(data, limit - completion - results)}.",
+            "Shorten the completions, or make a version of the dataset without long prompts: under its Rows.",
+            *([Fix(f"Set it to {room}", {"max_completion_length": str(room)})] if room >= 16 else []),
+        )

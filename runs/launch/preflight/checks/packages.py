@@ -1,0 +1,110 @@
+"""Packages in a host's trainer environment: what the profile needs, and known combinations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from controlplane.setup.bootstrap.torch import GPU_TORCH_2_11, SETS
+from runs.launch.preflight.draft import Draft, HostFacts
+from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
+from runs.launch.preflight.hosts import fitting_hosts
+from workers.contract.run import sinks
+from workers.contract.run.hardware import ZERO, HardwareSpec, Optimizer, Quantization, Rollout
+
+BITSANDBYTES = re.compile(r"(paged_)?(adamw(_bnb)?|ademamix|lion)_(8|32)bit|ademamix|rmsprop_bnb(_8bit|_32bit)?")
+"""TRL's optimizers that come from bitsandbytes (transformers/trainer_optimizer.py)."""
+
+TRL_TAKES_VLLM = ((0, 22), (0, 31))
+"""The first and last minor versions of vLLM that TRL 1.16 supports; for others it only warns."""
+KNOWN_SETS = frozenset((one.torch, one.vllm) for one in SETS.values() if one.vllm)
+RAN_ON_GPUS = (GPU_TORCH_2_11.torch, GPU_TORCH_2_11.vllm)
+"""The versions in tests/gpu/RESULTS.md."""
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    if draft.hardware is None:
+        return
+    # An environment that is missing or still being inspected is reported by another check.
+    hosts = [host for host in fitting_hosts(draft) if host.usable and host.versions]
+    own = str(draft.grpo.get("optim") or "")
+    missing = {host.name: _missing(host, draft.hardware, own) for host in hosts}
+    if hosts and all(missing.values()):
+        for name, (package, why) in ((name, found[0]) for name, found in missing.items()):
+            yield stop(
+                "profile",
+                f"{name} has no {package} in its trainer's environment, and the profile needs it for {why}.",
+                f"Install {package} there, or choose another profile or host.",
+            )
+    if hosts and BITSANDBYTES.fullmatch(own) and not any(host.versions.get("bitsandbytes") for host in hosts):
+        names = ", ".join(host.name for host in hosts)
+        yield stop(
+            "optim",
+            f"{own} needs bitsandbytes, which {names} {'doesn’t' if len(hosts) == 1 else 'don’t'} have.",
+            "Install it in the trainer's environment there, or choose another optimizer or host.",
+            Fix("Use adamw_torch", {"optim": "adamw_torch"}),
+        )
+    if draft.hardware.rollout != Rollout.TRANSFORMERS:
+        for host in hosts:
+            yield from _pair(host)
+
+
+def check_sinks(draft: Draft) -> Iterator[Finding]:
+    for sink in draft.sinks:
+        yield from not_installed(draft, sinks.DISTRIBUTIONS[sink.kind], sinks.TITLES[sink.kind], group=sinks.GROUP)
+
+
+def not_installed(draft: Draft, package: str, what: str, *, group: str) -> Iterator[Finding]:
+    """A host that has not told what it has is not accused."""
+    lacking = [
+        host for host in fitting_hosts(draft) if (known := _known_packages(host)) is not None and package not in known
+    ]
+    if not lacking:
+        return
+    names = ", ".join(host.name for host in lacking)
+    yield note(
+        "host",
+        f"{what} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
+        f"The run installs it there first, which takes minutes and the network. To do it before: `python3 -m "
+        f"controlplane.setup.bootstrap.on_demand {group}` on the host.",
+    )
+
+
+def _known_packages(host: HostFacts) -> dict[str, str] | None:
+    found = host.inventory.get("packages")
+    return found if isinstance(found, dict) else None
+
+
+def _missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[str, str]]:
+    needs: list[tuple[str, str]] = []
+    if hardware.strategy in ZERO:
+        needs.append(("deepspeed", f"ZeRO-{hardware.strategy[-1]}"))
+    if hardware.quantization != Quantization.NONE:
+        needs.append(("bitsandbytes", f"{hardware.quantization} weights"))
+    if hardware.optimizer == Optimizer.ADAMW_8BIT and not optim:
+        needs.append(("bitsandbytes", "its 8-bit optimizer"))
+    return [(package, why) for package, why in needs if not host.versions.get(package)]
+
+
+def _pair(host: HostFacts) -> Iterator[Finding]:
+    vllm, torch = plain(host.versions.get("vllm", "")), plain(host.versions.get("torch", ""))
+    minor = tuple(int(part) for part in vllm.split(".")[:2]) if re.match(r"\d+\.\d+", vllm) else ()
+    first, last = TRL_TAKES_VLLM
+    if minor and not first <= minor <= last:
+        yield warn(
+            "host",
+            f"{host.name} has vLLM {vllm}, and TRL supports {_dotted(first)} to {_dotted(last)}.",
+            "Its weight updates may fail. Install a version within that range there.",
+        )
+    elif minor and torch and (torch, vllm) not in KNOWN_SETS:
+        proved = f"Only vLLM {RAN_ON_GPUS[1]} with torch {RAN_ON_GPUS[0]} was tested on GPUs."
+        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested pair. {proved}")
+
+
+def plain(version: str) -> str:
+    """2.11.0+cu130 -> 2.11.0"""
+    return version.partition("+")[0]
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

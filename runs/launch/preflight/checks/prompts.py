@@ -1,0 +1,50 @@
+"""Dynamic sampling and prompts by difficulty: whether the run can have them, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runs.launch.preflight.draft import Draft
+from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
+from workers.contract.run import prompts
+
+OFF = {"extra_rounds": "0", "by_difficulty": ""}
+MOST_SHARE = 4
+"""A batch of a larger part of the training prompts leaves little to choose from: one in this many."""
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    chosen = draft.prompts
+    unusable = list(prompts.problems(chosen, draft.rewards or (), draft.episodes))
+    for problem in unusable:
+        if problem.field == "spread_in":
+            if draft.rewards is not None:
+                yield stop(problem.field, problem.sentence, problem.fix, Fix("Use the total", {"spread_in": ""}))
+        elif problem.field in OFF:
+            yield stop(problem.field, problem.sentence, problem.fix, Fix("Turn both off", OFF))
+    if unusable or not chosen.on:
+        return
+    if chosen.extra_rounds:
+        yield _cost(draft)
+    if draft.data is not None and draft.train_rows < MOST_SHARE * draft.batch.prompts:
+        sentence = (
+            f"A batch takes {draft.batch.prompts:,} of the {draft.train_rows:,} training prompts: there is "
+            "little to choose from."
+        )
+        yield warn("extra_rounds", sentence, "Take more prompts, or smaller batches.")
+    if not draft.eval_rows:
+        sentence = "The training reward is that of chosen prompts, so it can't be compared with runs without."
+        yield note("eval_rows", sentence, "Evaluate validation rows: evaluations choose nothing.")
+
+
+def _cost(draft: Draft) -> Finding:
+    completions, rounds = draft.batch.completions, draft.prompts.extra_rounds
+    most = completions * (1 + rounds)
+    sentence = (
+        f"Each generation makes {completions:,} completions, and up to {most:,} where groups have no spread: about "
+        "twice as many if half of the groups have none, three times if two thirds."
+    )
+    fix = "The charts under Choice of prompts show the extra tokens. Fewer extra rounds bound them."
+    if not draft.prompts.by_difficulty:
+        return note("extra_rounds", sentence, fix, Fix("Draw prompts by difficulty, too", {"by_difficulty": "on"}))
+    return note("extra_rounds", sentence, fix)

@@ -1,0 +1,221 @@
+"""vLLM servers: parallelism, ports, weight transfer, and external servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from runs.launch.preflight.draft import Draft, HostFacts
+from runs.launch.preflight.finding import Finding, note, stop, warn
+from runs.launch.preflight.hosts import fitting_hosts
+from workers.contract.run.hardware import Rollout, WeightSync
+
+LARGEST = 16
+"""The largest tensor parallel size to suggest."""
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""The names that configs of mixture-of-experts models use for their number of experts."""
+
+
+def check_parallelism(draft: Draft) -> Iterator[Finding]:
+    if draft.hardware is None:
+        return
+    if draft.server and not draft.server.attached:
+        yield from _heads(draft, draft.server.tensor_parallel, "the vLLM server")
+        if draft.server.data_parallel > 1 and _is_dense(draft):
+            yield warn(
+                "profile",
+                f"The profile runs {draft.server.data_parallel} data-parallel ranks in one vLLM server, which is made "
+                "for mixture-of-experts models; this one is dense.",
+                "Take several servers instead, or tensor parallelism.",
+            )
+    if draft.hardware.rollout == Rollout.COLOCATE:
+        yield from _heads(draft, draft.hardware.colocate_tensor_parallel, "the colocated vLLM")
+
+
+def splits(heads: int, kv_heads: int, size: int) -> bool:
+    """Whether vLLM can distribute the attention over `size` GPUs: key-value heads are split or replicated."""
+    kv = kv_heads or heads
+    return heads % size == 0 and (kv % size == 0 or size % kv == 0)
+
+
+def _heads(draft: Draft, size: int, whose: str) -> Iterator[Finding]:
+    heads, kv_heads = draft.model_size("heads"), draft.model_size("kv_heads")
+    if size < 2 or not heads or splits(heads, kv_heads, size):
+        return
+    kv = f" and {kv_heads} key-value heads" if kv_heads and kv_heads != heads else ""
+    fits = [str(n) for n in range(1, LARGEST + 1) if splits(heads, kv_heads, n)]
+    yield stop(
+        "profile",
+        f"The model has {heads} attention heads{kv}, which can't be split over {size} GPUs: that is the tensor "
+        f"parallelism of {whose}.",
+        f"Choose a profile with tensor parallelism {_either(fits)}.",
+    )
+
+
+def _either(words: list[str]) -> str:
+    return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+
+
+def _is_dense(draft: Draft) -> bool:
+    config = (draft.inspection or {}).get("config")
+    return isinstance(config, dict) and bool(config) and not any(config.get(name) for name in EXPERTS)
+
+
+def check_ports(draft: Draft) -> Iterator[Finding]:
+    server = draft.server
+    if server is None or server.attached:
+        return
+    hosts = [host for host in fitting_hosts(draft) if host.usable]
+    if server.port is None:
+        yield from _any(hosts, server.count + (server.weight_sync == WeightSync.NCCL))
+        return
+    ports = range(server.port, server.port + server.count)
+    if not ports or ports[-1] > 65535:
+        return  # the profile's own check_ports reports it
+    problems = [_on(host, ports) for host in hosts]
+    if all(problems):
+        yield from (finding for finding in problems if finding)
+    yield from (_outside(host, ports) for host in hosts if not _inside(host, ports))
+
+
+def _on(host: HostFacts, ports: range) -> Finding | None:
+    """What prevents the use of the ports on one host."""
+    for port in ports:
+        if port in host.ports_held:
+            return warn(
+                "profile",
+                f"Port {port} on {host.name}, which the profile names, is held by the run {host.ports_held[port]}.",
+                "The run waits for it. A profile without a port takes any that is free.",
+            )
+        if port in host.listening:
+            return stop(
+                "profile",
+                f"Port {port} on {host.name}, which the profile names, is in use: another program listens there.",
+                "Choose another port in the profile, or leave it empty to take any that is free.",
+            )
+    return None
+
+
+def _inside(host: HostFacts, ports: range) -> bool:
+    first, last = host.port_range
+    return first <= ports[0] and ports[-1] <= last
+
+
+def _outside(host: HostFacts, ports: range) -> Finding:
+    first, last = host.port_range
+    return note(
+        "profile",
+        f"{_ports(ports)} {'is' if len(ports) == 1 else 'are'} outside what {host.name} keeps for vLLM servers "
+        f"({first} to {last}): other programs may take {'it' if len(ports) == 1 else 'them'} first.",
+    )
+
+
+def _any(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
+    """`count`: the servers' ports and, with NCCL, one for the weights."""
+    for host in hosts:
+        first, last = host.port_range
+        free = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
+        if free < count:
+            yield warn(
+                "host",
+                f"{host.name} keeps the ports {first} to {last} for vLLM servers, and {free} of them are free.",
+                "Stop what uses them, or give the host a wider GRPO_PORT_RANGE.",
+            )
+
+
+def _ports(ports: range) -> str:
+    return f"Port {ports[0]}" if len(ports) == 1 else f"The ports {ports[0]} to {ports[-1]}"
+
+
+def check_warm(draft: Draft) -> Iterator[Finding]:
+    server = draft.server
+    if server is None or not server.keep_warm_minutes:
+        return
+    stays = f"{server.keep_warm_minutes} minute{'' if server.keep_warm_minutes == 1 else 's'}"
+    if draft.idle:
+        yield note(
+            "profile",
+            f"Your warm server {draft.idle[0].run_id} has this model and these settings: the run uses it and waits for "
+            "no vLLM, unless another run of yours is first.",
+        )
+    elif draft.lora:
+        yield note(
+            "profile",
+            "No idle warm server of yours has this model and these settings: the run starts one, which stays for "
+            f"{stays} after the run, and gives way to runs that need its GPUs.",
+        )
+
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
+
+
+def check_attached(draft: Draft) -> Iterator[Finding]:
+    server = draft.server
+    if server is None or not server.attached:
+        return
+    many = len(server.attached) > 1
+    yield warn(
+        "profile",
+        f"Nothing can be proved about {'servers' if many else 'a server'} that somebody else runs "
+        f"({', '.join(server.attached)}): neither that {'they serve' if many else 'it serves'} this model unchanged "
+        "and to this run alone, nor that the GPU memory there is free at the end. The receipt covers the trainer only.",
+        "Use it where you run the server yourself and nobody else trains with it.",
+    )
+    if server.weight_sync == WeightSync.LORA:
+        yield from _adapters(draft, server.attached)
+    else:
+        yield from _stream(server.attached)
+        yield from _kept(draft)
+
+
+def _adapters(draft: Draft, addresses: tuple[str, ...]) -> Iterator[Finding]:
+    rank = draft.lora.r if draft.lora else 16
+    yield note(
+        "profile",
+        "The server must have been started with --enable-lora, --max-lora-rank at least "
+        f"{rank}, --max-loras at least 1 (3 with agents) and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.",
+    )
+    away = [address for address in addresses if not _is_local(address)]
+    if away:
+        yield warn(
+            "profile",
+            f"The server at {away[0]} loads each adapter from the run's folder on the host, by its path: it must see "
+            "that folder under the same name.",
+            "Share the host's folder of runs with the server's machine, or attach a server on the host itself.",
+        )
+
+
+def _stream(addresses: tuple[str, ...]) -> Iterator[Finding]:
+    yield warn(
+        "profile",
+        "NCCL weight updates take a server started with VLLM_SERVER_DEV_MODE=1 and "
+        '--weight-transfer-config \'{"backend":"nccl"}\', whose GPUs the trainer reaches over the network or NVLink '
+        "and doesn't share; whether it does shows only when the first weights are sent.",
+        "LoRA hot-swap needs no such connection.",
+    )
+    if not all(_is_local(address) for address in addresses):
+        yield note(
+            "profile",
+            "Whoever can connect to a server in development mode can change its weights: keep it on a network of its "
+            "own.",
+        )
+
+
+def _kept(draft: Draft) -> Iterator[Finding]:
+    for host in draft.hosts:
+        for gpu in host.gpus:
+            if gpu.kept_mib:
+                yield warn(
+                    "profile",
+                    f"GPU {gpu.index} of {host.name} has {gpu.kept_mib:,} MiB of earlier runs in use, kept by "
+                    f"{', '.join(gpu.kept_by)}. It grows with each run that sends weights by NCCL, until runs can't "
+                    "start there.",
+                    "Restart the server to release it.",
+                )
+
+
+def _is_local(address: str) -> bool:
+    try:
+        return (urlsplit(address).hostname or "") in LOOPBACK
+    except ValueError:
+        return False

@@ -1,0 +1,125 @@
+"""Which profile for this model on these hosts: all of the catalogue by fit and expected speed, each with reasons.
+
+Speed is ranked by what decides it most: who generates the completions, what lies in the host's memory, whether weights
+are unpacked for each pass, and how many GPUs work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from controlplane.platform.templatetags.figures import significant
+from runs.engine.sentences import counted
+from runs.launch.preflight.draft import Draft, HostFacts, OtherProfile
+from runs.launch.preflight.estimating import Estimated, everywhere
+from runs.launch.preflight.hosts import shortage
+from runs.launch.preflight.memory import as_made_for, slowness
+from workers.contract.memory.parts import Part
+from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy
+
+MOST_NAMES = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    name: str
+    fits: bool
+    why: str
+    """Where it fits and with how much room, or why it doesn't."""
+    reasons: tuple[str, ...]
+    values: dict[str, str]
+    """Form values that choose it."""
+    fit: str
+    """In a few words: `fits h1`, `needs 2 more GPUs`."""
+    chosen: bool = False
+
+
+def choices(draft: Draft) -> list[Choice]:
+    """The best first; profiles for the CPU and somebody else's servers come after those that use these GPUs."""
+    found = [(_choice(draft, other), other) for other in draft.profiles]
+    return [choice for choice, other in sorted(found, key=lambda pair: _rank(*pair))]
+
+
+def _rank(choice: Choice, other: OtherProfile) -> tuple[bool, bool, tuple[bool, bool, bool, bool], int, str]:
+    gpus = other.spec.trainer_gpus + other.spec.server_gpus
+    return not choice.fits, gpus == 0, slowness(other), -gpus, choice.name
+
+
+def _choice(draft: Draft, other: OtherProfile) -> Choice:
+    spec = other.spec
+    having = [host for host in draft.hosts if not shortage(host, spec)]
+    answers = everywhere(as_made_for(draft, other)) if having else []
+    fits, why = _fit(draft, spec, answers)
+    chosen = draft.hardware is not None and draft.hardware.profile == spec.profile
+    values = {"profile": other.key, **other.values}
+    return Choice(
+        spec.profile, fits, why, tuple(_reasons(other)), values, _in_short(draft, spec, having, answers), chosen
+    )
+
+
+def _fit(draft: Draft, spec: HardwareSpec, answers: Sequence[Estimated]) -> tuple[bool, str]:
+    short = [shortage(host, spec) for host in draft.hosts]
+    if not draft.hosts or all(short):
+        return False, f"{short[0]}." if short else "No host has announced itself."
+    if spec.trainer_gpus < 1:
+        return True, "On the CPU: for tiny models."
+    answer = min(answers, key=lambda one: one.missing, default=None)
+    if answer is None:
+        return True, "The model's size is not known yet, so its memory can't be estimated."
+    return answer.fits and _has_cache(answer), _memory(answer)
+
+
+def _in_short(draft: Draft, spec: HardwareSpec, having: Sequence[HostFacts], answers: Sequence[Estimated]) -> str:
+    """`having`: the hosts that have its GPUs; `answers`: the estimates there, where the model's size is known."""
+    if not draft.hosts:
+        return "no host yet"
+    if not having:
+        missing = spec.trainer_gpus + spec.server_gpus - max(len(host.gpus) for host in draft.hosts)
+        return f"needs {counted(missing, 'more GPU')}" if missing > 0 else "fits no host"
+    names = [answer.host.name for answer in answers if answer.fits and _has_cache(answer)]
+    if answers and not names:
+        closest = min(answers, key=lambda answer: answer.missing)
+        return "no room for vLLM’s cache" if closest.fits else f"needs {significant(max(closest.needed))} GiB a GPU"
+    names = names or [host.name for host in having]
+    return f"fits {', '.join(names[:MOST_NAMES])}{' …' if len(names) > MOST_NAMES else ''}"
+
+
+def _has_cache(answer: Estimated) -> bool:
+    vllm = answer.estimate.serving
+    return vllm is None or vllm.tokens >= answer.settings.length
+
+
+def _memory(answer: Estimated) -> str:
+    fullest = max(answer.estimate.gpus, key=lambda gpu: gpu.needed / gpu.card_gib if gpu.card_gib else 0.0)
+    words = (
+        f"{significant(fullest.needed)} of {significant(fullest.card_gib)} GiB on the fullest GPU of {answer.host.name}"
+    )
+    if answer.fits and not _has_cache(answer):
+        return f"vLLM's share leaves no room for its KV cache on {answer.host.name}."
+    return f"{words}." if answer.fits else f"{words}, most of it {fullest.largest}."
+
+
+def _reasons(other: OtherProfile) -> Iterator[str]:
+    """What speaks for it and against it, the generation first: it takes most of a step."""
+    spec, server = other.spec, other.spec.vllm_server
+    if server and server.attached:
+        yield "Completions by a server that somebody else runs: nothing about it is started or proved."
+    elif spec.rollout is Rollout.TRANSFORMERS:
+        yield "Completions by the trainer itself: many times slower than vLLM."
+    elif server and not server.shared:
+        yield "vLLM on GPUs of its own: it and the trainer share no memory."
+    elif spec.rollout is Rollout.COLOCATE:
+        sleeps = ", and sleeps while the weights are updated" if spec.colocate_sleep else ""
+        yield f"vLLM inside the trainer: no GPU waits for the other{sleeps}."
+    else:
+        yield "vLLM beside the trainer on one GPU, which both need at once."
+    if spec.offload is not Offload.NONE:
+        yield "Optimizer states in the host's memory: slow steps, and much of it is needed."
+    if spec.quantization is not Quantization.NONE:
+        yield "Weights quantized: least memory, slower passes."
+    if spec.strategy in (Strategy.ZERO3, Strategy.FSDP2):
+        yield "Weights split over the GPUs: each layer is gathered when it is needed."
+    elif spec.strategy is Strategy.DDP:
+        yield "A whole copy on each training GPU: the batch is split between them."
+    yield "A LoRA is trained." if other.lora else f"All weights are trained, with {Part.OPTIMIZER} for each."

@@ -1,0 +1,257 @@
+"""A launch in preparation: plain values from the form and the catalogue, which checks read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.catalogue.datasets.tool_templates import ToolTemplate
+from controlplane.catalogue.hardware.prices import Money
+from controlplane.catalogue.hardware.sandboxes import HostSandbox
+from runs.engine.scheduling.limits import Allowance
+from runs.engine.warm.idle import IdleServer
+from workers.contract.run.batch import Batch
+from workers.contract.run.episodes import EpisodeSpec, PartSpec
+from workers.contract.run.hardware import HardwareSpec, ServerSpec
+from workers.contract.run.limits import LimitsSpec
+from workers.contract.run.prompts import PromptsSpec
+from workers.contract.run.sinks import SinkSpec
+from workers.contract.run.spec import LoraSpec, RewardSpec
+
+TRL_DEFAULTS: dict[str, Any] = {
+    "beta": 0.0,
+    "entropy_coef": 0.0,
+    "epsilon": 0.2,
+    "generation_batch_size": None,
+    "gradient_accumulation_steps": 1,
+    "importance_sampling_level": "token",
+    "loss_type": "dapo",
+    "lr_scheduler_type": "linear",
+    "max_completion_length": 512,
+    "max_steps": -1,
+    "multi_objective_aggregation": "sum_then_normalize",
+    "num_generations": 8,
+    "num_generations_eval": None,
+    "num_iterations": 1,
+    "num_train_epochs": 3.0,
+    "per_device_eval_batch_size": 8,
+    "per_device_train_batch_size": 8,
+    "save_steps": 500,
+    "save_strategy": "steps",
+    "scale_rewards": "group",
+    "steps_per_generation": None,
+    "sync_ref_model": False,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "vllm_importance_sampling_clip_max": 3.0,
+    "vllm_importance_sampling_clip_min": None,
+    "vllm_importance_sampling_correction": True,
+    "vllm_importance_sampling_mode": "sequence_mask",
+}
+"""The assumed defaults of fields that no one has set and no host has reported (TRL 1.16)."""
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    index: int
+    memory_mib: int
+    free: bool
+    """No lease holds it, in quarantine or not."""
+    foreign_mib: int = 0
+    """Memory used without a lease, if it is enough to disturb a run."""
+    capability: str = ""
+    """Of CUDA, such as 9.0; "": not known."""
+    kept_mib: int = 0
+    """Memory of earlier runs that attached servers keep there."""
+    kept_by: tuple[str, ...] = ()
+    """Those servers."""
+
+
+_ISOLATED = HostSandbox(known=True, backend="bubblewrap", lacks=(), allowed=False)
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """A host as it last announced itself, minus leased resources."""
+
+    name: str
+    fresh: bool = True
+    stale_for: str = ""
+    draining: bool = False
+    trainer: str = "ready"
+    gpus: tuple[GpuFacts, ...] = ()
+    cpu_slots: tuple[tuple[int, bool], ...] = ((0, True),)
+    """(slot, free)"""
+    disk_free_mib: int | None = None
+    ram_mib: int = 0
+    """0: not announced."""
+    versions: dict[str, str] = field(default_factory=dict)
+    schema: dict[str, Any] | None = None
+    gpu_error: str = ""
+    """Why the host can't read its GPUs, in its own words."""
+    driver: str = ""
+    cuda_usable: bool | None = None
+    """Whether the trainer's torch can use the GPUs; None: not known."""
+    cuda_built_for: str = ""
+    """The CUDA version of that torch; "" for a CPU build."""
+    shm_mib: int | None = None
+    """Shared memory (/dev/shm)."""
+    port_range: tuple[int, int] = (21000, 21999)
+    """The host's ports for vLLM servers."""
+    ports_held: dict[int, str] = field(default_factory=dict)
+    """Port -> name of the run that leases it."""
+    listening: frozenset[int] = frozenset()
+    sandbox: HostSandbox = _ISOLATED
+    """How the host isolates code run by rewards."""
+    gpu_hour: Money | None = None
+    """The price of one GPU for one hour."""
+    inventory: dict[str, Any] = field(default_factory=dict)
+    """All that it has announced about itself."""
+    to_ask: bool = False
+    """It isn't there yet: a source of this name would give such a machine."""
+
+    @property
+    def usable(self) -> bool:
+        return self.fresh and not self.draining and self.trainer == "ready"
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    name: str
+    ready: bool = True
+    rows: int = 0
+    """In both parts."""
+    validation_rows: int = 0
+    """Rows that are never trained on."""
+    columns: tuple[str, ...] = ()
+    has_answer: bool = True
+    chat: bool = False
+    longest_prompt_chars: int | None = None
+    longest_prompt_tokens: int | None = None
+    """By the tokenizer that the import counted with."""
+    prompt_bins: tuple[int, ...] = ()
+    """How many prompts have each length, in equal bins up to `prompt_top`; longer ones are in the last. In tokens if
+    these were counted, otherwise in characters."""
+    prompt_top: int = 0
+
+
+@dataclass(frozen=True)
+class OtherProfile:
+    """A profile that the form could choose instead."""
+
+    key: str
+    """Its value in the form."""
+    spec: HardwareSpec
+    lora: LoraSpec | None = None
+    batch: dict[str, int] = field(default_factory=dict)
+    """GRPOConfig settings that it fills in."""
+    values: dict[str, str] = field(default_factory=dict)
+    """The same and its LoRA, as form values."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    model: str = ""
+    inspection: dict[str, Any] | None = None
+    """The host's answer about the model; None: no answer yet."""
+    hosts: tuple[HostFacts, ...] = ()
+    """The hosts that may take the run: the chosen one, or all."""
+    host_chosen: bool = False
+    machines: tuple[HostFacts, ...] = ()
+    """The machines that sources could give for the run, each with the name of its source."""
+    data: DataFacts | None = None
+    rewards: tuple[RewardSpec, ...] | None = None
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Secrets named by the rewards that can't be read, with the reason."""
+    hardware: HardwareSpec | None = None
+    profiles: tuple[OtherProfile, ...] = ()
+    """Every profile of the catalogue."""
+    made_for: dict[str, str] = field(default_factory=dict)
+    """The profile's intended settings: form field -> text, as the form is filled in when it is chosen."""
+    grpo: dict[str, Any] = field(default_factory=dict)
+    lora: LoraSpec | None = None
+    attn_implementation: str | None = None
+    eval_rows: int = 0
+    eval_rewards: tuple[RewardSpec, ...] = ()
+    """Of the other reward config for evaluations."""
+    keep_best: str = ""
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
+    prompts: PromptsSpec = field(default_factory=PromptsSpec)
+    rewards_beside: bool = False
+    ahead: bool = False
+    sinks: tuple[SinkSpec, ...] = ()
+    priority: int = 0
+    episodes: EpisodeSpec | None = None
+    corpus_problem: str = ""
+    """What is wrong with the corpora that its parts search."""
+    tool_template: ToolTemplate | None = None
+    """What the model's chat template makes of tools; None: not known, or not asked."""
+    owner: Allowance | None = None
+    """The user who would launch it, with limits and usage; None: no user."""
+    owner_administers: bool = True
+    runs: int = 1
+    """How many are launched together with it, itself included."""
+    idle: tuple[IdleServer, ...] = ()
+    """The user's warm servers that it could use now, the first one first."""
+
+    @property
+    def server(self) -> ServerSpec | None:
+        """The vLLM server that generates completions; None in other rollout modes."""
+        return self.hardware.vllm_server if self.hardware else None
+
+    @property
+    def every_reward(self) -> tuple[RewardSpec, ...]:
+        """All that the run would compute."""
+        return (*(self.rewards or ()), *(self.eval_rewards if self.eval_rows else ()))
+
+    @property
+    def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
+        """The rewards, and the parts of the environment."""
+        return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
+
+    def model_size(self, name: str) -> int:
+        """A size that the host has read from the model; 0: unknown."""
+        size = (self.inspection or {}).get(name)
+        return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0
+
+    @property
+    def result_tokens(self) -> int:
+        """What tools' results add to an episode beyond the completion length, where they don't count: assumed are one
+        call a turn and results of full length."""
+        if self.episodes is None or self.episodes.gateway or self.episodes.limits.count_outputs:
+            return 0
+        return max(self.episodes.limits.turns - 1, 0) * self.episodes.limits.output_tokens
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The trainer's fields on the host that would run it."""
+        return next((h.schema for h in self.hosts if h.schema), None)
+
+    def value(self, name: str) -> Any:
+        """The value that a GRPOConfig field would have in the run."""
+        if name in self.grpo:
+            return self.grpo[name]
+        assumed = TRL_DEFAULTS.get(name)
+        default = ((self.schema or {}).get("defaults") or {}).get(name, assumed)
+        # Checks calculate with these values, so defaults of an unexpected type are ignored.
+        return default if assumed is None or isinstance(default, type(assumed)) else assumed
+
+    @property
+    def batch(self) -> Batch:
+        return Batch(
+            per_device_train_batch_size=self.value("per_device_train_batch_size"),
+            gradient_accumulation_steps=self.value("gradient_accumulation_steps"),
+            num_generations=self.value("num_generations"),
+            processes=self.hardware.processes if self.hardware else 1,
+            steps_per_generation=self.value("steps_per_generation"),
+            generation_batch_size=self.value("generation_batch_size"),
+            num_iterations=self.value("num_iterations"),
+            evaluates=self.eval_rows > 0,
+            per_device_eval_batch_size=self.value("per_device_eval_batch_size"),
+            num_generations_eval=self.value("num_generations_eval"),
+        )
+
+    @property
+    def train_rows(self) -> int:
+        return max(self.data.rows - self.data.validation_rows, 0) if self.data else 0

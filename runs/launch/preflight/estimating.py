@@ -1,0 +1,154 @@
+"""A draft's memory, as the model in workers.contract.memory reckons it, on the host that suits it best."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from runs.launch.preflight.draft import DataFacts, Draft, HostFacts
+from runs.launch.preflight.hosts import fitting_hosts
+from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
+from workers.contract.run.hardware import HardwareSpec, Optimizer, Rollout, precision_of
+
+CHARS_PER_TOKEN = 3.5
+"""Of English and code, for a dataset that no tokenizer has counted."""
+TEMPLATE_TOKENS = 30
+USUAL_PROMPT_TOKENS = 256
+OPTIMIZERS = {
+    "adamw_8bit": Optimizer.ADAMW_8BIT,
+    "adamw_bnb_8bit": Optimizer.ADAMW_8BIT,
+    "paged_adamw_8bit": Optimizer.ADAMW_8BIT,
+    "adafactor": Optimizer.ADAFACTOR,
+}
+"""TRL's `optim`, where a run sets it, by the profile's own words."""
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """An estimate on a host's GPUs."""
+
+    host: HostFacts
+    estimate: Estimate
+    settings: Settings
+    indexes: tuple[int, ...]
+    """NVML indexes of the estimate's GPUs."""
+
+    @property
+    def needed(self) -> list[float]:
+        """GiB on each GPU, without what the allocator can give back."""
+        return [gpu.needed for gpu in self.estimate.gpus]
+
+    @property
+    def missing(self) -> float:
+        """The most that a GPU lacks, in GiB."""
+        cards = (gpu.card_gib for gpu in self.estimate.gpus)
+        return max((need - card for need, card in zip(self.needed, cards, strict=True)), default=0.0)
+
+    @property
+    def fits(self) -> bool:
+        return self.missing <= 0
+
+
+def shape_for(inspection: dict[str, Any] | None) -> Shape | None:
+    """None for a model that nobody has looked at, or whose weights are quantized already."""
+    facts = inspection or {}
+    if facts.get("ok") is False or facts.get("quantization"):
+        return None
+    parameters = facts.get("parameters")
+    counted = isinstance(parameters, int) and not isinstance(parameters, bool) and parameters > 0
+    return shape_of(facts) or (_usual(int(parameters or 0)) if counted else None)
+
+
+def _usual(parameters: int) -> Shape:
+    """The proportions of a common decoder with so many parameters, where the config tells no sizes."""
+    layers = max(1, round(28 * (parameters / 7e9) ** 0.3))
+    hidden = max(16, round(math.sqrt(parameters / (14 * layers))))
+    embedding = min(32_000 * hidden, parameters // 2)
+    return Shape(
+        hidden=hidden,
+        layers=layers,
+        query=hidden,
+        key=hidden // 4,
+        inner=4 * hidden,
+        vocab=embedding // hidden,
+        embedding=embedding,
+        head=0,
+        linear=parameters - embedding,
+    )
+
+
+def settings_of(draft: Draft, hardware: HardwareSpec) -> Settings:
+    batch, accumulation = _number(draft, "per_device_train_batch_size"), _number(draft, "gradient_accumulation_steps")
+    per_generation = draft.value("steps_per_generation")
+    generated = batch * (per_generation if isinstance(per_generation, int) else accumulation)
+    checkpointing = draft.grpo.get("gradient_checkpointing", hardware.gradient_checkpointing)
+    return Settings(
+        batch=batch,
+        prompt_tokens=prompt_tokens(draft.data),
+        completion_tokens=_number(draft, "max_completion_length") + draft.result_tokens,
+        passes=accumulation,
+        generated=generated if hardware.rollout is Rollout.TRANSFORMERS else 0,
+        reference=bool(draft.value("beta")),
+        lora=draft.lora,
+        precision=precision_of(hardware, draft.grpo),
+        optimizer=_optimizer(draft, hardware),
+        checkpointing=checkpointing is not False,
+    )
+
+
+def _optimizer(draft: Draft, hardware: HardwareSpec) -> Optimizer:
+    """The run's own, where it sets one; those that keep something else than Adam's moments count as AdamW."""
+    own = draft.grpo.get("optim")
+    return hardware.optimizer if not own else OPTIMIZERS.get(str(own), Optimizer.ADAMW)
+
+
+def _number(draft: Draft, name: str) -> int:
+    value = draft.value(name)
+    return max(value, 1) if isinstance(value, int) and not isinstance(value, bool) else 1
+
+
+def prompt_tokens(data: DataFacts | None) -> int:
+    """Of the longest prompt, as a batch is padded to its longest."""
+    if data and data.longest_prompt_tokens:
+        return data.longest_prompt_tokens
+    if data and data.longest_prompt_chars:
+        return math.ceil(data.longest_prompt_chars / CHARS_PER_TOKEN) + TEMPLATE_TOKENS
+    return USUAL_PROMPT_TOKENS
+
+
+def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts) -> Estimated:
+    """On the host's largest GPUs, or those that the profile names."""
+    servers = hardware.server_gpus
+    ordered = sorted(host.gpus, key=lambda gpu: (not gpu.free, -gpu.memory_mib, gpu.index))
+    sizes = {gpu.index: gpu.memory_mib / 1024 for gpu in host.gpus}
+    pinned = hardware.trainer_gpu_ids
+    own = [index for index in pinned if index in sizes] or [gpu.index for gpu in ordered[: hardware.trainer_gpus]]
+    rest = [gpu.index for gpu in ordered if gpu.index not in own]
+    server = hardware.vllm_server
+    theirs = [index for index in (server.gpu_ids if server else ()) if index in sizes] or rest[:servers]
+    settings = settings_of(draft, hardware)
+    answer = estimate(
+        shape,
+        hardware,
+        settings,
+        cards=[sizes[index] for index in own],
+        servers=[sizes[index] for index in theirs[:servers]],
+    )
+    return Estimated(host, answer, settings, (*own, *theirs[:servers]))
+
+
+def everywhere(draft: Draft) -> list[Estimated]:
+    """On each host that has the profile's GPUs; none without GPUs, or for a model whose sizes nobody knows."""
+    hardware, shape = draft.hardware, shape_for(draft.inspection)
+    if hardware is None or shape is None or hardware.trainer_gpus < 1:
+        return []
+    try:
+        return [on_host(draft, hardware, shape, host) for host in fitting_hosts(draft) if host.gpus]
+    except (ArithmeticError, ValueError):  # of a profile that makes no sense, which other checks report
+        return []
+
+
+def best(draft: Draft) -> Estimated | None:
+    """On the host with the most room."""
+    return min(everywhere(draft), key=lambda answer: answer.missing, default=None)

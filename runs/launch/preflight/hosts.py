@@ -1,0 +1,215 @@
+"""Whether any host can ever take this run, can take it now, and whether its owner may start it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from runs.engine.scheduling.leasing import runs_code
+from runs.engine.scheduling.limits import TO_MAKE_ROOM
+from runs.launch.preflight.draft import Draft, GpuFacts, HostFacts
+from runs.launch.preflight.finding import Finding, note, stop, warn
+from workers.contract.run.hardware import HardwareSpec, Rollout, WeightSync
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    if draft.machines and not draft.host_chosen and not fitting_hosts(draft):
+        yield note(
+            "host",
+            f"No host has what this profile takes; a machine of {_either([one.name for one in draft.machines])} has.",
+            "The run is queued, and the machine asked for.",
+        )
+        return
+    if not draft.hosts:
+        yield stop(
+            "host",
+            "No host has announced itself, so nothing can train.",
+            "Start it with `manage.py up`; the Hardware page shows this machine within 10 seconds.",
+        )
+        return
+    if draft.hardware is None:
+        return
+    fitting = fitting_hosts(draft)
+    if not fitting:
+        yield from _too_small(draft, draft.hardware)
+    elif not any(host.usable for host in fitting):
+        yield from _not_now(fitting)
+    else:
+        yield from _taken(fitting, draft.hardware)
+        if draft.host_chosen is False and len(fitting) < len(draft.hosts):
+            others = ", ".join(host.name for host in draft.hosts if host not in fitting)
+            yield note("host", f"Too small for this profile: {others}.")
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join(names)
+
+
+def fitting_hosts(draft: Draft) -> list[HostFacts]:
+    """The hosts that have the profile's resources, free or not."""
+    hardware = draft.hardware
+    return [host for host in draft.hosts if not shortage(host, hardware)] if hardware else []
+
+
+def machine_to_ask(draft: Draft) -> HostFacts | None:
+    """The machine that the launch asks for, as no host has what the run takes; None: it needs none."""
+    return draft.machines[0] if draft.machines and not fitting_hosts(draft) else None
+
+
+def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
+    """Why the host can never run this profile, or ""."""
+    server = hardware.server_gpus
+    count = hardware.trainer_gpus + server
+    if count and host.gpu_error:
+        return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
+    if count > len(host.gpus):
+        have = f"{len(host.gpus)} GPU{'' if len(host.gpus) == 1 else 's'}" if host.gpus else "no GPU"
+        if server and hardware.trainer_gpus and len(host.gpus) == 1 and _streams(hardware):
+            return (
+                f"{host.name} has one GPU, and a server with NCCL weight updates can't share it with the trainer: "
+                "NCCL refuses two ranks on one device"
+            )
+        return f"{host.name} has {have}, and the profile takes {count}"
+    indexes = {gpu.index for gpu in host.gpus}
+    absent = [index for index in _pinned(hardware) if index not in indexes]
+    if absent:
+        return f"{host.name} has no GPU {absent[0]}, which the profile names; it has {_ids(indexes)}"
+    if hardware.cpu_slots > len(host.cpu_slots):
+        return f"{host.name} has {len(host.cpu_slots)} CPU slots, and the profile takes {hardware.cpu_slots}"
+    if _needs_vllm(hardware) and host.trainer == "ready" and not host.versions.get("vllm"):
+        return f"{host.name} has no vLLM in its trainer's environment"
+    return ""
+
+
+def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding]:
+    """Warn if no host can provide the GPUs without using one that is busy without a lease."""
+    foreign = [_foreign(host, hardware) for host in fitting if host.usable]
+    if not all(foreign):
+        return
+    for host, gpu in filter(None, foreign):
+        attached = hardware.vllm_server.attached if hardware.vllm_server and _streams(hardware) else ()
+        left = f" The attached vLLM server keeps some of each run's memory there: restart {_listed([*attached])}."
+        yield warn(
+            "profile",
+            f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by another program, and this "
+            "profile needs that GPU.",
+            "End that program first, or the run will probably run out of memory. Such a GPU is used last."
+            f"{left if attached else ''}",
+        )
+
+
+def _foreign(host: HostFacts, hardware: HardwareSpec) -> tuple[HostFacts, GpuFacts] | None:
+    pinned = _pinned(hardware)
+    others = [gpu for gpu in host.gpus if gpu.foreign_mib]
+    count = hardware.trainer_gpus + hardware.server_gpus
+    pinned_gpus = [gpu for gpu in others if gpu.index in pinned]
+    if pinned_gpus:
+        return host, pinned_gpus[0]
+    short = len(pinned) < count and len(host.gpus) - len(others) < count
+    return (host, others[0]) if short else None
+
+
+def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
+    server = hardware.vllm_server
+    return hardware.trainer_gpu_ids + (server.gpu_ids if server and server.own_gpus else ())
+
+
+def _ids(indexes: set[int]) -> str:
+    """0, 1, 2 -> GPUs 0 to 2"""
+    ordered = sorted(indexes)
+    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"GPUs {ordered[0]} to {ordered[-1]}"
+    return f"GPU {', '.join(map(str, ordered))}"
+
+
+def _streams(hardware: HardwareSpec) -> bool:
+    return hardware.server is not None and hardware.server.weight_sync == WeightSync.NCCL
+
+
+def _needs_vllm(hardware: HardwareSpec) -> bool:
+    """Whether the host needs vLLM installed; not for an external server that gets only an adapter over HTTP."""
+    if hardware.vllm_server and hardware.vllm_server.attached:
+        return _streams(hardware)
+    return hardware.rollout != Rollout.TRANSFORMERS
+
+
+def _too_small(draft: Draft, hardware: HardwareSpec) -> Iterator[Finding]:
+    for host in draft.hosts:
+        reason = shortage(host, hardware)
+        fix = "Choose another profile or host."
+        if "can't share" in reason:
+            fix = "Choose a profile with vLLM colocated in the trainer, or one with a shared GPU and LoRA hot-swap."
+        elif "can't read" in reason:
+            fix = "Check the driver on that host, or choose another host."
+        yield stop("profile", f"{reason}.", fix)
+
+
+def _not_now(fitting: list[HostFacts]) -> Iterator[Finding]:
+    for host in fitting:
+        if host.trainer == "missing":
+            yield stop("host", f"{host.name} has no trainer environment.", "Set GRPO_TRAINER_PYTHON on that host.")
+        elif host.trainer == "checking":
+            yield note("host", f"{host.name} is still checking its trainer environment.", "The run waits for it.")
+        elif not host.fresh:
+            yield warn(
+                "host",
+                f"{host.name} was last heard from {host.stale_for} ago, so a launch can't arrive there.",
+                "The run stays queued until the host is back.",
+            )
+        else:
+            yield warn("host", f"{host.name} accepts no new runs.", "The run stays queued until it does.")
+
+
+FIX = (
+    "Set up bubblewrap or Landlock there (docker/README.md says what each needs), choose another host, leave these "
+    "rewards out, or let an admin allow code without a sandbox on the Hardware page."
+)
+
+
+def check_sandbox(draft: Draft) -> Iterator[Finding]:
+    rewards = [part.name for part in draft.every_entry if runs_code(part)]
+    hosts = fitting_hosts(draft)
+    if not rewards or not hosts:
+        return
+    holding = [host for host in hosts if host.sandbox.runs_code]
+    untold = [host for host in hosts if not host.sandbox.known]
+    if not holding and not untold:
+        yield from (_no_sandbox(host, rewards) for host in hosts)
+        return
+    if not holding:
+        names = _listed([host.name for host in untold])
+        cause = f"{names} has not reported its sandbox for code yet, which {_which_run(rewards)}."
+        yield note("host", cause, "The run waits for it.")
+    elif draft.host_chosen is False and (without := [host.name for host in hosts if host not in holding + untold]):
+        yield note("host", f"Without a sandbox for {_listed(rewards)}: {', '.join(without)}.")
+    for host in holding:
+        if host.sandbox.bare:
+            yield warn(
+                "host",
+                f"{host.name} has no sandbox, and an admin allows code there: what the model writes runs without one "
+                f"({_listed(rewards)}).",
+                host.sandbox.reach,
+            )
+
+
+def _no_sandbox(host: HostFacts, rewards: list[str]) -> Finding:
+    reason = host.sandbox.why_not
+    words = f"{host.name} has no sandbox for code, which {_which_run(rewards)}"
+    return stop("host", f"{words}: {reason}." if reason else f"{words}.", FIX)
+
+
+def _which_run(rewards: list[str]) -> str:
+    return f"{_listed(rewards)} {'runs' if len(rewards) == 1 else 'run'}"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def check_limits(draft: Draft) -> Iterator[Finding]:
+    owner = draft.owner
+    if owner is None:
+        return
+    if problem := owner.no_room(draft.runs):
+        yield stop("", problem, TO_MAKE_ROOM)
+    elif not owner.may_start:
+        yield warn("", f"The run would be queued: it {owner.wait}.", "It starts by itself then.")

@@ -1,0 +1,269 @@
+"""The memory of each GPU, the host's and the disk's: what is over, by which part, and the cheapest ways out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from runs.launch.preflight.draft import Draft, OtherProfile
+from runs.launch.preflight.estimating import Estimated, best
+from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
+from workers.contract.memory import GpuEstimate, Serving
+from workers.contract.memory.parts import Part
+from workers.contract.memory.room import NEARLY_FULL
+from workers.contract.run.hardware import Offload, Quantization, Rollout, Strategy
+from workers.contract.run.spec import LoraSpec
+
+SHORTEST = 128
+"""Completions are not offered shorter than that."""
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    """Only what can't run is refused: a trainer that is over without the allocator's slack, a vLLM without cache."""
+    answer = best(draft)
+    if answer is None:
+        return
+    vllm = answer.estimate.serving
+    if vllm is not None and vllm.cache <= 0:
+        yield _weights_over(draft, answer, vllm)
+    elif vllm is not None:
+        yield from _cache(draft, answer, vllm)
+    if not answer.fits:
+        yield _over(draft, answer)
+    elif tight := _tight(answer):
+        yield warn(
+            "profile",
+            f"{_name(answer, tight)} will be nearly full: about {tight.total:.3g} of {tight.card_gib:.3g} GiB.",
+            "The estimate has been within 10 % of what was measured: a run this close may still run out of memory.",
+            *_fixes(draft, answer, room=NEARLY_FULL),
+        )
+    yield from _ram(answer)
+
+
+# --- a GPU ------------------------------------------------------------------------------------------------------------
+
+
+def _over(draft: Draft, answer: Estimated) -> Finding:
+    number = max(
+        range(len(answer.needed)), key=lambda index: answer.needed[index] - answer.estimate.gpus[index].card_gib
+    )
+    gpu = answer.estimate.gpus[number]
+    cap = draft.hardware.memory_cap_gib if draft.hardware else None
+    limit = f"the profile caps it at {cap:.3g} GiB" if cap and _capped(answer, gpu) else f"it has {gpu.card_gib:.3g}"
+    fixes = _fixes(draft, answer)
+    return stop(
+        "profile",
+        f"{_name(answer, gpu)} needs about {answer.needed[number]:.3g} GiB, and {limit}{'' if cap else ' GiB'}: "
+        f"{in_words(gpu)}.",
+        f"The largest part is {gpu.largest}. {_remedy(draft, gpu)}",
+        *fixes,
+    )
+
+
+def _capped(answer: Estimated, gpu: GpuEstimate) -> bool:
+    sizes = {one.index: one.memory_mib / 1024 for one in answer.host.gpus}
+    index = answer.indexes[list(answer.estimate.gpus).index(gpu)]
+    return gpu.card_gib < sizes[index]
+
+
+def _tight(answer: Estimated) -> GpuEstimate | None:
+    full = [gpu for gpu in answer.estimate.gpus if gpu.role != "server" and gpu.total > NEARLY_FULL * gpu.card_gib]
+    return max(full, key=lambda gpu: gpu.total / gpu.card_gib, default=None)
+
+
+def _name(answer: Estimated, gpu: GpuEstimate) -> str:
+    index = answer.indexes[list(answer.estimate.gpus).index(gpu)]
+    return f"GPU {index} of {answer.host.name}"
+
+
+def in_words(gpu: GpuEstimate) -> str:
+    """The four largest parts."""
+    parts = sorted(gpu.parts.items(), key=lambda item: -item[1])
+    parts = [(part, size) for part, size in parts if part is not Part.ALLOCATOR]
+    return ", ".join(f"{part} {size:.3g}" for part, size in parts[:4])
+
+
+def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
+    if gpu.largest in (Part.ACTIVATIONS, Part.LOGITS, Part.GENERATION):
+        return "Shorten completions, or take a smaller batch per process."
+    if gpu.largest is Part.VLLM:
+        return "Give vLLM a smaller share in the profile, or choose one that shards or quantizes more."
+    if draft.lora is None:
+        return "Train a LoRA, or choose a profile that shards, offloads or quantizes more."
+    quantized = draft.hardware is not None and draft.hardware.quantization is not Quantization.NONE
+    more = "shards or offloads" if quantized else "shards, offloads or quantizes"
+    return f"Choose a profile that {more} more, or a smaller model."
+
+
+# --- the ways out, cheapest first -------------------------------------------------------------------------------------
+
+
+def _fixes(draft: Draft, answer: Estimated, room: float = 1.0) -> list[Fix]:
+    """Each that is enough by itself; if none is, the first few together that are."""
+    singles = [fix for fix, changed in _savings(draft, answer) if _is_enough(changed, room)]
+    return [*(singles or _together(draft, answer, room)), *_profiles(draft, room)][:4]
+
+
+def _is_enough(draft: Draft, room: float) -> bool:
+    answer = best(draft)
+    if answer is None or not answer.fits:
+        return False
+    vllm = answer.estimate.serving
+    if vllm is not None and vllm.cache <= 0:
+        return False
+    return room >= 1 or all(gpu.total <= room * gpu.card_gib for gpu in answer.estimate.gpus if gpu.role != "server")
+
+
+def _together(draft: Draft, answer: Estimated, room: float) -> list[Fix]:
+    labels: list[str] = []
+    values: dict[str, str] = {}
+    for _ in range(4):
+        saving = next(((fix, changed) for fix, changed in _savings(draft, answer) if fix.label not in labels), None)
+        if saving is None:
+            return []
+        fix, draft = saving
+        labels, values = [*labels, fix.label], {**values, **fix.values}
+        if _is_enough(draft, room):
+            return [Fix(", ".join([labels[0], *(label[:1].lower() + label[1:] for label in labels[1:])]), values)]
+    return []
+
+
+def _savings(draft: Draft, answer: Estimated) -> Iterator[tuple[Fix, Draft]]:
+    """Each way to save memory that this form can take, and the draft with it."""
+    grpo = draft.grpo
+    if grpo.get("gradient_checkpointing") is False:
+        without = {name: value for name, value in grpo.items() if name != "gradient_checkpointing"}
+        yield Fix("Turn on gradient checkpointing", {"gradient_checkpointing": ""}), replace(draft, grpo=without)
+    yield from _smaller_batch(draft, answer)
+    yield from _shorter(draft)
+    if draft.lora is None:
+        yield Fix("Train a LoRA", {"use_lora": "on"}), replace(draft, lora=LoraSpec())
+        if _may_take_8bit(draft):
+            changed = replace(draft, grpo={**grpo, "optim": "adamw_8bit"})
+            yield Fix("8-bit AdamW", {"optim": "adamw_8bit"}), changed
+
+
+def _smaller_batch(draft: Draft, answer: Estimated) -> Iterator[tuple[Fix, Draft]]:
+    """The largest batch per process that fits, with as many more passes: the step learns from the same completions."""
+    if draft.value("steps_per_generation") or draft.value("generation_batch_size"):
+        return
+    batch, passes = answer.settings.batch, answer.settings.passes
+    sizes = [batch // divisor for divisor in range(2, batch + 1) if batch % divisor == 0]
+    drafts = [(size, batch // size * passes) for size in sizes]
+    for size, more in drafts:
+        values = {"per_device_train_batch_size": size, "gradient_accumulation_steps": more}
+        changed = replace(draft, grpo={**draft.grpo, **values})
+        if _is_enough(changed, 1.0) or size == 1:
+            texts = {name: str(value) for name, value in values.items()}
+            yield Fix(f"Batch of {size} per process, {more} passes", texts), changed
+            return
+
+
+def _shorter(draft: Draft) -> Iterator[tuple[Fix, Draft]]:
+    length = draft.value("max_completion_length")
+    shorter = length // 2 if isinstance(length, int) else 0
+    while shorter >= SHORTEST:
+        changed = replace(draft, grpo={**draft.grpo, "max_completion_length": shorter})
+        if _is_enough(changed, 1.0) or shorter // 2 < SHORTEST:
+            yield Fix(f"Completions of {shorter:,} tokens", {"max_completion_length": str(shorter)}), changed
+            return
+        shorter //= 2
+
+
+def _may_take_8bit(draft: Draft) -> bool:
+    hardware = draft.hardware
+    sharded = hardware is None or hardware.strategy not in (Strategy.NONE, Strategy.DDP)
+    known = any(host.versions.get("bitsandbytes") for host in draft.hosts)
+    return known and not sharded and "optim" not in draft.grpo
+
+
+def _profiles(draft: Draft, room: float) -> list[Fix]:
+    """The fastest kind of the other profiles that fit."""
+    for other in sorted(draft.profiles, key=slowness):
+        if draft.hardware is not None and other.spec.profile == draft.hardware.profile:
+            continue
+        if _is_enough(as_made_for(draft, other), room):
+            return [Fix(f"Use “{other.spec.profile}”", {"profile": other.key, **other.values})]
+    return []
+
+
+def slowness(other: OtherProfile) -> tuple[bool, bool, bool, bool]:
+    """Sorts by what slows a profile down, the worst first: generation without vLLM, weights in the host's memory,
+    quantized ones, somebody else's server."""
+    spec, server = other.spec, other.spec.vllm_server
+    attached = bool(server and server.attached)
+    quantized = spec.quantization is not Quantization.NONE
+    return attached, spec.rollout is Rollout.TRANSFORMERS, spec.offload is not Offload.NONE, quantized
+
+
+def as_made_for(draft: Draft, other: OtherProfile) -> Draft:
+    """The draft with another profile and the values that this fills in."""
+    return replace(draft, hardware=other.spec, lora=other.lora, grpo={**draft.grpo, **other.batch})
+
+
+# --- vLLM -------------------------------------------------------------------------------------------------------------
+
+
+def _weights_over(draft: Draft, answer: Estimated, vllm: Serving) -> Finding:
+    share = (draft.hardware and draft.hardware.vllm_share) or 0.0
+    return stop(
+        "profile",
+        f"vLLM's weights take {vllm.weights:.3g} GiB on each GPU and its buffers about {vllm.activations:.3g}; its "
+        f"share of {share:g} is {vllm.share:.3g} GiB, which leaves nothing for the KV cache.",
+        "Give vLLM a larger share in the profile, or split it over more GPUs.",
+        *_profiles(draft, 1.0),
+    )
+
+
+def _cache(draft: Draft, answer: Estimated, vllm: Serving) -> Iterator[Finding]:
+    most = longest(draft)
+    if most and vllm.tokens < most:
+        yield stop(
+            "profile",
+            f"vLLM's KV cache holds about {vllm.tokens:,} tokens, and one sequence may have {most:,}: vLLM refuses "
+            "to start.",
+            "Limit the sequence length in the profile, give vLLM a larger share, or split it over more GPUs.",
+            *_profiles(draft, 1.0),
+        )
+        return
+    at_once = int(vllm.sequences(answer.settings.length))
+    wanted = draft.batch.completions // max(_servers(draft), 1)
+    if at_once < wanted:
+        yield note(
+            "profile",
+            f"vLLM has room for about {at_once:,} of a step's {wanted:,} completions at once; the others wait.",
+            "A larger share, or shorter completions, makes generation faster.",
+        )
+
+
+def longest(draft: Draft) -> int:
+    """The tokens of the longest sequence that vLLM promises to take."""
+    hardware = draft.hardware
+    if hardware is None:
+        return 0
+    if hardware.rollout is Rollout.COLOCATE:
+        stated = hardware.colocate_max_model_len
+    else:
+        stated = hardware.server.max_model_len if hardware.server else None
+    return stated or draft.model_size("context_length")
+
+
+def _servers(draft: Draft) -> int:
+    server = draft.server
+    if server is not None:
+        return server.servers * max(server.data_parallel, 1)
+    return draft.hardware.processes if draft.hardware else 1
+
+
+# --- the host's memory ------------------------------------------------------------------------------------------------
+
+
+def _ram(answer: Estimated) -> Iterator[Finding]:
+    there, needed = answer.host.ram_mib / 1024, answer.estimate.ram_gib
+    if there and needed > there:
+        yield stop(
+            "profile",
+            f"The run needs about {needed:.3g} GiB of {answer.host.name}'s memory, which has {there:.3g} GiB: the "
+            "kernel would end the trainer.",
+            "Train a LoRA, or choose a profile that offloads less.",
+        )

@@ -1,0 +1,180 @@
+"""The form that selects hardware profiles to try, with the host's capacity for each of them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django import forms
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.environments import queries as environments
+from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.hardware.profile_pages.profile_words import STRATEGIES, grouped
+from controlplane.catalogue.hardware.profiles import Profile, profile_of
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.rewards.queries import offered_versions
+from runs.engine.hosts.view import HostView
+from runs.engine.sentences import counted
+from runs.launch.new_run.drafting import candidates, host_numbered
+from runs.launch.new_run.fields.choice_fields import (
+    DatasetChoice,
+    RewardChoice,
+    model_name,
+    offered_datasets,
+    offered_profiles,
+)
+from runs.launch.new_run.fields.episode_fields import EnvironmentChoice
+from runs.launch.trials.trials import Wanted, too_small
+from workers.contract.run.hardware import Quantization, Rollout, ServerSpec, WeightSync
+from workers.contract.wire.documents import ContractError
+
+MAX_PROFILES = 40
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A row of the form."""
+
+    row: HardwareProfile
+    summary: str
+    room: str
+    fits: bool
+    chosen: bool
+
+
+class TrialForm(forms.Form):
+    key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    host = forms.ModelChoiceField(
+        Host.objects.none(),
+        label="Host",
+        empty_label="choose a host",
+        help_text="All candidates are tried there, as many at once as fit.",
+        error_messages={"required": "Choose a host."},
+    )
+    model = forms.CharField(
+        label="Model",
+        max_length=500,
+        help_text="A folder on the host, or a hub id.",
+        error_messages={"required": "Choose a model. Give a folder on the host, or a hub id."},
+        widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    dataset_version = DatasetChoice(
+        DatasetVersion.objects.none(),
+        label="Dataset",
+        empty_label="choose a dataset",
+        help_text="Its prompts fill the batches; long prompts take more memory.",
+        error_messages={"required": "Choose a dataset."},
+    )
+    reward_version = RewardChoice(
+        RewardVersion.objects.none(),
+        label="Reward config",
+        empty_label="choose rewards",
+        help_text="How completions are scored.",
+        error_messages={"required": "Choose a reward config."},
+    )
+    environment = EnvironmentChoice(
+        EnvironmentVersion.objects.none(),
+        label="Environment",
+        required=False,
+        empty_label="none: a completion is one turn",
+        help_text="Its turns and tool calls take time and make completions longer.",
+    )
+    profiles = forms.ModelMultipleChoiceField(
+        HardwareProfile.objects.none(),
+        label="Profiles to try",
+        error_messages={"required": "Choose at least one profile."},
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial.setdefault("key", secrets.token_urlsafe(16))
+        rows = {
+            "host": Host.objects.all(),
+            "dataset_version": offered_datasets().select_related("dataset"),
+            "reward_version": offered_versions(self["reward_version"].value()),
+            "environment": environments.offered_versions(self["environment"].value()),
+            "profiles": offered_profiles(),
+        }
+        for name, queryset in rows.items():
+            cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = queryset
+
+    def clean_model(self) -> str:
+        return model_name(self.cleaned_data["model"])
+
+    def clean_host(self) -> Host:
+        host: Host = self.cleaned_data["host"]
+        [view] = candidates(host)
+        if not view.fresh:
+            raise forms.ValidationError(f"{host.name} is out of reach, so profiles can't be tried there now.")
+        if host.draining:
+            raise forms.ValidationError(f"{host.name} accepts no new runs. Let it accept runs again under Hardware.")
+        return host
+
+    def clean_profiles(self) -> Any:
+        chosen = self.cleaned_data["profiles"]
+        if len(chosen) > MAX_PROFILES:
+            raise forms.ValidationError(f"At most {MAX_PROFILES} profiles at a time.")
+        return chosen
+
+    def wanted(self) -> Wanted:
+        values = self.cleaned_data
+        rows = (values[name] for name in ("dataset_version", "reward_version", "environment"))
+        return Wanted(values["host"], values["model"], *rows)
+
+    def chosen_host(self) -> Host | None:
+        """The selected host, even if the form is invalid."""
+        return host_numbered(self["host"].value())
+
+    def candidates(self) -> list[Candidate]:
+        """All profiles, small to large, each with the selected host's capacity for it; those that fit first."""
+        host = self.chosen_host()
+        view = candidates(host)[0] if host else None
+        sent = self["profiles"].value() or []
+        chosen = {str(value) for value in (sent if isinstance(sent, list | tuple) else [sent])}
+        rows = (row for _, rows in grouped(offered_profiles()) for row in rows)
+        every = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
+        return sorted(every, key=lambda candidate: not candidate.fits)
+
+
+def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Candidate:
+    try:
+        profile = profile_of(row)
+    except ContractError as error:
+        return Candidate(row, f"can't be read: {error}", "", False, False)
+    if view is None:
+        return Candidate(row, summary(profile), "", True, chosen)
+    wont = too_small(profile, view)
+    return Candidate(row, summary(profile), wont or _room(profile, view), not wont, chosen)
+
+
+def _room(profile: Profile, view: HostView) -> str:
+    gpus = profile.spec.trainer_gpus + profile.spec.server_gpus
+    return f"{gpus} of {view.name}'s {len(view.gpus)} GPUs" if gpus else f"a CPU slot of {view.name}"
+
+
+def summary(profile: Profile) -> str:
+    """A one-line summary: the trainer's devices, the rollout backend, the trained parameters."""
+    spec = profile.spec
+    trains = counted(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
+    parts = [f"{trains}, {STRATEGIES[spec.strategy]}" if spec.strategy in STRATEGIES else trains]
+    if spec.rollout == Rollout.COLOCATE:
+        parts.append("vLLM in the trainer")
+    elif spec.vllm_server:
+        parts.append(_served(spec.vllm_server))
+    else:
+        parts.append("no vLLM")
+    trained = f"LoRA r {profile.lora.r}" if profile.lora else "all weights"
+    bits = {Quantization.NF4: ", 4-bit", Quantization.INT8: ", 8-bit"}.get(spec.quantization, "")
+    parts.append(trained + bits)
+    return " · ".join(parts)
+
+
+def _served(server: ServerSpec) -> str:
+    how = "LoRA by HTTP" if server.weight_sync == WeightSync.LORA else "weights by NCCL"
+    if server.attached:
+        return f"{counted(server.servers, 'attached vLLM server')}, {how}"
+    where = "on the trainer's GPU" if server.shared else f"on {counted(server.own_gpus, 'GPU')}"
+    return f"{'vLLM server' if server.count == 1 else f'{server.count} vLLM servers'} {where}, {how}"

@@ -1,0 +1,210 @@
+"""The results of a trial's candidates, read from their runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from controlplane.catalogue.hardware.inventory import number
+from runs.engine import queries, sentences
+from runs.engine.hosts.view import HostView, host_views
+from runs.engine.models import Attempt, MetricRow, ProfileTrial, Run
+from runs.engine.spec import spec_of
+from runs.engine.states import ACTIVE, EndReason, RunStatus, sentence
+from runs.insight.metrics import peaks
+from runs.insight.metrics.peaks import GpuPeak
+from workers.contract.run.spec import Placement
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import EventKind
+
+SYSTEM_ROWS = 2000
+"""GPU samples of an active candidate to read, more than an hour of them. Afterwards its receipt has the peak."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    tokens_per_s: float | None = None
+    step_s: float | None = None
+    first_step_s: float | None = None
+    """From the launch to the end of the first step."""
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    profile_id: int | None
+    status: str
+    """A run status, or `refused`."""
+    fits: str
+    """yes, no, failed, stopped; "" while undecided."""
+    why: str
+    run: Run | None = None
+    peaks: tuple[GpuPeak, ...] = ()
+    measured: Measured = Measured()
+    receipt: dict[str, Any] | None = None
+    best: bool = False
+    use: str = ""
+    """Link to the New run page with this profile."""
+
+
+@dataclass(frozen=True)
+class TrialProgress:
+    results: list[Result]
+    live: bool
+
+    @property
+    def ended(self) -> int:
+        return sum(1 for result in self.results if result.status not in ACTIVE)
+
+    @property
+    def fitting(self) -> int:
+        return sum(1 for result in self.results if result.fits == "yes")
+
+    @property
+    def best(self) -> Result | None:
+        return next((result for result in self.results if result.best), None)
+
+    @property
+    def has_gpus(self) -> bool:
+        return any(result.peaks for result in self.results)
+
+
+def progress(trial: ProfileTrial) -> TrialProgress:
+    """The trial's progress, in a fixed number of queries whatever the number of candidates."""
+    runs = list(queries.with_attempts(trial.runs.select_related("host", "profile").order_by("created_at", "pk")))
+    hosts = {view.row.pk: view for view in host_views([run.host for run in runs if run.host][:1])}
+    rows = _metric_rows(runs)
+    results = [_of_run(trial, run, rows[run.pk], hosts) for run in runs]
+    results += [_refused(entry) for entry in trial.refused if isinstance(entry, dict)]
+    live = any(result.status in ACTIVE for result in results)
+    return TrialProgress(_with_best(results), live)
+
+
+def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Mapping[int, HostView]) -> Result:
+    attempt = run.latest()
+    train = [row for row in rows if row.kind == EventKind.TRAIN]
+    fits, note = _outcome(attempt)
+    return Result(
+        name=run.profile.name if run.profile else str(run.spec.get("hardware", {}).get("profile") or run.name),
+        profile_id=run.profile_id,
+        status=attempt.status,
+        fits=fits,
+        why=note,
+        run=run,
+        peaks=tuple(_peaks(run, attempt, rows, hosts)),
+        measured=_measured(train, attempt),
+        receipt=attempt.receipt,
+        use=_use(trial, run),
+    )
+
+
+def _outcome(attempt: Attempt) -> tuple[str, str]:
+    if attempt.status in ACTIVE:
+        status = sentences.of_attempt(attempt)
+        return (
+            "",
+            f"{status} {attempt.phase_detail}".strip() if attempt.status == RunStatus.STARTING else status,
+        )
+    if attempt.status == RunStatus.SUCCEEDED:
+        return "yes", ""
+    if attempt.reason == EndReason.OOM:
+        return "no", f"Out of memory. {attempt.detail[:300]}".strip()
+    if attempt.status == RunStatus.STOPPED:
+        return "stopped", sentence(attempt.reason)
+    return "failed", f"{sentence(attempt.reason)} {attempt.detail[:300]}".strip()
+
+
+def _peaks(run: Run, attempt: Attempt, rows: Sequence[MetricRow], hosts: Mapping[int, HostView]) -> list[GpuPeak]:
+    if not attempt.placement:
+        return []
+    placement = from_dict(Placement, attempt.placement)
+    view = hosts.get(attempt.host_id or 0)
+    return peaks.of_run(
+        spec_of(run).hardware,
+        placement,
+        measured=peaks.with_receipt(_most(rows, "gpu/", "/memory_mib"), attempt.receipt),
+        reserved=_most(rows, "memory/rank", "/reserved_mib"),
+        sizes={gpu.index: float(gpu.memory_mib) for gpu in view.gpus} if view else {},
+    )
+
+
+def _most(rows: Iterable[MetricRow], before: str, after: str) -> dict[int, float]:
+    """The largest value of the metrics `<before><number><after>`, by number."""
+    largest: dict[int, float] = {}
+    for row in rows:
+        for name, value in row.values.items():
+            middle = name.removeprefix(before).removesuffix(after)
+            if f"{before}{middle}{after}" == name and middle.isdigit() and (size := number(value)) is not None:
+                largest[int(middle)] = max(size, largest.get(int(middle), 0.0))
+    return largest
+
+
+def _measured(train: Sequence[MetricRow], attempt: Attempt) -> Measured:
+    """The second step's tokens per second; over both steps if the second reuses the first one's completions."""
+    steps = [row for row in train if row.step and number(row.values.get("step_time")) is not None]
+    if not steps:
+        return Measured()
+    first, last = steps[0], steps[-1]
+    launched = attempt.dispatched_at.timestamp() if attempt.dispatched_at else None
+    waited = first.t - launched if launched is not None else None
+    first_step = waited if waited is not None and waited >= 0 else None
+    if first is last:
+        return Measured(first_step_s=first_step)
+    seconds = number(last.values["step_time"]) or 0.0
+    tokens = (number(last.values.get("num_tokens")) or 0.0) - (number(first.values.get("num_tokens")) or 0.0)
+    over = seconds
+    if tokens <= 0:
+        tokens = number(last.values.get("num_tokens")) or 0.0
+        over = seconds + (number(first.values["step_time"]) or 0.0)
+    return Measured(
+        tokens_per_s=tokens / over if tokens > 0 and over > 0 else None,
+        step_s=seconds,
+        first_step_s=first_step,
+    )
+
+
+def _metric_rows(runs: Sequence[Run]) -> dict[str, list[MetricRow]]:
+    """The metric rows of two steps are still unfolded: all training rows, and samples of runs without a receipt."""
+    by_run: dict[str, list[MetricRow]] = {run.pk: [] for run in runs}
+    open_runs = [run for run in runs if run.latest().receipt is None]
+    rows = MetricRow.objects.filter(superseded=False).order_by("seq")
+    for row in rows.filter(run__in=runs, kind=EventKind.TRAIN):
+        by_run[row.run_id].append(row)
+    system = rows.filter(run__in=open_runs, kind=EventKind.SYSTEM).order_by("-seq")
+    for row in system[: SYSTEM_ROWS * max(1, len(open_runs))]:
+        by_run[row.run_id].append(row)
+    return by_run
+
+
+def _refused(entry: dict[str, Any]) -> Result:
+    fits = "no" if entry.get("fits") is False else "failed"
+    profile_id = entry.get("profile")
+    return Result(
+        name=str(entry.get("name") or ""),
+        profile_id=profile_id if isinstance(profile_id, int) else None,
+        status="refused",
+        fits=fits,
+        why=str(entry.get("why") or ""),
+    )
+
+
+def _use(trial: ProfileTrial, run: Run) -> str:
+    chosen = {
+        "model": trial.model,
+        "dataset_version": run.dataset_version_id,
+        "reward_version": run.reward_version_id,
+        "profile": run.profile_id,
+        "host": run.host_id,
+        "environment": run.environment_version_id,
+    }
+    return urlencode({name: value for name, value in chosen.items() if value})
+
+
+def _with_best(results: list[Result]) -> list[Result]:
+    """Mark the fastest of the candidates that fit."""
+    fitting = [result for result in results if result.fits == "yes" and result.measured.tokens_per_s]
+    best = max(fitting, key=lambda result: result.measured.tokens_per_s or 0.0, default=None)
+    return [dataclasses.replace(result, best=result is best) for result in results]

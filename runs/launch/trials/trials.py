@@ -1,0 +1,185 @@
+"""Trials of hardware profiles: two steps of each candidate on one host, as runs of a kind of their own.
+
+They are leased, supervised and ended like any run. A candidate that could never run on the host is not queued; the
+trial stores the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.catalogue.hardware.models import HardwareProfile, Host
+from controlplane.catalogue.hardware.profiles import Profile, profile_of
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.platform.accounts.models import User
+from runs.engine import queries
+from runs.engine.hosts.view import HostView, host_views
+from runs.engine.idempotency import once
+from runs.engine.models import ProfileTrial
+from runs.engine.scheduling import launching, leasing, limits, stopping
+from runs.engine.spec import LaunchRequest
+from runs.engine.states import ACTIVE
+from runs.launch import preflight
+from runs.launch.new_run import drafting
+from runs.launch.preflight import memory
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import StopMode
+
+KIND = "trial"
+STEPS = 2
+"""The first step includes one-time work (compiling, warm-up); the second is measured."""
+ONLY = {"max_steps": STEPS, "save_strategy": "no"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The setup that all candidates share."""
+
+    host: Host
+    model: str
+    dataset_version: DatasetVersion
+    reward_version: RewardVersion
+    environment_version: EnvironmentVersion | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a candidate is not tried."""
+
+    why: str
+    fits: bool | None = None
+    """False: the host is too small for it. None: another problem."""
+
+
+def start(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, key: str | None) -> tuple[ProfileTrial, bool]:
+    """Start a trial and its runs; with the key of an earlier one, that trial and False.
+
+    Raises QueueFull if this user may not queue that many runs.
+    """
+    chosen = list(profiles)
+    # Outside the transaction, which other writers wait for.
+    [view] = host_views([setup.host])
+    candidates = [(row, refusal(row, setup, view)) for row in chosen]
+
+    def make() -> ProfileTrial:
+        trial = ProfileTrial.objects.create(
+            owner=user,
+            host=setup.host,
+            model=setup.model,
+            dataset_version=setup.dataset_version,
+            reward_version=setup.reward_version,
+            launch_key=key,
+        )
+        _launch(trial, setup, candidates, user)
+        return trial
+
+    return once(ProfileTrial.objects.all(), key, make)
+
+
+def is_of(trial: ProfileTrial, setup: Wanted, profiles: Iterable[HardwareProfile]) -> bool:
+    """Whether a trial has this setup and these candidates."""
+    runs = list(trial.runs.all())
+    candidates = {run.profile_id for run in runs} | {refused["profile"] for refused in trial.refused}
+    environment = setup.environment_version.pk if setup.environment_version else None
+    return (
+        (trial.host, trial.model, trial.dataset_version, trial.reward_version)
+        == (setup.host, setup.model, setup.dataset_version, setup.reward_version)
+        and candidates == {row.pk for row in profiles}
+        and {run.environment_version_id for run in runs} <= {environment}
+    )
+
+
+def stop_all(trial: ProfileTrial, user: User) -> int:
+    """Stop the runs that are still active. Trials save no checkpoint."""
+    runs = queries.with_attempts(trial.runs.all())
+    live = [run.latest() for run in runs if run.latest().status in ACTIVE]
+    counts = stopping.request_stops(live, StopMode.NOW, user)
+    return counts.requested + counts.cancelled
+
+
+def refusal(row: HardwareProfile, setup: Wanted, view: HostView) -> Refusal | None:
+    """Preflight's verdict on a candidate on this host. None: it can be tried."""
+    try:
+        profile = profile_of(row)
+    except ContractError as error:
+        return Refusal(f"This profile can't be read: {error}.")
+    small = too_small(profile, view)
+    if small:
+        return Refusal(small, fits=False)
+    draft = drafting.draft_of(_request(setup, row, profile), hosts=[view])
+    floor = next((finding for finding in memory.check(draft) if finding.grade == preflight.Grade.STOP), None)
+    if floor:
+        return Refusal(floor.cause, fits=False)
+    first = next((finding for finding in preflight.check(draft) if finding.grade == preflight.Grade.STOP), None)
+    return Refusal(f"{first.cause} {first.fix}".strip()) if first else None
+
+
+def too_small(profile: Profile, view: HostView) -> str:
+    """The resources that the host lacks for this profile, whether free or not; "" if none."""
+    need = leasing.need_of(profile.spec)
+    gpus = need.gpus + need.server_gpus
+    if gpus > len(view.gpus):
+        available = len(view.gpus) or "none"
+        return f"Needs {gpus} GPU{'' if gpus == 1 else 's'}, {view.name} has {available}."
+    placed = leasing.place(need, view.row, {})
+    return "" if not isinstance(placed, leasing.Shortage) else f"{placed.text[:1].upper()}{placed.text[1:]}."
+
+
+def _launch(
+    trial: ProfileTrial, setup: Wanted, candidates: Sequence[tuple[HardwareProfile, Refusal | None]], user: User
+) -> None:
+    # All or none: half of the candidates would answer another question.
+    limits.claim_room(user.pk, adding=sum(refused is None for _, refused in candidates))
+    for row, refused in candidates:
+        refused = refused or _submit(trial, setup, row, user)
+        if refused is not None:
+            trial.refused.append({"profile": row.pk, "name": row.name, "why": refused.why, "fits": refused.fits})
+    trial.save(update_fields=["refused"])
+    transaction.on_commit(launching.dispatch_ready, robust=True)
+
+
+def _submit(trial: ProfileTrial, setup: Wanted, row: HardwareProfile, user: User) -> Refusal | None:
+    profile = profile_of(row)
+    try:
+        request = replace(_request(setup, row, profile), trial=trial)
+        launching.submit(request, user=user, dispatch=False)
+    except ContractError as error:
+        return Refusal(f"This can't be launched: {error}.")
+    return None
+
+
+def _request(setup: Wanted, row: HardwareProfile, profile: Profile) -> LaunchRequest:
+    return LaunchRequest(
+        name=f"{row.name[:100]} · trial",
+        model=setup.model,
+        host=setup.host,
+        dataset_version=setup.dataset_version,
+        reward_version=setup.reward_version,
+        profile=row,
+        grpo=_grpo(profile),
+        lora=profile.lora,
+        kind=KIND,
+        environment_version=setup.environment_version,
+        episodes=setup.environment_version.episode_spec() if setup.environment_version else None,
+    )
+
+
+def _grpo(profile: Profile) -> dict[str, Any]:
+    return {**profile.batch, **ONLY}
+
+
+def key_of_page(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, page: str) -> str | None:
+    """The key that makes a repeated submission the same trial: user, page and values. A changed form is a new trial."""
+    if not page:
+        return None
+    environment = setup.environment_version and setup.environment_version.pk
+    rows = (setup.host.pk, setup.dataset_version.pk, setup.reward_version.pk, environment)
+    identity = (user.pk, page, setup.model, rows, sorted(row.pk for row in profiles))
+    return hashlib.sha256(repr(identity).encode()).hexdigest()

@@ -1,0 +1,103 @@
+"""The pages of trials: choosing candidates, results, stopping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.htmx import STOP_POLLING
+from runs.engine import queries
+from runs.engine.scheduling.limits import QueueFull
+from runs.launch.new_run.drafting import candidates, known_models
+from runs.launch.new_run.fields.choice_fields import offered_datasets
+from runs.launch.trials import trials
+from runs.launch.trials.forms import TrialForm
+from runs.launch.trials.results import progress
+
+FROM_LINKS = ("model", "dataset_version", "reward_version", "host", "environment")
+RECENT = 10
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def trial_new(request: HttpRequest) -> HttpResponseBase:
+    """An htmx request gets only the candidates, as they fit the selected host."""
+    if request.method == "POST":
+        form = TrialForm(request.POST)
+        if not form.is_valid():
+            return _page(request, form, status=422)
+        wanted, profiles, user = form.wanted(), form.cleaned_data["profiles"], person(request)
+        key = trials.key_of_page(wanted, profiles, user, str(form.cleaned_data["key"]))
+        try:
+            trial, fresh = trials.start(wanted, profiles, user, key)
+        except QueueFull as error:
+            form.add_error(None, str(error))
+            return _page(request, form, status=422)
+        if not fresh:
+            messages.info(request, "This trial was already started; here it is.")
+        return redirect("trial", trial.pk)
+    form = TrialForm(initial=_initial(request))
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "launch/trials/_candidates.html", {"form": form})
+    return _page(request, form)
+
+
+@require_safe
+def trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+    """An htmx request gets only the rows, until all runs have ended."""
+    row = queries.trial_for(request, trial_id)
+    trial_progress = progress(row)
+    context = {"trial": row, "progress": trial_progress, "may_operate": person(request).may_operate}
+    if request.headers.get("HX-Request") == "true":
+        return render(
+            request, "launch/trials/_results.html", context, status=200 if trial_progress.live else STOP_POLLING
+        )
+    return render(request, "launch/trials/trial.html", context)
+
+
+@require_POST
+@operator_required
+def trial_stop(request: HttpRequest, trial_id: int) -> HttpResponseBase:
+    row = queries.trial_for(request, trial_id)
+    stopped = trials.stop_all(row, person(request))
+    if stopped:
+        messages.success(request, f"Asked {stopped} {'candidate' if stopped == 1 else 'candidates'} to stop now.")
+    else:
+        messages.info(request, "Nothing in this trial was left to stop.")
+    return redirect("trial", row.pk)
+
+
+def _initial(request: HttpRequest) -> dict[str, Any]:
+    """Initial values from the link; without a host in it, the connected host with the most GPUs."""
+    chosen: dict[str, Any] = {name: request.GET[name][:500] for name in FROM_LINKS if request.GET.get(name)}
+    chosen["profiles"] = [value[:20] for value in request.GET.getlist("profiles")][:100]
+    if "host" not in request.GET:
+        usable = [view for view in candidates(None) if view.fresh and not view.row.draining]
+        best = max(usable, key=lambda view: len(view.gpus), default=None)
+        chosen["host"] = best.row.pk if best else None
+    return chosen | {name: pk for name, pk in _only_ones().items() if name not in chosen}
+
+
+def _only_ones() -> dict[str, int]:
+    """Preselect fields that have only one choice."""
+    rows = {
+        "dataset_version": offered_datasets(),
+        "reward_version": offered_versions(),
+    }
+    choices = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
+    return {name: pks[0] for name, pks in choices.items() if len(pks) == 1}
+
+
+def _page(request: HttpRequest, form: TrialForm, status: int = 200) -> HttpResponse:
+    context = {
+        "form": form,
+        "models": known_models(candidates(form.chosen_host())),
+        "recent": queries.trials_for(request).prefetch_related("runs")[:RECENT],
+    }
+    return render(request, "launch/trials/new.html", context, status=status)

@@ -1,0 +1,127 @@
+"""Several runs' completions of the same prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Max, Min, Q
+
+from runs.engine.models import Run, SampleRow
+from runs.insight.comparing.comparison import part
+from runs.insight.completions import episodes
+from runs.insight.completions.filters import ENDS
+from workers.contract.run.evaluation import EVALUATION
+
+OFFERED = 500
+VISITS = {"last": "Last visit", "first": "First visit"}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A prompt to choose, by its dataset row."""
+
+    row: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class PromptAnswer:
+    """A run's completions of the prompt at one visit; empty if it never visited it or they are deleted."""
+
+    run: Run
+    step: int | None = None
+    visits: int = 0
+    prompt: str = ""
+    expected: str = ""
+    completions: Sequence[dict[str, Any]] = ()
+    mean: float | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    offers: list[Offer]
+    row: int | None
+    visit: str
+    answers: list[PromptAnswer]
+    by_all: bool
+    """All runs visited the offered prompts."""
+    one_dataset: bool
+    prompt: str
+    """The prompt if it is the same for all runs, otherwise empty."""
+    expected: str = ""
+
+    @property
+    def earlier(self) -> int | None:
+        return max((offer.row for offer in self.offers if offer.row < (self.row or 0)), default=None)
+
+    @property
+    def later(self) -> int | None:
+        return min((offer.row for offer in self.offers if self.row is not None and offer.row > self.row), default=None)
+
+
+def answers(runs: Sequence[Run], row: int | None, visit: str) -> Answers:
+    """The prompt of `row`, or the first one available, at each run's first or last visit."""
+    offers, by_all = offered(runs)
+    rows = [offer.row for offer in offers]
+    row = row if row in rows else (rows[0] if rows else None)
+    visit = visit if visit in VISITS else "last"
+    per_run = [] if row is None else _answers(runs, row, visit)
+    prompts = {(answer.prompt, answer.expected) for answer in per_run if answer.step is not None}
+    shared = prompts.pop() if len(prompts) == 1 else ("", "")
+    shas = {part(run.spec, "data").get("sha256") for run in runs}
+    return Answers(offers, row, visit, per_run, by_all, len(shas) == 1, *shared)
+
+
+def offered(runs: Sequence[Run]) -> tuple[list[Offer], bool]:
+    """Prompts that all runs visited; if there are none, those that at least two visited, the most shared first."""
+    by_row = _stored(runs).values("row").annotate(runs=Count("run", distinct=True))
+    several = by_row.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
+    offers = [Offer(row, count) for row, count in several.values_list("row", "runs")[:OFFERED]]
+    by_all = [offer for offer in offers if offer.runs == len(runs)]
+    return by_all or offers, bool(by_all)
+
+
+def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
+    steps = {"first": Min("step"), "last": Max("step")}[visit]
+    visited = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
+    visits = {run: (at, count) for run, at, count in visited.values_list("run", "at", "visits")}
+    answers = []
+    for run in runs:
+        step, count = visits.get(run.pk, (None, 0))
+        sample = (
+            None if step is None else _stored([run]).filter(row=row, step=step).order_by("-attempt", "line").first()
+        )
+        answers.append(_answer(run, sample, count) if sample else PromptAnswer(run))
+    return answers
+
+
+def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
+    """A run's completions, best first; those without a reward come last."""
+    data = sample.data
+    completions = [each for each in data.get("completions") or () if isinstance(each, dict)]
+    rewards = [each["reward"] for each in completions if isinstance(each.get("reward"), int | float)]
+    completions.sort(key=lambda each: -each["reward"] if isinstance(each.get("reward"), int | float) else float("inf"))
+    return PromptAnswer(
+        run=run,
+        step=sample.step,
+        visits=visits,
+        prompt=str(data.get("prompt") or ""),
+        expected="" if data.get("answer") is None else str(data["answer"]),
+        completions=[{**each, **_in_turns(each)} for each in completions],
+        mean=sum(rewards) / len(rewards) if rewards else None,
+    )
+
+
+def _in_turns(completion: dict[str, Any]) -> dict[str, Any]:
+    """The completion as an episode, if it is one, and how it ended in words."""
+    messages, end = completion.get("turns"), completion.get("end")
+    end_words = ENDS.get(end, end[:24]) if isinstance(end, str) else ""
+    return {"episode": episodes.read(messages) if isinstance(messages, list) else None, "end_words": end_words}
+
+
+def _stored(runs: Sequence[Run]) -> Any:
+    """What a training has learned from, or what an evaluation has sampled."""
+    counted = Q(mode="train") | Q(run__kind=EVALUATION)
+    return SampleRow.objects.filter(counted, run__in=runs, row__isnull=False, superseded=False)

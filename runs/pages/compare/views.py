@@ -1,0 +1,189 @@
+"""The comparison page and the data it loads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.gzip import gzip_page
+from django.views.decorators.http import require_safe
+
+from controlplane.platform.http.query_params import listed, whole
+from runs.engine import queries
+from runs.engine.names import Parts, own_words, told_apart
+from runs.insight.comparing import comparison
+from runs.insight.comparing.comparison import Chosen, ComparedMetric
+from runs.insight.comparing.curves import AXES, better, curves, finals
+from runs.insight.metrics import step_time, waterfall
+from runs.pages.compare import prompts as compare_prompts
+from workers.contract.run.jobs import KINDS
+
+MOST_CURVES_OF = 50
+"""Runs per answer of curves; the page requests fewer."""
+OFFERED_RUNS = 100
+MOST_WATERFALLS = 6
+
+
+@require_safe
+def compare(request: HttpRequest) -> HttpResponse:
+    if request.GET.get("add", "").strip():
+        return redirect(f"{reverse('compare_runs')}?{_with_added(request)}")
+    chosen = comparison.chosen(request)
+    metrics = comparison.metrics(chosen.runs)
+    selected = comparison.shown_metrics(request, metrics)
+    different, equal_count = comparison.differences(chosen.runs)
+    others = (
+        queries.runs_for(request)
+        .filter(archived_at=None)
+        .exclude(pk__in=chosen.runs)
+        .exclude(kind__in=("trial", *KINDS))
+    )
+    context = {
+        **_table(chosen),
+        "chosen": chosen,
+        "metrics": metrics,
+        "shown": selected,
+        "most_metrics": comparison.MOST_METRICS,
+        "axes": AXES,
+        "trained": any(run.trains for run in chosen.runs),
+        "differences": different,
+        "same": equal_count,
+        "others": others.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
+        "prompts_query": _query(request, "row", "visit"),
+        "page": _document(chosen, metrics, selected),
+    }
+    return render(request, "pages/compare/compare.html", context)
+
+
+@require_safe
+def table(request: HttpRequest) -> HttpResponse:
+    """The runs' current state, for the page to swap in."""
+    return render(request, "pages/compare/_table.html", _table(comparison.chosen(request)))
+
+
+@require_safe
+@gzip_page
+def series(request: HttpRequest) -> HttpResponse:
+    """Curves over the requested axis, and the final figures of the metric `of`."""
+    chosen = comparison.chosen(request, MOST_CURVES_OF)
+    x, of = request.GET.get("x", "step"), request.GET.get("of", "")
+    known = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
+    answer = curves(
+        chosen.runs,
+        listed(request.GET.get("metrics", ""))[: comparison.MOST_METRICS],
+        x=x if x in AXES else "step",
+        points=whole(request, "points", 400, 2, 1000),
+        known={run: int(seq) for run, seq in known.items() if seq.isdecimal()},
+    )
+    whole_answer = {**answer, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
+    return HttpResponse(msgspec.json.encode(whole_answer), content_type="application/json")
+
+
+@require_safe
+def prompts(request: HttpRequest) -> HttpResponse:
+    """One prompt with each run's completions."""
+    chosen = comparison.chosen(request)
+    row = whole(request, "row", -1, -1, 2**31 - 1)
+    looks = comparison.looks(chosen.runs)
+    prompt_answers = compare_prompts.answers(chosen.runs, row, request.GET.get("visit", ""))
+    context = {
+        "apart": _apart(chosen),
+        "chosen": chosen,
+        "found": prompt_answers,
+        "visits": compare_prompts.VISITS,
+        "columns": [(answer, looks[answer.run.pk]) for answer in prompt_answers.answers],
+    }
+    return render(request, "pages/compare/_prompts.html", context)
+
+
+@require_safe
+def step_times(request: HttpRequest) -> HttpResponse:
+    """Where each run's step time goes."""
+    chosen = comparison.chosen(request)
+    looks = comparison.looks(chosen.runs)
+    times = [(run, step_time.of_run(run)) for run in chosen.runs]
+    rows = [{"run": run, "look": looks[run.pk], "time": time} for run, time in times if time is not None]
+    longest = max((time.seconds for _, time in times if time), default=0.0)
+    return render(
+        request, "pages/compare/_step_times.html", {"step_times": rows, "longest": longest, "apart": _apart(chosen)}
+    )
+
+
+@require_safe
+def waterfalls(request: HttpRequest) -> HttpResponse:
+    """The median step of each run, all on the same time axis."""
+    chosen = comparison.chosen(request, MOST_WATERFALLS)
+    looks = comparison.looks(chosen.runs)
+    views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
+    longest = max((view.seconds for _, view in views), default=0.0)
+    context = {"views": views, "longest": longest, "beyond": chosen.beyond, "apart": _apart(chosen)}
+    return render(request, "pages/compare/_waterfalls.html", context)
+
+
+def _table(chosen: Chosen) -> dict[str, Any]:
+    looks, now = comparison.looks(chosen.runs), timezone.now()
+    rows = [
+        {
+            "run": run,
+            "look": looks[run.pk],
+            "s": queries.summary(run, now, {}),
+            "took": comparison.took(run, now),
+            "tokens": run.last_metrics.get("num_tokens"),
+            "without": ",".join(other.pk for other in chosen.runs if other is not run),
+        }
+        for run in chosen.runs
+    ]
+    return {"rows": rows, "apart": _apart(chosen), "begun": any(run.last_metrics for run in chosen.runs)}
+
+
+def _apart(chosen: Chosen) -> dict[str, Parts]:
+    return told_apart(run.name for run in chosen.runs)
+
+
+def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
+    """The page's data for its script, as one JSON document."""
+    looks = comparison.looks(chosen.runs)
+    apart = _apart(chosen)
+    return {
+        "runs": [
+            {
+                "id": run.pk,
+                "name": run.name,
+                "short": own_words(apart[run.name]) if run.name in apart else run.name,
+                **asdict(looks[run.pk]),
+                "live": comparison.is_live(run),
+                "series": reverse("run_series", args=[run.pk]),
+            }
+            for run in chosen.runs
+        ],
+        "metrics": [asdict(metric) for metric in metrics],
+        "shown": selected,
+        "most": comparison.MOST_METRICS,
+        "axes": AXES,
+        "series": reverse("compare_series"),
+        "table": reverse("compare_table"),
+        "socket": "/ws/runs/",
+    }
+
+
+def _with_added(request: HttpRequest) -> str:
+    """The query with one more run, by id or by name (the newest run of that name)."""
+    query = request.GET.copy()
+    (entered,) = query.pop("add")[-1:]
+    word = entered.strip().replace("\0", "")
+    runs = queries.runs_for(request)
+    run = runs.filter(pk=word).first() or runs.filter(name=word).first()
+    query["runs"] = ",".join(filter(None, [query.get("runs", ""), run.pk if run else word.replace(",", " ")]))
+    return query.urlencode(safe="/,:")
+
+
+def _query(request: HttpRequest, *names: str) -> str:
+    query = request.GET.copy()
+    for name in set(query) - {"runs", *names}:
+        del query[name]
+    return query.urlencode()

@@ -1,0 +1,201 @@
+"""Recipes: a dataset, rewards, a model and a profile that go together, up to a filled New run page."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from controlplane.catalogue.datasets import importing
+from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.datasets.sources import HubSource
+from controlplane.catalogue.hardware.models import HardwareProfile
+from controlplane.catalogue.hardware.shipped import by_slug
+from controlplane.catalogue.rewards import saving
+from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.platform.accounts.models import User
+from runs.engine.hosts.view import host_views
+from runs.launch.new_run.facts import host_facts
+from runs.launch.preflight.hosts import shortage
+
+TAGS = "Think step by step between <think> and </think>. Then give the answer alone between <answer> and </answer>."
+IN_TAGS: tuple[dict[str, Any], ...] = (
+    {"name": "accuracy", "function": "numeric_match", "weight": 1.0, "params": {"source": "answer tag"}},
+    {"name": "answers", "function": "answer_tag", "weight": 0.25, "params": {}},
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    slug: str
+    title: str
+    text: str
+    needs: str
+    model: str
+    profile: str
+    """The slug of a shipped profile."""
+    dataset: str
+    """The name of its dataset, which is made if there is none of that name."""
+    source: HubSource | None
+    """None: sums, generated here."""
+    mapping: ColumnMapping
+    rewards: str
+    components: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What of a recipe is there."""
+
+    recipe: Recipe
+    version: DatasetVersion | None
+    rewards: RewardVersion | None
+    profile: HardwareProfile | None
+    hosts: tuple[str, ...] = ()
+    """The names of reachable hosts that have the profile's GPUs."""
+
+    @property
+    def at_work(self) -> bool:
+        return self.version is not None and self.version.status in DatasetVersion.AT_WORK
+
+    @property
+    def stuck(self) -> bool:
+        """The dataset waits for a person, or could not be read."""
+        return self.version is not None and not self.at_work and self.version.status != DatasetVersion.READY
+
+    @property
+    def why_stuck(self) -> str:
+        """Why its dataset could not be read; "": it could, and waits for a person."""
+        report = self.version.report if self.version else {}
+        error = report.get("file_error") or report.get("mapped", {}).get("file_error") or {}
+        return f"{error.get('message', '')} {error.get('advice', '')}".strip()
+
+    @property
+    def complete(self) -> bool:
+        ready = self.version is not None and self.version.status == DatasetVersion.READY
+        return ready and self.rewards is not None
+
+    @property
+    def address(self) -> str:
+        """Of the New run page, filled in."""
+        chosen = {
+            "model": self.recipe.model,
+            "dataset_version": self.version.pk if self.version else "",
+            "reward_version": self.rewards.pk if self.rewards else "",
+            "profile": self.profile.pk if self.profile else "",
+        }
+        return f"{reverse('new_run')}?{urlencode({name: value for name, value in chosen.items() if value})}"
+
+
+RECIPES: tuple[Recipe, ...] = (
+    Recipe(
+        slug="gsm8k",
+        title="GSM8K with a small Qwen",
+        text="The usual first GRPO run: grade-school word problems, scored by the number in the answer.",
+        needs="one GPU with vLLM, and the hub for data and model.",
+        model="Qwen/Qwen2.5-0.5B-Instruct",
+        profile="one-gpu-colocate",
+        dataset="GSM8K",
+        source=HubSource("openai/gsm8k", "main"),
+        mapping=ColumnMapping(prompt="question", answer="answer", system_prompt=TAGS),
+        rewards="Number in answer tags",
+        components=IN_TAGS,
+    ),
+    Recipe(
+        slug="code",
+        title="Code that passes its tests",
+        text="Short Python functions from MBPP. Each completion runs in the sandbox against the tests of its row.",
+        needs="one GPU with vLLM, a host with a sandbox, and the hub for data and model.",
+        model="Qwen/Qwen2.5-Coder-0.5B-Instruct",
+        profile="one-gpu-colocate",
+        dataset="MBPP",
+        source=HubSource("google-research-datasets/mbpp", "full"),
+        mapping=ColumnMapping(
+            prompt="text",
+            test_cases="test_list",
+            template="{prompt}\nIt must pass these tests:\n{test_list}\nAnswer with one block of Python code.",
+        ),
+        rewards="Tests passed",
+        components=(
+            {"name": "tests", "function": "tests_passed", "weight": 1.0, "params": {}},
+            {"name": "syntax", "function": "python_syntax", "weight": 0.1, "params": {}},
+        ),
+    ),
+    Recipe(
+        slug="sums",
+        title="Sums on the CPU",
+        text="A model of 135 million parameters learns to answer sums in tags. The dataset is generated here.",
+        needs="a CPU, and the hub for the model.",
+        model="HuggingFaceTB/SmolLM2-135M-Instruct",
+        profile="cpu",
+        dataset="Sums",
+        source=None,
+        mapping=ColumnMapping(prompt="question", answer="answer", system_prompt=TAGS),
+        rewards="Number in answer tags",
+        components=IN_TAGS,
+    ),
+)
+
+
+def find(slug: str) -> Recipe | None:
+    return next((recipe for recipe in RECIPES if recipe.slug == slug), None)
+
+
+def every() -> list[Parts]:
+    """All recipes; those that fit a reachable host come first."""
+    return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda one: not one.hosts)
+
+
+def fitted(recipes: Iterable[Parts]) -> list[Parts]:
+    """The recipes, each with the reachable hosts that have what it needs."""
+    hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
+    return [
+        replace(one, hosts=tuple(host.name for host in hosts if not shortage(host, by_slug(one.recipe.profile).spec)))
+        for one in recipes
+    ]
+
+
+def parts(recipe: Recipe) -> Parts:
+    """Whatever of it is there: a ready version of its dataset before a newer one that isn't."""
+    versions = DatasetVersion.objects.filter(dataset__name=recipe.dataset, dataset__deleted_at=None).order_by("number")
+    config = RewardConfig.objects.filter(name=recipe.rewards).first()
+    return Parts(
+        recipe,
+        versions.filter(status=DatasetVersion.READY).last() or versions.last(),
+        config.newest() if config else None,
+        HardwareProfile.objects.filter(name=by_slug(recipe.profile).name).first(),
+    )
+
+
+def prepare(recipe: Recipe, user: User) -> None:
+    """Make what is missing; what is there stays as it is. Raises DatasetError, of another's change at the same time."""
+    there = parts(recipe)
+    if there.rewards is None:
+        saving.make(recipe.rewards, recipe.components, owner=user, description=f"Of the recipe “{recipe.title}”.")
+    if there.version is None and not Dataset.objects.filter(name=recipe.dataset).exists():
+        _add(recipe, user)
+
+
+def _add(recipe: Recipe, user: User) -> None:
+    if recipe.source is not None:
+        importing.create_from_hub(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
+        return
+    file = BytesIO(sums(count=2_000, seed=1).encode())
+    importing.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)
+
+
+def sums(*, count: int, seed: int) -> str:
+    """JSON Lines of distinct questions about sums and differences of two numbers up to 99."""
+    every = [(a, sign, b) for a in range(100) for b in range(100) for sign in ("+", "−") if sign == "+" or b <= a]
+    chosen = random.Random(seed).sample(every, count)  # noqa: S311  exercises, not secrets
+    return "".join(
+        json.dumps({"question": f"What is {a} {sign} {b}?", "answer": str(a + b if sign == "+" else a - b)}) + "\n"
+        for a, sign, b in chosen
+    )

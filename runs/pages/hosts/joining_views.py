@@ -1,0 +1,104 @@
+"""Adding a host and revoking one: pages for operators."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from django import forms
+from django.contrib import messages
+from django.core.validators import RegexValidator
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_safe
+
+from controlplane.catalogue.hardware.queries import hosts_for, known_host_for
+from controlplane.catalogue.joining import codes, credentials, host_redis
+from controlplane.catalogue.joining.models import JoinCode
+from controlplane.platform.accounts.roles import operator_required, person
+from runs.engine.hosts import actions
+from runs.engine.hosts.view import host_views
+from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, is_loopback
+
+
+class AddHostForm(forms.Form):
+    name = forms.CharField(
+        required=False,
+        max_length=64,
+        help_text="Leave empty to use the machine's own name.",
+        validators=[RegexValidator(rf"\A{HOST_NAME.pattern}\Z", f"Use {HOST_NAME_WORDS}.")],
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autofocus": True}),
+    )
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if name and credentials.active(name) is not None:
+            raise forms.ValidationError(
+                f"A host named {name} has joined already. Revoke it first, or use another name."
+            )
+        return name
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def add(request: HttpRequest) -> HttpResponseBase:
+    """Make a join code and show the command with it, once."""
+    form = AddHostForm(request.POST if request.method == "POST" else None)
+    problem = host_redis.problem() or (no_users() if request.method == "POST" else "")
+    if request.method != "POST" or problem or not form.is_valid():
+        status = 422 if request.method == "POST" else 200
+        return render(request, "pages/hosts/add.html", {"form": form, "problem": problem}, status=status)
+    row, code = codes.make(form.cleaned_data["name"], by=person(request))
+    url = request.build_absolute_uri("/").rstrip("/")
+    parts = urlsplit(url)
+    context = {
+        "row": row,
+        "command": codes.command(url, code),
+        "minutes": codes.VALID_FOR.total_seconds() / 60,
+        "only_here": is_loopback(parts.hostname or "") and url,
+        "unencrypted": parts.scheme == "http" and not is_loopback(parts.hostname or "") and url,
+    }
+    answer = render(request, "pages/hosts/added.html", context)
+    answer.headers["Cache-Control"] = "no-store"
+    return answer
+
+
+def no_users() -> str:
+    """Why no host could get a user of its own in Redis, or ""."""
+    try:
+        host_redis.check()
+    except host_redis.NoUser as error:
+        return str(error)
+    return ""
+
+
+@require_safe
+@operator_required
+def added(request: HttpRequest, code_id: int) -> HttpResponse:
+    """Whether a code has been used, for the page that shows its command."""
+    row = get_object_or_404(JoinCode, pk=code_id)
+    host = next(iter(host_views(hosts_for(request).filter(name=row.used_by))), None) if row.used_by else None
+    over = row.used_at is None and row.expires_at <= timezone.now()
+    done = over or (host is not None and host.fresh)
+    # 286 ends htmx's polling.
+    return render(
+        request, "pages/hosts/_added.html", {"row": row, "host": host, "over": over}, status=286 if done else 200
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def revoke(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """End a host's credentials, after a page that explains the consequences."""
+    host = known_host_for(request, host_id)
+    credential = credentials.active(host.name)
+    if credential is None:
+        messages.info(request, f"{host.name} has no credentials; nothing was changed.")
+        return redirect("hardware")
+    if request.method == "POST":
+        ended, note = actions.revoke(host, person(request))
+        runs = f" {ended} {'run' if ended == 1 else 'runs'} of it ended." if ended else ""
+        messages.success(request, f"The credentials of {host.name} are revoked.{runs} {note}".strip())
+        return redirect("hardware")
+    context = {"host": host, "credential": credential, "attempts": actions.on_host(host)}
+    return render(request, "pages/hosts/revoke.html", context)

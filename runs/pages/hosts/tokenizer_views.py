@@ -1,0 +1,84 @@
+"""A model's tokenizer for a dataset version: a host inspects the model and uploads its tokenizer and chat template."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from controlplane.catalogue.datasets import tokenizers
+from controlplane.catalogue.datasets.queries import version_for
+from controlplane.catalogue.hardware import inspections
+from controlplane.catalogue.hardware.models import Host, ModelInspection
+from controlplane.platform.accounts.roles import operator_required
+from runs.engine.hosts.view import host_views
+
+LONGEST_MODEL = 500
+COMES_WITHIN = timedelta(seconds=60)
+"""The time between a host's answer and the upload that it names."""
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """POST requests the tokenizer of `model`; GET with `inspection` polls until a host has answered."""
+    version = version_for(request, dataset_id, number)
+    context: dict[str, Any] = {"version": version, "dataset": version.dataset}
+    if request.method == "GET":
+        inspection_id = request.GET.get("inspection", "")
+        pk = int(inspection_id) if inspection_id.isdecimal() and len(inspection_id) < 12 else 0
+        return _answered(request, context, get_object_or_404(ModelInspection.objects.select_related("host"), pk=pk))
+    model = request.POST.get("model", "").strip()[:LONGEST_MODEL]
+    host = _host(model)
+    context |= {"model": model, "host": host}
+    if not model or host is None:
+        return render(request, "catalogue/datasets/_tokenizer.html", context)
+    try:
+        return _answered(request, context, ask(host, model))
+    except inspections.HostAway:
+        return render(request, "catalogue/datasets/_tokenizer.html", context | {"away": True})
+
+
+def ask(host: Host, model: str) -> ModelInspection:
+    """Ask a host for a model's tokenizer; reuse a recent answer only if the tokenizer is stored.
+
+    Raises inspections.HostAway.
+    """
+    return inspections.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
+
+
+def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
+    tokenizer_file = tokenizers.of_model(inspection.model, inspection.revision) if inspection.answered_at else None
+    context |= {
+        "model": inspection.model,
+        "host": inspection.host,
+        "inspection": inspection,
+        "overdue": inspections.overdue(inspection),
+        "found": tokenizer_file,
+        # The upload follows the answer that names it by a moment.
+        "coming": tokenizer_file is None and inspection.answered_at is not None and _coming(inspection),
+        "note": tokenizers.note(inspection) if inspection.answered_at else "",
+    }
+    answer = render(request, "catalogue/datasets/_tokenizer.html", context)
+    if tokenizer_file is not None:
+        answer["HX-Trigger"] = json.dumps(
+            {"tokenizerfound": {"sha256": tokenizer_file.sha256, "model": tokenizer_file.model}}
+        )
+    return answer
+
+
+def _coming(inspection: ModelInspection) -> bool:
+    late = inspection.answered_at is None or timezone.now() - inspection.answered_at > COMES_WITHIN
+    return tokenizers.wanted(inspection) and not late
+
+
+def _host(model: str) -> Host | None:
+    """A connected host that has the model, otherwise any connected host."""
+    hosts = [view for view in host_views() if view.fresh]
+    having = [view for view in hosts if model in view.models]
+    return next((view.row for view in (*having, *hosts)), None)

@@ -1,0 +1,142 @@
+"""The Hardware page: hosts, GPUs and their holders, and the actions of operators."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.catalogue.hardware.prices import PriceForm, gpu_hour
+from controlplane.catalogue.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
+from controlplane.platform.accounts.roles import admin_required, operator_required, person
+from controlplane.platform.http.form_pages import form_page
+from runs.engine import disk
+from runs.engine.hosts import actions, announcements, overview
+from runs.engine.hosts.view import host_views, is_fresh
+from runs.engine.machines import overview as machines
+from runs.engine.models import Lease
+from runs.engine.sentences import resource_words
+from runs.engine.warm import overview as warm_servers
+from runs.pages.hosts.host_card import host_card
+
+
+@require_safe
+def hardware(request: HttpRequest) -> HttpResponse:
+    """htmx polls every few seconds and gets only the hosts."""
+    announcements.watch(timezone.now())
+    hosts = sorted(host_views(hosts_for(request)), key=lambda host: not host.fresh)
+    queue = overview.queue()
+    verdict = overview.verdict(hosts, len(queue))
+    taken = disk.of_hosts()
+    cards = [host_card(host, person(request), taken.get(host.row.pk)) for host in hosts]
+    context = {"cards": cards, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
+    context["machines"] = machines.overview()
+    context["warm_servers"] = warm_servers.lines()
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "pages/hosts/_hosts.html", context)
+    return render(request, "pages/hosts/hardware.html", {**context, "profiles": profiles_for(request)})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
+    """Release the resources that a run left in quarantine, after a page that explains the consequences."""
+    lease = get_object_or_404(Lease.objects.select_related("host", "attempt__run"), pk=lease_id)
+    leases = Lease.objects.filter(host=lease.host, attempt=lease.attempt, state=Lease.QUARANTINED).order_by("pk")
+    if request.method == "POST":
+        chosen = {lease.pk, *(int(pk) for pk in request.POST.getlist("lease") if pk.isascii() and pk.isdigit())}
+        released = actions.release([candidate for candidate in leases if candidate.pk in chosen], person(request))
+        if released:
+            messages.success(request, f"{resource_words(released)} of {lease.host.name} can be used again.")
+        else:
+            messages.info(request, f"{resource_words([lease.resource])} of {lease.host.name} is not in quarantine.")
+        return redirect("hardware")
+    gpus = {f"gpu:{gpu.index}": gpu for gpu in host_views([lease.host])[0].gpus}
+    receipts = {f"gpu:{gpu.get('gpu')}": gpu for gpu in (lease.attempt.receipt or {}).get("gpus") or ()}
+    rows = [(candidate, receipts.get(candidate.resource), gpus.get(candidate.resource)) for candidate in leases]
+    # The lease that was clicked is always released.
+    rows.sort(key=lambda row: row[0].pk != lease.pk)
+    words = resource_words([lease.resource])
+    return render(request, "pages/hosts/release.html", {"lease": lease, "rows": rows, "words": words})
+
+
+@require_POST
+@operator_required
+def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Stop a host from accepting runs, or resume it."""
+    actions.drain(host_for(request, host_id), draining=request.POST.get("draining") == "1")
+    return redirect("hardware")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Let rewards run code on a host without a working sandbox, after a page that explains the consequences."""
+    host = host_for(request, host_id)
+    if request.method == "POST":
+        actions.allow_unsandboxed(host, person(request), allowed=request.POST.get("allowed") == "1")
+        if host.unsandboxed_allowed:
+            messages.warning(request, f"Reward code now runs without a sandbox on {host.name}.")
+        else:
+            messages.success(request, f"{host.name} runs no code without a sandbox. Runs already started continue.")
+        return redirect("hardware")
+    return render(request, "pages/hosts/unsandboxed.html", {"host": host_views([host])[0]})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def price(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Set what an hour of a host's GPUs costs."""
+    host = host_for(request, host_id)
+    form = PriceForm(request.POST if request.method == "POST" else None, instance=host)
+    if request.method == "POST" and form.is_valid():
+        host.save(update_fields=["gpu_hour_price", "currency"])
+        hour = gpu_hour(host)
+        messages.success(request, f"A GPU-hour of {host.name} {f'costs {hour}' if hour else 'has no price'}.")
+        return redirect("hardware")
+    return form_page(request, "pages/hosts/price.html", {"host": host, "form": form})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Declare a host lost: end its runs and let go of their resources, after a page that explains the consequences."""
+    host = host_for(request, host_id)
+    if request.method == "POST":
+        if is_fresh(host):
+            messages.info(request, f"{host.name} is in reach again; nothing was changed. Stop its runs instead.")
+            return redirect("hardware")
+        ended, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
+        if ended or released:
+            messages.success(request, _given_up(host.name, ended, released))
+        else:
+            messages.info(request, f"Nothing was running on {host.name}; nothing was changed.")
+        return redirect("hardware")
+    view = host_views([host])[0]
+    return render(request, "pages/hosts/give_up.html", {"host": view, "attempts": actions.on_host(host)})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Hide a host that is out of reach."""
+    host = known_host_for(request, host_id)
+    if host.removed_at is not None:
+        messages.info(request, f"{host.name} was already removed.")
+        return redirect("hardware")
+    if request.method == "POST":
+        problem = actions.remove(host)
+        if problem:
+            messages.error(request, problem)
+        else:
+            messages.success(request, f"{host.name} is removed. It reappears if its worker starts again.")
+        return redirect("hardware")
+    return render(request, "pages/hosts/remove.html", {"host": host_views([host])[0]})
+
+
+def _given_up(name: str, ended: int, released: int) -> str:
+    runs = f"{ended} {'run' if ended == 1 else 'runs'} of {name} ended as lost" if ended else ""
+    freed = f"{released} {'resource' if released == 1 else 'resources'} released" if released else ""
+    return f"{', '.join(part for part in (runs, freed) if part)}."

@@ -1,0 +1,343 @@
+"""The card of a saved model, in the hub's format: a README.md with facts from the store, and a YAML head.
+
+Everything that somebody has named is escaped, so that a name can't end the head, a table or a code block.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import yaml
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from runs.engine import checkpoints
+from runs.engine.checkpoints import Checkpoint
+from runs.engine.jobs import benchmarking
+from runs.engine.jobs import results as job_results
+from runs.engine.models import Run
+from runs.insight.completions import solving
+from runs.insight.evaluations import results
+from runs.insight.evaluations.results import EvaluationResult
+from runs.launch.preflight.draft import TRL_DEFAULTS
+from workers.contract.run.batch import Batch
+from workers.rewards import LIBRARY
+
+MOST_BYTES = 64 * 1024
+"""Of a card."""
+ALWAYS_TOLD = ("learning_rate", "beta", "loss_type", "num_generations", "max_completion_length", "temperature")
+"""GRPOConfig's arguments that a reader looks for, whether the run set them or not."""
+HOUSEKEEPING = re.compile(r"(save|logging|eval|log|per_device_eval|dataloader)_.*|num_generations_eval|report_to")
+"""Arguments that don't change what is learned."""
+_HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_CACHED = re.compile(r"models--(?P<owner>[\w.-]+?)--(?P<name>[\w.-]+)/snapshots/[0-9a-f]{40}", re.ASCII)
+_MARKDOWN = re.compile(r"[\\`*{}\[\]<>()#!|~&$@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.", re.IGNORECASE)
+"""What has a meaning within a line; no name stands at the start of one."""
+_DATE = "%-d %B %Y"
+_LINKS = {
+    "GRPO": "https://huggingface.co/papers/2402.03300",
+    "TRL": "https://huggingface.co/docs/trl",
+}
+
+
+def text(checkpoint: Checkpoint) -> str:
+    """README.md of the model. What the store doesn't know is left out."""
+    run = checkpoint.run.source or checkpoint.run
+    parts = [
+        _head(checkpoint, run),
+        [f"# {_plain(run.name)}, step {checkpoint.step}", "", _what(checkpoint, run)],
+        _training(checkpoint, run),
+        _rewards(run),
+        _settings(run),
+        _lora(run),
+        _evaluations(checkpoint, run),
+        _benchmarks(checkpoint),
+        _versions(checkpoint),
+        _loading(checkpoint, run),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def hub_id(path: str) -> str:
+    """The hub's id of a model that a run names by it, or by its folder in a cache of the hub; "": another folder."""
+    if cached := _CACHED.search(path):
+        return f"{cached['owner']}/{cached['name']}"
+    return path if _HUB_ID.fullmatch(path) else ""
+
+
+def base_name(checkpoint: Checkpoint) -> str:
+    """What others know the base model by: the hub's id, or the last part of its folder."""
+    base = _base(checkpoint.run.source or checkpoint.run)
+    return hub_id(base) or base.rstrip("/").rpartition("/")[2]
+
+
+def _head(checkpoint: Checkpoint, run: Run) -> list[str]:
+    base, dataset = _base(run), _hub_dataset(run.dataset_version)
+    head: dict[str, Any] = {
+        **({"base_model": base} if hub_id(base) else {}),
+        "library_name": "peft" if checkpoint.is_adapter else "transformers",
+        "pipeline_tag": "text-generation",
+        **({"datasets": [dataset]} if dataset else {}),
+        "tags": ["grpo", "trl", *(["lora"] if run.spec.get("lora") else [])],
+    }
+    # Double quotes: whatever a text holds is then escaped within one line.
+    return ["---", *(f"{name}: {_yaml(value)}" for name, value in head.items()), "---"]
+
+
+def _yaml(value: Any) -> str:
+    flow = yaml.safe_dump(value, default_flow_style=True, default_style='"', width=10**6)
+    return str(flow).removesuffix("...\n").strip()
+
+
+def _what(checkpoint: Checkpoint, run: Run) -> str:
+    method = f"[GRPO]({_LINKS['GRPO']}) in [TRL]({_LINKS['TRL']})"
+    if checkpoint.is_adapter:
+        return f"A LoRA adapter of {_base_words(run)}, trained with {method}."
+    if run != checkpoint.run:
+        return f"The model {_base_words(run)} with a LoRA adapter merged into it, which was trained with {method}."
+    return f"The model {_base_words(run)}, all weights trained with {method}."
+
+
+def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
+    data, hardware = _part(run.spec, "data"), _part(run.spec, "hardware")
+    of = f" of {run.max_steps}" if run.max_steps else ""
+    started = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
+    facts = [
+        ("Run", f"{_plain(run.name)} (`{run.pk}`)"),
+        ("Steps", f"{checkpoint.step}{of}"),
+        ("Started", _date(started)),
+        ("Saved", _date(checkpoint.event.at)),
+        ("Base model", _base_words(run) + _revision(run)),
+        ("Began with", _beginning(run)),
+        ("Dataset", f"{_plain(data.get('name'))}, version {data.get('version')}, {data.get('rows')} rows"),
+        ("sha256 of the rows", f"`{_hex(data.get('sha256'))}`"),
+        ("Hardware profile", f"{_plain(hardware.get('profile'))}{_gpus(run)}"),
+    ]
+    return ["## Training", "", *_table(("", ""), facts)]
+
+
+def _rewards(run: Run) -> list[str]:
+    version = run.reward_version
+    named = [f"Reward config: {_plain(version)}.", ""] if version else []
+    rows = []
+    for part in run.spec.get("rewards") or ():
+        entry = LIBRARY.get(str(part.get("function")))
+        kind = entry.title if entry else part.get("function")
+        rows.append((_plain(part.get("name")), _plain(kind), _number(part.get("weight", 1.0))))
+    return ["## Rewards", "", *named, *_table(("Component", "Kind", "Weight"), rows)]
+
+
+def _settings(run: Run) -> list[str]:
+    grpo = _part(run.spec, "grpo")
+    defaults = {**TRL_DEFAULTS, **_reported_defaults(run)}
+    batch = Batch.of(grpo, int(_part(run.spec, "hardware").get("processes") or 1))
+    rows = [(f"`{name}`", _value(grpo.get(name, defaults.get(name)))) for name in ALWAYS_TOLD]
+    rows.append(("Completions per generation", str(batch.completions)))
+    for name, value in grpo.items():
+        if name not in ALWAYS_TOLD and not HOUSEKEEPING.fullmatch(name) and value != defaults.get(name):
+            rows.append((f"`{re.sub(r'[^A-Za-z0-9_]', '', name)}`", _value(value)))
+    said = "The usual ones, and all that differ from TRL's defaults."
+    return ["## GRPO settings", "", said, "", *_table(("Setting", "Value"), rows)]
+
+
+def _lora(run: Run) -> list[str]:
+    lora = _part(run.spec, "lora")
+    if not lora:
+        return []
+    targets = ", ".join(_plain(name) for name in lora.get("target_modules") or ())
+    facts = [
+        ("Rank", _value(lora.get("r"))),
+        ("α", _value(lora.get("alpha"))),
+        ("Dropout", _value(lora.get("dropout"))),
+        ("Target modules", targets),
+    ]
+    return ["## LoRA", "", *_table(("", ""), facts)]
+
+
+def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
+    if not run.trains:
+        return []
+    at_step = [each for each in results.of_run(run) if each.ended_well and each.step in (None, checkpoint.step)]
+    own = [each for each in at_step if each.folder in ("", checkpoint.folder)]
+    of_itself = any(each.folder for each in own)
+    done = own if of_itself else [each for each in at_step if not each.merged]
+    if not any(each.folder for each in done):
+        return []
+    setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions of each")
+    heads = (*setup, "pass@1", "pass@k", "Reward", "Change in reward")
+    sentences = dict.fromkeys(_plain(solving.of(each.run.spec).sentence()) for each in done)
+    merged = [] if of_itself else ["Of the adapter, before it was merged.", ""]
+    told = ["", *sentences, "", "The last column is the mean difference by prompt, with its 95 % interval."]
+    return ["## Evaluation", "", *merged, *_table(heads, [_evaluated(each) for each in done]), *told]
+
+
+def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
+    setup, gain = result.setup, result.gain
+    return (
+        "Before training" if result.step is None else "This model",
+        _plain(result.run.dataset_version),
+        _value(setup.temperature),
+        _plain(result.run.reward_version or "deleted since"),
+        str(setup.prompts),
+        str(setup.generations),
+        _percent(result.pass_1),
+        _percent(result.pass_k),
+        _decimals(result.reward),
+        f"{gain.mean:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain else "",
+    )
+
+
+def _benchmarks(checkpoint: Checkpoint) -> list[str]:
+    found = benchmarking.results(job_results.of_checkpoint(checkpoint))
+    if not found:
+        return []
+    heads = ("Task", "Metric", "Value", "Standard error", "Examples")
+    rows = [
+        (_plain(each.title), _plain(each.metric), f"{each.value:.3f}", _decimals(each.stderr), _value(each.examples))
+        for each in found
+    ]
+    return ["## Benchmarks", "", "By EleutherAI's lm-eval, without a chat template.", "", *_table(heads, rows)]
+
+
+def _versions(checkpoint: Checkpoint) -> list[str]:
+    versions = checkpoint.event.data.get("versions")
+    if not isinstance(versions, Mapping):
+        return []
+    return ["## Versions", "", *_table(("", ""), [(_plain(name), _plain(number)) for name, number in versions.items()])]
+
+
+def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
+    base = _base(run)
+    named = json.dumps(hub_id(base) or "path/to/the/base/model")
+    revision = _part(run.spec, "model").get("revision")
+    base_load = f"{named}, revision={json.dumps(revision)}" if revision else named
+    adapter = [
+        "from peft import PeftModel",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'path = "."  # this folder, or the id of this repository on the hub',
+        f'base = AutoModelForCausalLM.from_pretrained({base_load}, dtype="auto")',
+        "model = PeftModel.from_pretrained(base, path)",
+    ]
+    whole = [
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'path = "."  # this folder, or the id of this repository on the hub',
+        'model = AutoModelForCausalLM.from_pretrained(path, dtype="auto")',
+    ]
+    lines = adapter if checkpoint.is_adapter else whole
+    return ["## Loading it", "", "```python", *lines, "tokenizer = AutoTokenizer.from_pretrained(path)", "```"]
+
+
+def _base(run: Run) -> str:
+    """The hub id, or the folder, of the model that the whole lineage started with: a run may train a model that other
+    runs have made."""
+    seen: set[str] = set()
+    path = str(_part(run.spec, "model").get("path", ""))
+    while (made := checkpoints.by_folder(path)) and made.run.pk not in seen:
+        seen.add(made.run.pk)
+        path = str(_part(made.run.spec, "model").get("path", ""))
+    return hub_id(path) or path
+
+
+def _base_words(run: Run) -> str:
+    """Of a folder only the last part: where it lies on a host is nobody's business on the hub."""
+    base = _base(run)
+    if hub_id(base):
+        return f"[{_plain(base)}](https://huggingface.co/{base})"
+    return f"{_plain(base.rstrip('/').rpartition('/')[2])} (a local folder)"
+
+
+def _revision(run: Run) -> str:
+    revision = _part(run.spec, "model").get("revision")
+    return f", revision {_plain(revision)}" if revision else ""
+
+
+def _beginning(run: Run) -> str:
+    """The saved model of another run with which this one began, or ""."""
+    spec = run.spec
+    made = checkpoints.by_folder(str(spec.get("start_from") or _part(spec, "model").get("path", "")))
+    return f"{_plain(made.run.name)}, step {made.step} (`{made.run.pk}`)" if made and made.run != run else ""
+
+
+def _hub_dataset(version: DatasetVersion) -> str:
+    """The hub's id of the dataset from which the rows come, or ""."""
+    seen: set[int] = set()
+    each: DatasetVersion | None = version
+    while each and each.source_kind == DatasetVersion.DERIVED and each.pk not in seen:
+        seen.add(each.pk)
+        each = each.parent
+    found = str(each.source.get("id", "")) if each and each.source_kind == DatasetVersion.HUB else ""
+    return found if _HUB_ID.fullmatch(found) else ""
+
+
+def _gpus(run: Run) -> str:
+    """The GPUs of the run's last attempt that had any."""
+    for attempt in run.attempts.select_related("host").order_by("-number"):
+        announced = attempt.host.inventory.get("gpus") or () if attempt.host else ()
+        names = [str(gpu.get("name")) for gpu in announced if gpu.get("index") in attempt.gpus]
+        if names:
+            return ", " + ", ".join(f"{names.count(name)} × {_plain(name)}" for name in dict.fromkeys(names))
+    return ""
+
+
+def _reported_defaults(run: Run) -> Mapping[str, Any]:
+    """GRPOConfig's defaults as the trainer of the run's host has reported them."""
+    host = run.latest().host
+    return _part(host.trainer_schema or {}, "defaults") if host else {}
+
+
+def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """{} if a spec of another version has something else there."""
+    value = spec.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Without rows that have nothing but a name."""
+    kept = [row for row in rows if any(row[1:])]
+    lines = [heads, ("---",) * len(heads), *kept]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def _plain(value: object) -> str:
+    """A text in one line, as it stands: no Markdown, no link, no character that turns or hides others."""
+    words = " ".join(str(value).split())
+    shown = "".join(sign for sign in words if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
+    return _MARKDOWN.sub(lambda found: f"\\{found[0]}", shown)
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return _number(value) if isinstance(value, int | float) else _plain(_words(value))
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else _plain(value)
+
+
+def _decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _date(at: datetime | None) -> str:
+    return at.strftime(_DATE) if at else ""
+
+
+def _hex(value: object) -> str:
+    return re.sub(r"[^0-9a-f]", "", str(value))

@@ -1,0 +1,139 @@
+"""The control plane's figures for Prometheus, from the database and the data folder at each request, with what the
+processes measure from Redis. Nothing is kept in a process, so any web process answers for all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from django.db.models import Count, Min, OuterRef, Subquery, Sum
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.monitoring import measured
+from runs.engine.monitoring.measured import Duration
+from runs.engine.monitoring.readiness import ticked_at
+from runs.engine.states import ON_HOST, RunStatus
+
+MIB = 2**20
+_MEASURED = {
+    Duration.INGEST: ("grpo_ingest_seconds", "Time to store one group of supervisors' lines"),
+    Duration.TICK: ("grpo_tick_seconds", "Duration of a tick, by which the control worker keeps house"),
+}
+
+
+def exposition(now: datetime) -> bytes:
+    """All figures in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(now))
+    return generate_latest(registry)
+
+
+class _Figures(Collector):
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _runs(self._now)
+        yield from _lines()
+        yield from _hosts(self._now)
+        yield from _leases()
+        yield from _measured()
+        yield _gauge("grpo_tick_timestamp_seconds", "When the last tick ended", [], [((), ticked_at() or 0.0)])
+
+
+def _runs(now: datetime) -> Iterator[Metric]:
+    newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
+    counts = dict(
+        Run.objects.annotate(now=Subquery(newest))
+        .order_by()
+        .values_list("now")
+        .annotate(runs=Count("pk", distinct=True))
+    )
+    by_status = [((str(status),), float(counts.get(status, 0))) for status in RunStatus]
+    yield _gauge("grpo_runs", "Runs by the status of their latest attempt", ["status"], by_status)
+    queued = Attempt.objects.filter(status=RunStatus.QUEUED)
+    yield _one("grpo_queue_length", "Attempts that wait for a host", queued.count())
+    since = queued.aggregate(since=Min("created_at"))["since"]
+    yield _one("grpo_queue_longest_wait_seconds", "Time that the oldest queued attempt has waited", _age(since, now))
+    live = Attempt.objects.filter(status__in=ON_HOST, claimed_at__isnull=False)
+    heard = live.aggregate(heard=Min("last_seen_at"))["heard"]
+    yield _one("grpo_sync_lag_seconds", "Time since the live supervisor silent for longest was heard", _age(heard, now))
+
+
+def _lines() -> Iterator[Metric]:
+    stored = CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored")
+    stored.add_metric([], Run.every.aggregate(lines=Sum("last_seq"))["lines"] or 0)
+    yield stored
+
+
+def _hosts(now: datetime) -> Iterator[Metric]:
+    """GPU readings of fresh hosts alone: an old reading would look like a current one."""
+    hosts = list(Host.objects.only("name", "inventory", "announced_at"))
+    fresh = [host for host in hosts if host.is_fresh(now)]
+    yield _gauge(
+        "grpo_host_fresh",
+        "Whether the host's announcement is recent, so that launches can arrive",
+        ["host"],
+        [((host.name,), float(host in fresh)) for host in hosts],
+    )
+    gpus = [((host.name, str(gpu["index"])), gpu) for host in fresh for gpu in host.inventory.get("gpus") or ()]
+    yield _gauge(
+        "grpo_gpu_memory_bytes",
+        "Memory of the GPU",
+        ["host", "gpu"],
+        [(labels, gpu.get("memory_mib", 0) * MIB) for labels, gpu in gpus],
+    )
+    yield _gauge(
+        "grpo_gpu_memory_used_bytes",
+        "Memory of the GPU in use, as last announced",
+        ["host", "gpu"],
+        [(labels, gpu.get("used_mib", 0) * MIB) for labels, gpu in gpus],
+    )
+    yield _gauge(
+        "grpo_gpu_utilisation_ratio",
+        "Utilisation of the GPU from 0 to 1, as last announced",
+        ["host", "gpu"],
+        [(labels, gpu["util_percent"] / 100) for labels, gpu in gpus if gpu.get("util_percent") is not None],
+    )
+
+
+def _leases() -> Iterator[Metric]:
+    open_leases = Lease.objects.exclude(state=Lease.RELEASED).values_list("host__name", "resource", "state")
+    counts = Counter((host, resource.partition(":")[0], state) for host, resource, state in open_leases)
+    rows = [(labels, float(count)) for labels, count in sorted(counts.items())]
+    yield _gauge("grpo_leases", "Leases that aren't released", ["host", "kind", "state"], rows)
+    quarantined = sum(
+        count for (_, kind, state), count in counts.items() if kind == "gpu" and state == Lease.QUARANTINED
+    )
+    yield _one("grpo_gpus_quarantined", "GPUs that weren't proved free after a run", quarantined)
+
+
+def _measured() -> Iterator[Metric]:
+    found = measured.histograms()
+    for name, (metric, what) in _MEASURED.items():
+        family = HistogramMetricFamily(metric, what)
+        if name in found:
+            buckets, total = found[name]
+            family.add_metric([], buckets, total)
+        yield family
+
+
+def _gauge(name: str, what: str, labels: list[str], rows: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
+    family = GaugeMetricFamily(name, what, labels=labels)
+    for values, figure in rows:
+        family.add_metric(values, figure)
+    return family
+
+
+def _one(name: str, what: str, figure: float) -> Metric:
+    return GaugeMetricFamily(name, what, value=figure)
+
+
+def _age(since: datetime | None, now: datetime) -> float:
+    """0 for none, and for a time in the future, after a clock was set back."""
+    return max(0.0, (now - since).total_seconds()) if since else 0.0

@@ -1,0 +1,56 @@
+"""What containers, load balancers and Prometheus ask: /healthz, /readyz and /metrics."""
+
+from __future__ import annotations
+
+import hmac
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.accounts.models import ApiScope
+from controlplane.platform.http.errors import error_json
+from controlplane.platform.http.request_body import bearer
+from runs.engine.monitoring import readiness
+from runs.pages.monitoring.metrics import exposition
+
+
+@login_not_required
+@never_cache
+@require_GET
+def healthz(request: HttpRequest) -> JsonResponse:
+    """This web process answers. It says nothing about others: a restart of the web would not help those."""
+    return JsonResponse({"ok": True})
+
+
+@login_not_required
+@never_cache
+@require_GET
+def readyz(request: HttpRequest) -> JsonResponse:
+    """503 with what is wrong in words."""
+    problems = readiness.problems()
+    return JsonResponse({"ready": not problems, "problems": problems}, status=503 if problems else 200)
+
+
+@login_not_required
+@never_cache
+@require_GET
+def metrics(request: HttpRequest) -> HttpResponse:
+    """For Prometheus, with an API token that may read or the installation's own token for metrics."""
+    token = bearer(request)
+    if not _is_ours(token):
+        row = api_tokens.find(token)
+        if row is None or not api_tokens.allows(row, ApiScope.READ):
+            fix = "Send `Bearer` and an API token that may read, or the content of CONTROLPLANE_METRICS_TOKEN_FILE."
+            return error_json(401, "No valid token for metrics.", where="Authorization", fix=fix)
+    return HttpResponse(exposition(timezone.now()), content_type=CONTENT_TYPE_LATEST)
+
+
+def _is_ours(token: str) -> bool:
+    expected: str = settings.METRICS_TOKEN
+    return bool(expected) and hmac.compare_digest(expected.encode(), token.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,255 @@
+"""Sources of the playground's completions: a dataset row, a stored group of a run, or manual entry.
+
+The page identifies a source by a few fields and the source is read again on each request, so anything deleted in
+between is reported and never an error. Texts can be edited: a stored one keeps its turns and tokens while unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.catalogue.datasets.queries import ready_versions
+from runs.engine.models import Run, SampleRow
+from runs.engine.queries import run_for, runs_for
+from runs.insight.completions import episodes
+from runs.insight.completions.episodes import Episode
+from runs.insight.completions.groups import completions as completions_of
+from runs.insight.completions.reading import Steps, steps, valid
+from runs.insight.scoring import rows
+from workers.rewards import Completion
+
+EDITABLE_CHARS = 20_000
+"""Characters of an editable completion; a longer stored one is still scored in full."""
+MAX_COMPLETIONS = 64
+RUNS = 20
+GROUPS = 200
+MOST_TESTS = 200
+_BREAK = re.compile(r"\r\n?")
+
+
+class SourceKind(StrEnum):
+    DATASET = "dataset"
+    RUN = "run"
+    HAND = "hand"
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A completion to start from."""
+
+    text: str
+    of: str = ""
+    """Its number in the stored group; empty for one that isn't stored."""
+    reward: float | None = None
+    """The run's reward."""
+    advantage: float | None = None
+    length: int = 0
+    """The full length in characters, if the page has only the beginning."""
+    episode: Episode | None = None
+
+
+@dataclass
+class Source:
+    """A row with completions, and what the page needs to choose others."""
+
+    kind: SourceKind
+    row: dict[str, Any]
+    prompt: str
+    offered: list[Offered]
+    problem: str = ""
+    version: DatasetVersion | None = None
+    place: int = 0
+    count: int = 1
+    run: Run | None = None
+    steps: Steps = field(default_factory=Steps)
+    groups: list[SampleRow] = field(default_factory=list)
+    group: SampleRow | None = None
+    stored: dict[str, Completion] = field(default_factory=dict)
+    """Stored completions by their number in the group."""
+
+    def say(self, words: str) -> None:
+        """Report a deviation from the request."""
+        self.problem = f"{self.problem} {words}".strip()
+
+    @property
+    def tests(self) -> str:
+        return "\n".join(map(str, self.row.get("test_cases") or ()))
+
+    @property
+    def next_place(self) -> int:
+        return (self.place + 1) % self.count
+
+
+def read(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
+    """Read the source that a form or an address names: from=, and version= sample= | run= step= group= | prompt=
+    answer= tests=. Missing parts fall back to what exists."""
+    kind = fields.get("from", "")
+    if kind == SourceKind.RUN:
+        return _of_run(request, fields)
+    if kind == SourceKind.HAND:
+        return _of_hand(fields)
+    return _of_dataset(request, fields)
+
+
+def written(source: Source, texts: Sequence[str], of: Sequence[str]) -> dict[int, Completion]:
+    """The page's completions for scoring, by their place on it, from 0. `of`: the stored completion of each text.
+    Empty new texts are skipped."""
+    numbers = [*of, *[""] * len(texts)]
+    completions = {}
+    for place, (text, number) in enumerate(zip(texts[:MAX_COMPLETIONS], numbers, strict=False)):
+        plain, stored = _BREAK.sub("\n", text), source.stored.get(number)
+        if stored is not None and plain == _as_shown(stored.text):
+            completions[place] = stored
+        elif plain.strip() or stored is not None:
+            completions[place] = Completion(plain[:EDITABLE_CHARS])
+    return completions
+
+
+def runs_with_completions(request: HttpRequest, phrase: str) -> QuerySet[Run]:
+    """Runs with stored texts, newest first. `phrase`: a part of the name, or the run's id."""
+    matches = runs_for(request).filter(samplestore__size__gt=0).order_by("-created_at")
+    phrase = phrase.replace("\0", "").strip()[:120]
+    if phrase:
+        matches = matches.filter(name__icontains=phrase) | matches.filter(pk=phrase)
+    return matches[:RUNS]
+
+
+def suggested(row: Mapping[str, Any]) -> list[str]:
+    """Example completions: correct, correct in the wrong format, wrong in the right format, and neither."""
+    answer = row.get("answer")
+    right = "42" if answer is None else str(answer)
+    thought = "I take what is given and work it out step by step."
+    return [
+        f"<think>\n{thought}\n</think>\n<answer>{right}</answer>",
+        f"The answer is {right}",
+        f"<think>\n{thought}\n</think>\n<answer>{_wrong(right)}</answer>",
+        "I don't know.",
+    ]
+
+
+def completion(stored: Any) -> Completion:
+    """A stored completion (runs.insight.completions.groups) as rewards get it."""
+    turns = tuple(turn for turn in stored.turns or () if isinstance(turn, Mapping))
+    return Completion(stored.text or "", turns, stored.tokens)
+
+
+def stored_row(group: SampleRow) -> dict[str, Any]:
+    """The row as far as the group itself has it, for when the dataset can't be read."""
+    prompt, answer = group.data.get("prompt"), group.data.get("answer")
+    return {
+        "row": group.row,
+        "prompt": group.data.get("turns") or (prompt if isinstance(prompt, str) else ""),
+        "answer": None if answer is None else str(answer),
+        "test_cases": [],
+    }
+
+
+def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
+    versions = ready_versions(request)
+    number = _number(fields.get("version"))
+    selected = versions.filter(pk=number).first() if number is not None else None
+    version = selected or versions.first()
+    place = rows.at(version, _number(fields.get("sample")) or 0)
+    offered = [Offered(text) for text in suggested(place.row)]
+    return Source(
+        SourceKind.DATASET,
+        place.row,
+        rows.shown_prompt(place.row),
+        offered,
+        place.problem,
+        version=version,
+        place=place.place,
+        count=place.count,
+    )
+
+
+def _of_hand(fields: Mapping[str, Any]) -> Source:
+    prompt = str(fields.get("prompt") or "")[:EDITABLE_CHARS]
+    answer = str(fields.get("answer") or "")[:EDITABLE_CHARS]
+    lines = _BREAK.sub("\n", str(fields.get("tests") or ""))[:EDITABLE_CHARS].split("\n")
+    row = {
+        "row": None,
+        "prompt": prompt,
+        "answer": answer or None,
+        "test_cases": [line for line in lines if line.strip()][:MOST_TESTS],
+    }
+    return Source(SourceKind.HAND, row, prompt, [Offered(""), Offered("")])
+
+
+def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
+    source = Source(SourceKind.RUN, dict(rows.MADE_UP), "", [])
+    run_id = str(fields.get("run") or "")
+    if not run_id:
+        return source
+    try:
+        run = run_for(request, run_id)
+    except Http404:
+        source.say("This run no longer exists. Choose another one.")
+        return source
+    source.run = run
+    group_id = _number(fields.get("group"))
+    group = valid(run).filter(pk=group_id).first() if group_id is not None else None
+    source.steps = steps(run, group.step if group else _number(fields.get("step")))
+    if source.steps.step is None:
+        source.say("This run has no completions yet.")
+        return source
+    # `data` is megabytes in all; only the displayed group's is read.
+    source.groups = list(valid(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
+    if group_id is not None and group is None:
+        source.say("That group is gone: too old, or of a step discarded by a resume. Here is another one.")
+    first = next((one for one in source.groups if one.size), None)
+    _take(source, group or first)
+    return source
+
+
+def _take(source: Source, group: SampleRow | None) -> None:
+    """Fill in the stored group."""
+    stored = completions_of(group.data) if group else []
+    if group is None or not any(item.text is not None for item in stored):
+        source.group = group
+        source.say("The texts of this step are no longer stored, only their scores.")
+        return
+    source.group, run = group, source.run
+    source.row = stored_row(group)
+    if run is not None and group.row is not None:
+        search = rows.by_number(run.dataset_version, [group.row])
+        source.row = search.rows.get(group.row, source.row)
+        if group.row not in search.rows:
+            reason = search.problem or f"{run.dataset_version} has no row {group.row}."
+            source.say(f"{reason} Only the prompt and the answer are known, as the run stored them.")
+    source.prompt = rows.shown_prompt(source.row)
+    if len(stored) > MAX_COMPLETIONS:
+        source.say(f"The first {MAX_COMPLETIONS} of its {len(stored)} completions are here.")
+    for item in stored[:MAX_COMPLETIONS]:
+        source.stored[str(item.number)] = full = completion(item)
+        text = _as_shown(full.text)
+        length = len(full.text) if len(full.text) > EDITABLE_CHARS else 0
+        source.offered.append(
+            Offered(text, str(item.number), item.reward, item.advantage, length, episodes.read(item.turns))
+        )
+
+
+def _as_shown(text: str) -> str:
+    """The text as the page has it and sends it back."""
+    return _BREAK.sub("\n", text)[:EDITABLE_CHARS].replace("\0", "\ufffd")
+
+
+def _number(value: object) -> int | None:
+    text = str(value or "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def _wrong(right: str) -> str:
+    """A wrong answer of the same kind."""
+    try:
+        return str(int(right.replace(",", "")) + 1)
+    except ValueError:
+        return f"not {right}"

@@ -1,0 +1,247 @@
+"""The playground of an environment: call its tools, play an episode by hand or let a model play, and score it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.catalogue.datasets.queries import ready_versions
+from controlplane.catalogue.environments.queries import version_for
+from controlplane.catalogue.environments.showing import SECONDS as OPENING_S
+from controlplane.catalogue.environments.tool_forms import ArgumentsForm
+from controlplane.catalogue.rewards import queries as reward_queries
+from controlplane.catalogue.rewards import turns
+from controlplane.catalogue.versioned.parameter_forms import PARAM, PREFIX, TextField, new_prefix
+from controlplane.platform.accounts.roles import admin_required, operator_required
+from runs.insight.scoring import rows
+from runs.pages.playground import episode_play, episode_scoring, model_turn
+from runs.pages.playground.episode_play import (
+    LONGEST_TEXT,
+    MOST_CALLS,
+    SECONDS,
+    NotWritten,
+    Play,
+    WrittenMove,
+)
+from runs.pages.playground.player_form import PlayerForm
+from workers.environments import ToolDescription, signature
+from workers.environments.executor import Call, Unusable
+
+LONGEST_SOURCE = 100_000
+
+
+@operator_required
+@require_GET
+def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    """The tools are looked at once; the episode begins when somebody asks for it."""
+    version = version_for(request, environment_id, number)
+    tools: list[ToolDescription] = []
+    problem, has_game = "", False
+    try:
+        opened = episode_play.executor(version, turns.turn(OPENING_S).tools)
+    except Unusable as error:
+        problem = str(error)
+    else:
+        tools, has_game = opened.descriptions, opened.has_game
+    context = {
+        "environment": version.environment,
+        "version": version,
+        "tools": tools,
+        "problem": problem,
+        "has_game": has_game,
+        "form": ArgumentsForm(tools[0], prefix=new_prefix()) if tools else None,
+        "dataset_versions": ready_versions(request),
+        "seed": secrets.randbelow(10_000),
+        "player": PlayerForm(),
+    }
+    return render(request, "catalogue/environments/play.html", context)
+
+
+@operator_required
+@require_GET
+def call_row(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    """Fields for the arguments of ?tool=; with ?row=1 as a call of a move, which can be removed."""
+    version = version_for(request, environment_id, number)
+    tools = _tools(version)
+    tool = next((one for one in tools if one.name == request.GET.get("tool")), None)
+    if tool is None:
+        return HttpResponse("There is no such tool.", status=404, content_type="text/plain")
+    context = {"form": ArgumentsForm(tool, prefix=new_prefix()), "removable": bool(request.GET.get("row"))}
+    return render(request, "catalogue/environments/_call.html", context)
+
+
+@operator_required
+@require_POST
+def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    version = version_for(request, environment_id, number)
+    calls, forms = _calls(request.POST, _tools(version))
+    context: dict[str, Any] = {"forms": [form for form in forms if form.errors]}
+    if calls:
+        until = time.monotonic() + SECONDS
+        try:
+            context["answer"], context["cut"] = episode_play.call(version, turns.turn(SECONDS).tools, calls[0], until)
+            context["limits"] = version.episode_limits
+            context["characters"] = episode_play.most_characters(version.episode_limits)
+        except Unusable as error:
+            context["problem"] = str(error)
+    elif not context["forms"]:
+        context["problem"] = "Choose a tool."
+    return render(request, "catalogue/environments/_answer.html", context)
+
+
+@operator_required
+@require_POST
+def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    """Carry out the moves so far and the form's; ?back=1 without the last one, ?stay=1 only those, ?begin=1 none."""
+    version = version_for(request, environment_id, number)
+    place = _row(request)
+    try:
+        moves = [] if request.GET.get("begin") else episode_play.read_moves(request.POST.get("moves", ""))
+    except ValueError as error:
+        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), place, [])
+    wrong: list[ArgumentsForm] = []
+    if request.GET.get("back"):
+        moves = moves[:-1]
+    elif not request.GET.get("begin") and not request.GET.get("stay"):
+        move, wrong = _move(request.POST, _tools(version))
+        moves += [] if wrong else [move]
+    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
+    result = episode_play.play(version, tools, place.row, _number(request.POST.get("seed")), moves, until)
+    return _played(request, version, result, place, wrong)
+
+
+@operator_required
+@require_POST
+def model(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    """Carry out the moves so far, and one that a model writes; ?on=1: the page asks for the next one by itself."""
+    version = version_for(request, environment_id, number)
+    place, form = _row(request), PlayerForm(request.POST)
+    try:
+        moves = [] if request.GET.get("begin") else episode_play.read_moves(request.POST.get("moves", ""))
+    except ValueError as error:
+        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), place, [])
+    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
+
+    def write(so_far: Play) -> WrittenMove:
+        if not form.is_valid():
+            raise NotWritten(form.problem)
+        return model_turn.write(form.player(), place.row["prompt"], so_far, tools, until - time.monotonic())
+
+    seed = _number(request.POST.get("seed"))
+    result = episode_play.play(version, tools, place.row, seed, moves, until, write)
+    return _played(request, version, result, place, [], on=bool(request.GET.get("on")))
+
+
+@operator_required
+@require_POST
+def scores(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    """The scores that the chosen reward config gives the messages that the page shows."""
+    version_for(request, environment_id, number)
+    offered = reward_queries.offered_versions(request.POST.get("reward_version"))
+    chosen = offered.filter(pk=_number(request.POST.get("reward_version"))).first()
+    context: dict[str, Any] = {"config": chosen}
+    try:
+        messages = episode_scoring.read(request.POST.get("episode", ""))
+    except ValueError as error:
+        context["problem"] = str(error)
+    else:
+        if chosen is None:
+            context["problem"] = "Choose a reward config."
+        else:
+            own = turns.turn(SECONDS)
+            context["scores"] = episode_scoring.score(chosen.specs, messages, _row(request).row, own)
+    return render(request, "catalogue/environments/_scores.html", context)
+
+
+@admin_required
+@require_POST
+def check_tool(request: HttpRequest) -> HttpResponse:
+    """What the model will see of an own tool in the editor's form (?of=its prefix); nothing of it is run."""
+    prefix = request.GET.get("of", "")
+    name = f"{prefix}-{PARAM}source"
+    if not PREFIX.fullmatch(prefix) or name not in request.POST:
+        return HttpResponse("There is no such tool in the form.", status=404, content_type="text/plain")
+    source = TextField(required=False, strip=False).to_python(request.POST[name])
+    try:
+        if len(source) > LONGEST_SOURCE:
+            raise signature.NoTool(f"it is longer than {LONGEST_SOURCE:,} characters")
+        tool = signature.described(source)
+    except signature.NoTool as error:
+        words = str(error)
+        return render(request, "catalogue/environments/_check.html", {"problem": f"{words[:1].upper()}{words[1:]}."})
+    shown = json.dumps(tool.as_dict(), indent=2, ensure_ascii=False)
+    return render(request, "catalogue/environments/_check.html", {"tool": (tool.name, shown)})
+
+
+def _played(
+    request: HttpRequest,
+    version: Any,
+    result: Play,
+    place: rows.RowPlace,
+    wrong: list[ArgumentsForm],
+    *,
+    on: bool = False,
+) -> HttpResponse:
+    context = {
+        "environment": version.environment,
+        "version": version,
+        "play": result,
+        "prompt": rows.shown_prompt(place.row),
+        "row_problem": place.problem,
+        "wrong": wrong,
+        "text": request.POST.get("text", "") if wrong or result.not_written else "",
+        "on": on and not (result.end or result.problem or result.not_written),
+        "reward_version": _number(request.POST.get("reward_version")),
+        "reward_versions": reward_queries.offered_versions() if result.turns else (),
+    }
+    return render(request, "catalogue/environments/_episode.html", context)
+
+
+def _tools(version: Any) -> list[ToolDescription]:
+    try:
+        return episode_play.executor(version, turns.turn(OPENING_S).tools).descriptions
+    except Unusable:
+        return []
+
+
+def _row(request: HttpRequest) -> rows.RowPlace:
+    """The dataset's row, or one with the typed prompt."""
+    chosen = request.POST.get("dataset_version", "")
+    if chosen:
+        version = ready_versions(request).filter(pk=_number(chosen)).first()
+        return rows.at(version, max(0, _number(request.POST.get("place"))))
+    prompt, answer = (request.POST.get(name, "")[:LONGEST_TEXT] for name in ("prompt", "row_answer"))
+    row = {**rows.MADE_UP, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
+    return rows.RowPlace(row)
+
+
+def _move(post: QueryDict, tools: list[ToolDescription]) -> tuple[WrittenMove, list[ArgumentsForm]]:
+    """The form's move, and the calls that can't be sent."""
+    calls, forms = _calls(post, tools)
+    text = post.get("text", "").replace("\r\n", "\n")[:LONGEST_TEXT]
+    return WrittenMove(text, tuple(calls)), [form for form in forms if form.errors]
+
+
+def _calls(post: QueryDict, tools: list[ToolDescription]) -> tuple[list[Call], list[ArgumentsForm]]:
+    by_name = {tool.name: tool for tool in tools}
+    calls, forms = [], []
+    for prefix in dict.fromkeys(post.getlist("call")[:MOST_CALLS]):
+        tool = by_name.get(post.get(f"{prefix}-tool", ""))
+        if tool is None or not PREFIX.fullmatch(prefix):
+            continue
+        form = ArgumentsForm(tool, post, prefix=prefix)
+        forms.append(form)
+        if form.is_valid():
+            calls.append(Call(tool.name, episode_play.storable(form.arguments())))
+    return calls, forms
+
+
+def _number(text: object) -> int:
+    written = str(text or "")
+    return int(written) if written.isascii() and written.isdecimal() and len(written) < 10 else 0

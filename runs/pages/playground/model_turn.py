@@ -1,0 +1,140 @@
+"""A turn of an episode that a model writes: asked of an OpenAI-compatible endpoint of the secrets page."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runs.pages.playground.episode_play import NotWritten, Play, Turn, WrittenMove, storable
+from workers.environments import without_thinking
+from workers.environments.executor import Call
+from workers.rewards.entries.judge_client import JudgeClient
+from workers.rewards.tools import Endpoint, Tools, Unavailable
+
+AT_ONCE = 4
+"""Requests to models over all pages: each holds a thread of the web."""
+FEWEST_S = 5.0
+"""With less time left for a page's request, no model is asked."""
+NO_TOOLS = (
+    "Its server may not take tools: the model's chat template must know them, and vLLM needs "
+    "--enable-auto-tool-choice with a --tool-call-parser."
+)
+AS_TEXT = (
+    "The model wrote a tool call, and its server passed it on as text, so the environment sees no call. vLLM needs "
+    "--enable-auto-tool-choice with the --tool-call-parser that fits the model."
+)
+_room = threading.BoundedSemaphore(AT_ONCE)
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Player:
+    """Who plays in the model's place."""
+
+    endpoint: str
+    """By its name on the secrets page."""
+    model: str
+    max_tokens: int
+    """Of one turn."""
+    temperature: float | None = None
+    """None: the server's own."""
+
+
+def write(player: Player, prompt: str | Sequence[Message], play: Play, tools: Tools, seconds: float) -> WrittenMove:
+    """The next turn. Raises NotWritten."""
+    if seconds < FEWEST_S:
+        raise NotWritten("The environment took all the time of this request, and none is left for the model.")
+    try:
+        endpoint = tools.endpoint(player.endpoint)
+    except Unavailable as error:
+        raise NotWritten(str(error)) from None
+    if not _room.acquire(blocking=False):
+        raise NotWritten("Other pages are waiting for models right now. Try again in a moment.")
+    try:
+        body = json.dumps(_body(player, prompt, play)).encode()
+        client = JudgeClient(endpoint, concurrency=1, timeout_s=seconds, batch_s=seconds)
+        [reply] = client.answers([body])
+    finally:
+        _room.release()
+    if reply.trouble:
+        hint = NO_TOOLS if play.tools and reply.trouble.startswith("It answered 4") and "tool" in reply.trouble else ""
+        raise NotWritten(f"{player.endpoint} has written no turn. {reply.trouble} {hint}".strip())
+    move = _move(_without_key(reply.body, endpoint))
+    if play.tools and not move.calls and "<tool_call>" in move.text:
+        raise NotWritten(AS_TEXT)
+    return move
+
+
+def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[Turn]) -> list[Message]:
+    """The episode so far as the API takes it: calls have ids, and arguments are texts of JSON."""
+    given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    if opening and given:
+        given[-1] = {**given[-1], "content": f"{given[-1].get('content') or ''}{opening}"}
+    return [*given, *(message for number, turn in enumerate(turns, 1) for message in _turn(number, turn))]
+
+
+def _body(player: Player, prompt: str | Sequence[Message], play: Play) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": player.model,
+        "messages": chat(prompt, play.opening, play.turns),
+        "max_tokens": player.max_tokens,
+        "stream": False,
+    }
+    if play.tools:
+        body["tools"] = [tool.as_dict() for tool in play.tools]
+    return body if player.temperature is None else body | {"temperature": player.temperature}
+
+
+def _turn(number: int, turn: Turn) -> list[Message]:
+    said: Message = {"role": "assistant", "content": without_thinking(turn.move.text)}
+    ids = [f"call_{number}_{place}" for place in range(len(turn.move.calls))]
+    if ids:
+        said["tool_calls"] = [
+            {"id": one, "type": "function", "function": {"name": call.name, "arguments": _as_text(call.arguments)}}
+            for one, call in zip(ids, turn.move.calls, strict=True)
+        ]
+        answers = [
+            {"role": "tool", "tool_call_id": one, "content": answer.text}
+            for one, (_, answer) in zip(ids, turn.answers, strict=False)
+        ]
+        return [said, *answers]
+    return [said, *({"role": "user", "content": answer.text} for _, answer in turn.answers)]
+
+
+def _as_text(arguments: Any) -> str:
+    """Servers read it as an object; what a model wrote in its place would be refused."""
+    return json.dumps(arguments) if isinstance(arguments, Mapping) else "{}"
+
+
+def _without_key(body: bytes, endpoint: Endpoint) -> str:
+    text = body.decode(errors="replace")
+    return text.replace(endpoint.key, "[key]") if endpoint.key else text
+
+
+def _move(body: str) -> WrittenMove:
+    try:
+        choice = storable(json.loads(body))["choices"][0]
+        message = choice["message"]
+        calls = tuple(_call(one["function"]) for one in message.get("tool_calls") or ())
+        content, thought = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise NotWritten("Its answer is not a chat completion.") from None
+    text = content if isinstance(content, str) else ""
+    if isinstance(thought, str) and thought.strip():
+        text = f"<think>\n{thought.strip()}\n</think>\n\n{text}".strip()
+    if not text.strip() and not calls:
+        cut = " It was cut at the most tokens: allow more." if choice.get("finish_reason") == "length" else ""
+        raise NotWritten(f"The model wrote nothing.{cut}")
+    return WrittenMove(text, calls)
+
+
+def _call(function: Mapping[str, Any]) -> Call:
+    arguments = function.get("arguments")
+    try:
+        return Call(str(function["name"]), storable(json.loads(arguments)) if isinstance(arguments, str) else arguments)
+    except (ValueError, RecursionError):
+        return Call(str(function["name"]), arguments)  # the executor says what is wrong with it

@@ -1,0 +1,354 @@
+"""Replay: scoring a run's stored completions with another config, and comparing ranks and advantages.
+
+`score` scores groups until the time is up; `compare` sets the results beside the run's own. Pure computation:
+replay_source selects the groups and their rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from controlplane.catalogue.rewards.turns import Turn
+from runs.insight.completions import groups
+from runs.insight.scoring.evaluating import ComponentScores, How, column
+from runs.insight.scoring.ordering import TOLERANCE, PairCounts, order, pairs, ranks
+from runs.insight.scoring.scoring import variance_shares
+from runs.pages.playground.completions_source import completion
+from workers.contract.run.spec import RewardSpec, outcome_weights
+from workers.rewards import LIBRARY, Failure
+from workers.rewards.advantages import advantages, mean
+from workers.rewards.reward import Reward
+
+MOVERS = 12
+SHOWN_GROUPS = 24
+SHOWN_MEMBERS = 32
+"""The members of a group that change most."""
+FAILURES = 5
+"""Failures of a component that are shown with tracebacks."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A prompt group as the run stored it, with its texts and its row."""
+
+    pk: int
+    step: int
+    row: Mapping[str, Any]
+    prompt: str
+    completions: Sequence[groups.StoredCompletion]
+
+
+@dataclass(frozen=True)
+class Rescored:
+    stored: Stored
+    columns: list[ComponentScores]
+    """One column per component, in the config's order."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One completion, before and now."""
+
+    number: int
+    text: str
+    before: float | None
+    now: float | None
+    rank_before: int | None
+    rank_now: int | None
+    """1 is the best of its group; equal totals share a rank."""
+    advantage_before: float | None
+    advantage_now: float
+    scores: list[float | None]
+
+    @property
+    def change(self) -> float:
+        """The change of the advantage; 0 if it is within the run's single precision."""
+        by = self.advantage_now - (self.advantage_before or 0.0)
+        return by if abs(by) > TOLERANCE else 0.0
+
+    @property
+    def excerpt(self) -> str:
+        """An excerpt that fits a table cell."""
+        text = " ".join(self.text[:1000].split())
+        if text:
+            return text[:140] + ("…" if len(text) > 140 else "")
+        return "white space only" if self.text else "nothing"
+
+    @property
+    def climbed(self) -> int:
+        """Ranks gained."""
+        return 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
+
+    @property
+    def fell(self) -> int:
+        return -self.climbed
+
+    @property
+    def turned(self) -> bool:
+        """Whether the sign of the advantage flipped."""
+        return (self.advantage_before or 0.0) * self.advantage_now < 0
+
+
+@dataclass(frozen=True)
+class GroupReplay:
+    stored: Stored
+    members: list[Member]
+    pairs: PairCounts
+    flat_before: bool
+    flat_now: bool
+
+    @property
+    def reordered(self) -> bool:
+        return bool(self.pairs.turned or self.pairs.told_apart or self.pairs.made_equal)
+
+    @property
+    def shown(self) -> list[Member]:
+        changed = sorted(self.members, key=lambda member: -abs(member.change))[:SHOWN_MEMBERS]
+        return sorted(changed, key=lambda member: member.number)
+
+    @property
+    def moved(self) -> float:
+        """The mean absolute change of its advantages."""
+        return mean([abs(member.change) for member in self.members]) or 0.0
+
+
+@dataclass
+class ComponentReplay:
+    """A component over all scored completions."""
+
+    spec: RewardSpec
+    reward: Reward
+    how: How
+    why: str
+    mean: float | None = None
+    before: float | None = None
+    """The mean of the run's component of this name."""
+    share: float | None = None
+    """Its share of a group's variance, averaged over groups that have any."""
+    seconds: float | None = None
+    none: int = 0
+    """Completions it doesn't apply to, including failed ones."""
+    failed: int = 0
+    failures: list[tuple[Stored, Failure]] = field(default_factory=list)
+
+    @property
+    def milliseconds(self) -> float:
+        return 1000 * (self.seconds or 0.0)
+
+    @property
+    def counts(self) -> bool:
+        return self.how in (How.SCORED, How.RECORDED)
+
+
+@dataclass(frozen=True)
+class Replay:
+    groups: list[GroupReplay]
+    parts: list[ComponentReplay]
+    requested: int
+    """Groups to score; more than were scored if the time was up."""
+    aggregation: str
+    scale: str
+
+    @property
+    def completions(self) -> int:
+        return sum(len(group.members) for group in self.groups)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        steps = [group.stored.step for group in self.groups]
+        return min(steps), max(steps)
+
+    @property
+    def pairs(self) -> PairCounts:
+        every = [group.pairs for group in self.groups]
+        return PairCounts(*(sum(getattr(one, name) for one in every) for name in PairCounts.__dataclass_fields__))
+
+    @property
+    def reordered(self) -> int:
+        return sum(group.reordered for group in self.groups)
+
+    @property
+    def flat_before(self) -> int:
+        return sum(group.flat_before for group in self.groups)
+
+    @property
+    def flat_now(self) -> int:
+        return sum(group.flat_now for group in self.groups)
+
+    @property
+    def turned(self) -> int:
+        """Completions whose advantage changed its sign."""
+        return sum(member.turned for group in self.groups for member in group.members)
+
+    @property
+    def change(self) -> float:
+        return mean([abs(member.change) for group in self.groups for member in group.members]) or 0.0
+
+    @property
+    def most_changed(self) -> list[GroupReplay]:
+        """The groups that changed at all."""
+        changed = [group for group in self.groups if group.moved or group.reordered]
+        return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
+
+    @property
+    def movers(self) -> list[tuple[GroupReplay, Member]]:
+        every = [(group, member) for group in self.groups for member in group.members if member.change]
+        every.sort(key=lambda one: (-abs(one[1].change), one[0].stored.pk, one[1].number))
+        return every[:MOVERS]
+
+    @property
+    def widest(self) -> float:
+        every = [member for group in self.groups for member in group.members]
+        return max((max(abs(m.advantage_before or 0.0), abs(m.advantage_now)) for m in every), default=0.0) or 1.0
+
+
+def score(
+    stored: Sequence[Stored],
+    specs: Sequence[RewardSpec],
+    turn: Turn,
+    *,
+    ask: bool = False,
+    of_run: Mapping[str, Any] | None = None,
+) -> list[Rescored]:
+    """Score as many groups as the turn has time for; each group is scored by all components or not at all.
+
+    `of_run`: the run's frozen spec. Scores of an identical component of the run are reused where it can't be scored
+    here.
+    """
+    recorded_names = {spec.name: recorded_as(of_run or {}, spec) for spec in specs}
+    rescored: list[Rescored] = []
+    for group in stored:
+        if turn.over and rescored:
+            break
+        texts = [completion(each) for each in group.completions]
+        columns = []
+        for spec in specs:
+            name = recorded_names[spec.name]
+            recorded = [each.rewards.get(name) for each in group.completions] if name else None
+            columns.append(column(spec, texts, [group.row] * len(texts), turn, ask=ask, recorded=recorded))
+        if any(each.how is How.LATE for each in columns):
+            break
+        rescored.append(Rescored(group, columns))
+    return rescored
+
+
+def recorded_as(spec: Mapping[str, Any], component: RewardSpec) -> str:
+    """The name of the run's component with the same function and parameters, or ""."""
+    defaults = LIBRARY[component.function].defaults()
+    for part in spec.get("rewards") or ():
+        is_same = isinstance(part, Mapping) and part.get("function") == component.function
+        if is_same and {**defaults, **(part.get("params") or {})} == {**defaults, **component.params}:
+            return str(part.get("name") or "")
+    return ""
+
+
+def compare(
+    rescored: Sequence[Rescored],
+    specs: Sequence[RewardSpec],
+    *,
+    aggregation: str,
+    scale: str | bool = "group",
+    requested: int | None = None,
+) -> Replay:
+    """Compare rescored groups with the run. `scale`: the run's scale_rewards.
+
+    Each step counts as a batch: what TRL computes over a batch is computed over the available groups of the step.
+    """
+    replays: list[GroupReplay] = []
+    for _, of_step in groupby(rescored, key=lambda scored: scored.stored.step):
+        # Groups of one size, as TRL requires; a run that changed its group size within a step has several.
+        of_size = sorted(of_step, key=lambda scored: len(scored.stored.completions))
+        for _, same_size in groupby(of_size, key=lambda scored: len(scored.stored.completions)):
+            replays += _batch(list(same_size), aggregation, scale)
+    places = {scored.stored.pk: place for place, scored in enumerate(rescored)}
+    replays.sort(key=lambda group: places[group.stored.pk])
+    shares = [_shares(scored.columns, aggregation) for scored in rescored]
+    parts = [_part(place, spec, rescored) for place, spec in enumerate(specs)] if rescored else []
+    for place, part in enumerate(parts):
+        part.share = mean([each[place] for each in shares])
+    scaling = "normalized by component" if aggregation == "normalize_then_sum" else str(scale)
+    return Replay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
+
+
+def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
+    size = len(batch[0].stored.completions)
+    counting = [
+        place for place, group in enumerate(batch[0].columns) if any(each.columns[place].counts for each in batch)
+    ]
+    if not counting or not size:
+        return []
+    values = [[value for group in batch for value in group.columns[place].values] for place in counting]
+    weights = outcome_weights([batch[0].columns[place].spec for place in counting])
+    result = advantages(values, weights, size, aggregation, scale)
+    return [
+        _group(
+            group,
+            result.totals[at * size : (at + 1) * size],
+            result.advantages[at * size : (at + 1) * size],
+            flat=result.zero_spread[at],
+        )
+        for at, group in enumerate(batch)
+    ]
+
+
+def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
+    stored = one.stored.completions
+    before = [each.reward for each in stored]
+    ranks_before, ranks_now = ranks(before), ranks(totals)
+    members = [
+        Member(
+            number=each.number,
+            text=each.text or "",
+            before=each.reward,
+            now=totals[place],
+            rank_before=ranks_before[place],
+            rank_now=ranks_now[place],
+            advantage_before=each.advantage,
+            advantage_now=pushed[place],
+            scores=[column.values[place] for column in one.columns],
+        )
+        for place, each in enumerate(stored)
+    ]
+    recorded = [total for total in before if total is not None]
+    return GroupReplay(
+        one.stored,
+        members,
+        pairs(before, totals),
+        flat_before=len(recorded) < 2 or order(max(recorded), min(recorded)) == 0,
+        flat_now=flat,
+    )
+
+
+def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> ComponentReplay:
+    columns = [group.columns[place] for group in rescored]
+    worst = next((group for group in columns if not group.counts), columns[0])
+    part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)
+    values = [value for group in columns for value in group.values]
+    part.mean = mean(values)
+    part.before = mean([each.rewards.get(spec.name) for group in rescored for each in group.stored.completions])
+    part.none = sum(value is None for value in values)
+    part.failed = sum(len({failure.index for failure in group.failures}) for group in columns)
+    part.failures = _few((group.stored, failure) for group in rescored for failure in group.columns[place].failures)
+    seconds = [group.seconds for group in columns if group.seconds is not None]
+    part.seconds = math.fsum(seconds) if seconds else None
+    return part
+
+
+def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
+    """Each component's share of one group's variance."""
+    shares = iter(variance_shares([scores for scores in columns if scores.counts], aggregation))
+    return [next(shares) if scores.counts else None for scores in columns]
+
+
+def _few(failures: Iterable[tuple[Stored, Failure]]) -> list[tuple[Stored, Failure]]:
+    """The first failure of each message."""
+    by_message: dict[str, tuple[Stored, Failure]] = {}
+    for stored, failure in failures:
+        by_message.setdefault(failure.message, (stored, failure))
+        if len(by_message) == FAILURES:
+            break
+    return list(by_message.values())

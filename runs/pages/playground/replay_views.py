@@ -1,0 +1,69 @@
+"""The replay: a run's stored completions scored by the config in the editor, before it costs GPU hours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
+
+from controlplane.platform.accounts.roles import operator_required
+from runs.engine.models import Run
+from runs.engine.queries import run_for
+from runs.engine.states import ACTIVE
+from runs.insight.scoring.composition import asked
+from runs.pages.playground import replay_source, rescoring
+from runs.pages.playground.replay_source import COUNTS, SPREAD, WHICH
+
+GONE = "This run no longer exists. Choose another one."
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def replay(request: HttpRequest) -> HttpResponse:
+    """GET shows the chosen run; POST scores its groups."""
+    fields = request.POST if request.method == "POST" else request.GET
+    run_id = fields.get("replay", "")
+    try:
+        run = run_for(request, run_id) if run_id else None
+    except Http404:
+        run = None
+    if request.method == "GET":
+        return render(
+            request, "pages/playground/_replay_run.html", _chosen(run, GONE if run_id and run is None else "")
+        )
+    if run is None:
+        return render(request, "pages/playground/_replay.html", {"problem": GONE if run_id else "Choose a run first."})
+    return render(request, "pages/playground/_replay.html", _scored(request, run))
+
+
+def _chosen(run: Run | None, problem: str) -> dict[str, Any]:
+    return {
+        "run": run,
+        "problem": problem,
+        "kept": replay_source.kept(run) if run else None,
+        "live": run is not None and run.latest().status in ACTIVE,
+        "which": WHICH,
+        "spread": SPREAD,
+        "counts": COUNTS,
+    }
+
+
+def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
+    config, fields = asked(request), request.POST
+    step, count, asks = fields.get("step", ""), fields.get("groups", ""), bool(fields.get("ask"))
+    found = rescoring.rescored(
+        run,
+        config.specs,
+        aggregation=config.aggregation,
+        which=fields.get("which", ""),
+        step=int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else None,
+        count=int(count) if count in map(str, COUNTS) else COUNTS[1],
+        ask=asks,
+    )
+    context: dict[str, Any] = {"run": run, "problems": config.problems, "asks": asks, "picked": found.picked}
+    if found.replay is None:
+        return context | {"problem": found.problem}
+    parts = list(zip(found.replay.parts, config.places, strict=True))
+    return context | {"replay": found.replay, "parts": parts, "live": run.latest().status in ACTIVE}

@@ -1,0 +1,67 @@
+"""A replay as a whole: a run's stored groups picked, scored again and compared, a few replays at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.catalogue.rewards import turns
+from runs.engine.models import Run
+from runs.pages.playground import replay_source
+from runs.pages.playground.replay import Replay, compare, score
+from runs.pages.playground.replay_source import COUNTS, SPREAD, WHICH, Picked
+from workers.contract.run.spec import RewardSpec
+
+SECONDS = 25.0
+"""Seconds that one replay may score; groups left over are reported."""
+AT_ONCE = 2
+WAIT_S = 5.0
+BUSY = "Other replays are running on this server. Try again in a moment."
+
+_room = threading.BoundedSemaphore(AT_ONCE)
+
+
+@dataclass(frozen=True)
+class Rescoring:
+    problem: str = ""
+    """Why there is nothing to compare."""
+    picked: Picked | None = None
+    replay: Replay | None = None
+
+
+def rescored(
+    run: Run, specs: Sequence[RewardSpec], *, aggregation: str, which: str, step: int | None, count: int, ask: bool
+) -> Rescoring:
+    """`which`, `step` and `count`: as in replay_source; what isn't offered there is as at first. `ask`: call other
+    servers, too."""
+    if not specs:
+        return Rescoring("Every component has an error, so there is nothing to score with.")
+    if not _room.acquire(timeout=WAIT_S):
+        return Rescoring(BUSY)
+    try:
+        picked = replay_source.pick(
+            run, which if which in WHICH else SPREAD, step, count if count in COUNTS else COUNTS[1]
+        )
+        return _compared(run, specs, picked, aggregation, ask)
+    finally:
+        _room.release()
+
+
+def _compared(run: Run, specs: Sequence[RewardSpec], picked: Picked, aggregation: str, ask: bool) -> Rescoring:
+    if not picked.groups:
+        return Rescoring("No texts of this run are stored there, so there is nothing to score again.", picked)
+    rescored_groups = score(picked.groups, list(specs), turns.turn(SECONDS), ask=ask, of_run=run.spec)
+    if not rescored_groups:
+        return Rescoring("Scoring timed out before one group was scored by every component.", picked)
+    scale = (run.spec.get("grpo") or {}).get("scale_rewards", "group")
+    replay = compare(
+        rescored_groups,
+        list(specs),
+        aggregation=aggregation,
+        scale=scale if scale in ("group", "batch", "none", True, False) else "group",
+        requested=len(picked.groups),
+    )
+    if not replay.groups:
+        return Rescoring("None of these components can be scored here, so there are no totals to compare.", picked)
+    return Rescoring("", picked, replay)

@@ -1,0 +1,120 @@
+"""The playground beside the editor: completions, and their scores by the form's rewards."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.catalogue.datasets.queries import ready_versions
+from controlplane.catalogue.rewards import turns
+from controlplane.platform.accounts.roles import operator_required
+from runs.insight.scoring import scoring
+from runs.insight.scoring.composition import asked
+from runs.insight.scoring.scoring import Scored, ScoredComponent
+from runs.pages.playground import completions_source
+from runs.pages.playground.completions_source import Offered, Source, SourceKind
+from runs.pages.playground.replay_source import SPREAD, WHICH
+from workers.rewards.advantages import AGGREGATIONS
+
+KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HAND: "By hand"}
+
+
+@operator_required
+@require_GET
+def sample(request: HttpRequest) -> HttpResponse:
+    """Load other completions: of another row, step or group, or none."""
+    context = sample_context(request, request.GET)
+    answer = render(request, "pages/playground/_sample.html", context)
+    if address := _address(request, context["source"]):
+        answer["HX-Replace-Url"] = address
+    return answer
+
+
+@operator_required
+@require_GET
+def runs(request: HttpRequest) -> HttpResponse:
+    """Runs with stored completions, for the playground or (for=replay) the replay."""
+    phrase = request.GET.get("q", "")
+    matches = completions_source.runs_with_completions(request, phrase)
+    context = {"runs": matches, "wanted": phrase, "replay": request.GET.get("for") == "replay"}
+    return render(request, "catalogue/rewards/_runs.html", context)
+
+
+@operator_required
+@require_POST
+def try_out(request: HttpRequest) -> HttpResponse:
+    config, source = asked(request), completions_source.read(request, request.POST)
+    texts = request.POST.getlist("completion")[: completions_source.MAX_COMPLETIONS]
+    completions = completions_source.written(source, texts, request.POST.getlist("of"))
+    page = request.POST.get("page", "")[:32]
+    ask = bool(request.POST.get("ask"))
+    own = turns.turn(
+        scoring.ASKING if ask else scoring.SECONDS, of=f"{request.session.session_key}.{page}" if page else ""
+    )
+    trial = scoring.try_on(
+        config.specs,
+        source.row,
+        list(completions.values()),
+        aggregation=config.aggregation,
+        own=own,
+        ask=ask,
+    )
+    columns = list(zip(trial.columns, config.places, strict=True))
+    scored = dict(zip(completions, trial.group, strict=True))
+    context = {
+        "trial": trial,
+        "columns": columns,
+        "beside": [(place, _cells(columns, scored.get(place))) for place in range(len(texts))],
+        "problems": config.problems,
+        "source_problem": source.problem if source.kind == SourceKind.RUN and not source.stored else "",
+        "no_run": source.kind == SourceKind.RUN and source.run is None,
+        "normalised": config.aggregation == AGGREGATIONS[1],
+    }
+    return render(request, "pages/playground/_trial.html", context)
+
+
+def _cells(columns: list[tuple[ScoredComponent, int]], scored: Scored | None) -> dict[str, Any]:
+    """A completion's scores, each with its component and that one's place; empty for a completion without a score."""
+    if scored is None or not scored.scores:
+        return {}
+    return {"scored": scored, "cells": [(*one, cell) for one, cell in zip(columns, scored.scores, strict=True)]}
+
+
+def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The context of playground/_playground.html for the source named by the form or the address. Posted completions
+    keep their texts."""
+    source = completions_source.read(request, fields)
+    if request.method == "POST" and isinstance(fields, QueryDict) and fields.getlist("completion"):
+        numbers = [*fields.getlist("of"), *[""] * completions_source.MAX_COMPLETIONS]
+        source.offered = [
+            Offered(text, number) for text, number in zip(fields.getlist("completion"), numbers, strict=False)
+        ]
+    return {
+        "source": source,
+        "page_key": secrets.token_hex(8),
+        "kinds": list(KINDS.items()),
+        "dataset_versions": ready_versions(request),
+        "hand": {name: fields.get(name, "") for name in ("prompt", "answer", "tests")},
+        "replay_run": fields.get("replay", ""),
+        "which": WHICH,
+        "spread": SPREAD,
+    }
+
+
+def _address(request: HttpRequest, source: Source) -> str:
+    """The page's address with the source in it, so that a reload restores it."""
+    path = urlsplit(request.headers.get("HX-Current-URL", "")).path
+    if not path.startswith("/rewards/"):
+        return ""
+    parameters: dict[str, object] = {"from": source.kind}
+    if source.kind == SourceKind.DATASET and source.version:
+        parameters |= {"version": source.version.pk, "sample": source.place}
+    elif source.kind == SourceKind.RUN and source.run:
+        parameters |= {"run": source.run.pk, "group": source.group.pk if source.group else ""}
+    return f"{path}?{urlencode(parameters)}"

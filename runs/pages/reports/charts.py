@@ -1,0 +1,202 @@
+"""A run's charts, and runs over each other, as pictures: with the lines, colours, scales and smoothing of the pages."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+from runs.insight.comparing.comparison import ComparedMetric, Look
+from runs.insight.comparing.curves import Curve as ComparedCurve
+from runs.insight.metrics.chart_spec import COLOURS, Chart, ChartLine
+from runs.insight.metrics.run_charts import DERIVED
+from runs.insight.metrics.series import Series
+from runs.pages.reports.pictures import DASHES, Curve, Picture, Points
+
+SMOOTHING = 0.6
+"""As the pages start with."""
+GRID = 200
+"""Places on the x axis at which several runs' curves are averaged."""
+X_TITLES = {"step": "Step", "tokens": "Tokens", "time": "Running time, s", "hours": "GPU-hours"}
+Curves = Mapping[str, ComparedCurve]
+"""By run."""
+EMPTY: Series = {"seq": [], "step": [], "t": [], "value": []}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a run's charts are drawn from."""
+
+    series: Mapping[str, Series]
+    starts: Sequence[float]
+    """When each attempt began to train, in Unix seconds."""
+
+    def get(self, metric: str) -> Series:
+        recorded = self.series.get(DERIVED.get(metric, metric), EMPTY)
+        return _rate(recorded, self.starts) if metric in DERIVED else recorded
+
+    @property
+    def began(self) -> float:
+        return min((each["t"][0] for each in self.series.values() if each["t"]), default=0.0)
+
+
+def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
+    """None: none of its metrics has a value."""
+    lines = [(line, values) for line in chart.lines if (values := numbers.get(line.metric))["value"]]
+    if not lines:
+        return None
+    by, suffix = _scale(chart.format, max(max(values["value"]) * line.weight for line, values in lines))
+    stacked = chart.stack and not chart.log
+    every = sorted({x for _, values in lines for x in _places(values, chart.x, numbers.began)})
+    below = [0.0] * len(every)
+    curves: list[Curve] = []
+    for number, (line, values) in enumerate(lines):
+        xs, factor = _places(values, chart.x, numbers.began), by * line.weight
+        raw = [value * factor for value in values["value"]]
+        if stacked:  # each was thinned on its own, so all are read where any has a point
+            xs, raw = every, between(xs, raw, every)
+        ys = smooth(raw, smoothing)
+        low = high = Points()
+        if len(lines) == 1 and line.band and not chart.log:
+            low, high = _band(line, values, list(zip(xs, ys, strict=True)), numbers, factor, smoothing)
+        if stacked:
+            ys = below = [y + floor for y, floor in zip(ys, below, strict=True)]
+        behind = list(zip(xs, raw, strict=True)) if smoothing and not stacked else []
+        colour, dash = _stroke(line, number, len(lines))
+        points = list(zip(xs, ys, strict=True))
+        curves.append(Curve(line.label, colour, points, behind, low, high, dash, filled=stacked))
+    for line, _ in lines:
+        found = numbers.get(line.evaluation) if line.evaluation else EMPTY
+        held_out = zip(_places(found, chart.x, numbers.began), found["value"], strict=True)
+        points = [(x, value * by * line.weight) for x, value in held_out]
+        curves.append(Curve(f"{line.label}, evaluation", line.colour, points, dotted=True))
+    bounds = [replace(bound, value=bound.value * by) for bound in chart.bounds]
+    x_title = "Seconds since the start" if chart.x == "time" else "Step"
+    return Picture(chart.title, curves, x_title, suffix, chart.zero, chart.log, bounds)
+
+
+def overlaid(
+    metric: ComparedMetric,
+    curves: Curves,
+    names: Mapping[str, str],
+    looks: Mapping[str, Look],
+    x: str,
+    smoothing: float,
+) -> Picture | None:
+    """One metric of several runs; None: none of them has it."""
+    known = {run: curve for run, curve in curves.items() if curve["y"]}
+    if not known:
+        return None
+    by, suffix = _scale(metric.format, max(max(curve["y"]) for curve in known.values()))
+    drawn = []
+    for run, curve in known.items():
+        raw = [value * by for value in curve["y"]]
+        points = list(zip(curve["x"], smooth(raw, smoothing), strict=True))
+        behind = list(zip(curve["x"], raw, strict=True))
+        drawn.append(Curve(names[run], looks[run].colour, points, behind, dash=looks[run].dash))
+    return Picture(metric.title, drawn, X_TITLES[x], suffix)
+
+
+def spread(
+    metric: ComparedMetric, curves: Curves, groups: Sequence[tuple[str, Sequence[str]]], x: str, smoothing: float
+) -> Picture | None:
+    """The mean over each group's runs with one standard deviation around it, as far as all of its runs go. `groups`:
+    words and runs. None: no group has values."""
+    by, suffix = _scale(metric.format, max((y for curve in curves.values() for y in curve["y"]), default=0.0))
+    drawn = []
+    for number, (words, runs) in enumerate(groups):
+        own = [curves[run] for run in runs if run in curves and curves[run]["y"]]
+        start = max((curve["x"][0] for curve in own), default=0.0)
+        end = min((curve["x"][-1] for curve in own), default=-1.0)
+        if len(own) < 2 or start > end:
+            continue
+        xs = [start + (end - start) * n / (GRID - 1) for n in range(GRID)]
+        columns = zip(*(between(curve["x"], smooth(curve["y"], smoothing), xs) for curve in own), strict=True)
+        means = [(fmean(column) * by, stdev(column) * by) for column in columns]
+        points, low, high = (
+            [(at, mean + side * deviation) for at, (mean, deviation) in zip(xs, means, strict=True)]
+            for side in (0, -1, 1)
+        )
+        drawn.append(Curve(words, f"c{number % COLOURS + 1}", points, [], low, high))
+    return Picture(f"{metric.title}: mean ± standard deviation", drawn, X_TITLES[x], suffix) if drawn else None
+
+
+def between(xs: Sequence[float], ys: Sequence[float], wanted: Sequence[float]) -> list[float]:
+    """The values at other places: linear between two neighbours, level before the first and after the last."""
+    out = []
+    for x in wanted:
+        after = bisect_left(xs, x)
+        if after in (0, len(xs)):
+            out.append(ys[min(after, len(xs) - 1)])
+            continue
+        left, right = xs[after - 1], xs[after]
+        out.append(ys[after - 1] + (x - left) / (right - left) * (ys[after] - ys[after - 1]))
+    return out
+
+
+def smooth(values: Sequence[float], weight: float) -> list[float]:
+    """The charts' exponential moving average (static/js/metrics/series.js), unbiased at its start."""
+    mean = norm = 0.0
+    out = []
+    for value in values:
+        norm = norm * weight + (1 - weight)
+        share = (1 - weight) / norm
+        if value != mean:
+            mean = mean * (1 - share) + value * share
+        out.append(mean)
+    return out
+
+
+def _band(
+    line: ChartLine, values: Series, middle: Points, numbers: Numbers, factor: float, smoothing: float
+) -> tuple[Points, Points]:
+    """One deviation to both sides, within the range of possible values."""
+    deviation = numbers.get(line.band)
+    if not deviation["value"]:
+        return [], []
+    raw = between(deviation["seq"], deviation["value"], values["seq"])
+    around = smooth([abs(value * factor) for value in raw], smoothing)
+    least = -math.inf if line.low is None else line.low * factor
+    most = math.inf if line.high is None else line.high * factor
+    # A declared range may be wrong: the band never ends before the line.
+    low = [(x, max(y - d, min(y, least))) for (x, y), d in zip(middle, around, strict=True)]
+    high = [(x, min(y + d, max(y, most))) for (x, y), d in zip(middle, around, strict=True)]
+    return low, high
+
+
+def _places(values: Series, x: str, began: float) -> list[float]:
+    if x == "time" or None in values["step"]:
+        return [t - began for t in values["t"]]
+    return [float(step or 0) for step in values["step"]]
+
+
+def _rate(total: Series, starts: Sequence[float]) -> Series:
+    """Tokens per second between neighbours; a stop and a start between them are no part of the speed."""
+    out: Series = {"seq": [], "step": [], "t": [], "value": []}
+    for i in range(1, len(total["value"])):
+        before, now = total["t"][i - 1], total["t"][i]
+        tokens = total["value"][i] - total["value"][i - 1]
+        if now <= before or tokens < 0 or any(before < start <= now for start in starts):
+            continue
+        out["seq"].append(total["seq"][i])
+        out["step"].append(total["step"][i])
+        out["t"].append(now)
+        out["value"].append(tokens / (now - before))
+    return out
+
+
+def _scale(form: str, highest: float) -> tuple[float, str]:
+    """As static/js/metrics/plotly_figure.js scales a chart's values."""
+    if form == "mib":
+        return (1 / 1024, " GiB") if highest >= 2048 else (1.0, " MiB")
+    suffixes = {"percent": (100.0, "%"), "percent100": (1.0, "%"), "seconds": (1.0, " s"), "watts": (1.0, " W")}
+    return suffixes.get(form, (1.0, ""))
+
+
+def _stroke(line: ChartLine, number: int, among: int) -> tuple[str, str]:
+    """A colour, and where there are more lines than colours a way of drawing."""
+    if among <= COLOURS:
+        return line.colour, "solid"
+    return f"c{number % COLOURS + 1}", list(DASHES)[number // COLOURS % len(DASHES)]

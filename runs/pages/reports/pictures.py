@@ -1,0 +1,268 @@
+"""Charts as SVG pictures, drawn here: Plotly draws only in a browser, and matplotlib would bring numpy, Pillow and its
+fonts into the web image for lines and bands. The look is that of the pages' charts in the light theme.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from controlplane.platform.templatetags.figures import si, significant
+from runs.insight.metrics.chart_spec import ChartBound
+
+COLOURS = {
+    "c1": "#0072b2", "c2": "#d98e00", "c3": "#009e73", "c4": "#c05f96",
+    "c5": "#3d9fd6", "c6": "#d55e00", "c7": "#a89a00", "c8": "#555b62",
+    "ink-1": "#1a1c1f", "ink-3": "#5f656d", "line": "#e1e2de", "line-strong": "#c3c6c1", "surface-1": "#ffffff",
+}  # fmt: skip
+"""The light theme's colours, as static/css/tokens.css has them."""
+DASHES = {"solid": "", "dash": "6 4", "dot": "2 3"}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+WIDTH, HEIGHT = 720, 300
+LEFT, RIGHT, TOP, BOTTOM = 58, 16, 40, 38
+LABELLED = 4
+"""So many lines are named at their ends; more have a legend below."""
+LABEL_ROOM, LABEL_LETTERS, LABEL_HEIGHT = 124, 19, 13
+LEGEND_ROW, LEGEND_LETTERS = 18, 46
+LETTER = 6.4
+"""Width of a letter of the legend, about."""
+ROOM = 0.06
+"""Above and below the lines, of their height."""
+ON_AXIS = 0.02
+"""Nearer than this to the axis, of its height, a bound can't be told from it."""
+TICKS = 6
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    label: str
+    colour: str
+    points: Points
+    """(x, y) in the order of x."""
+    raw: Points = ()  # type: ignore[assignment]
+    """Drawn faintly behind, where `points` are smoothed."""
+    low: Points = ()  # type: ignore[assignment]
+    high: Points = ()  # type: ignore[assignment]
+    """The edges of its band."""
+    dash: str = "solid"
+    dotted: bool = False
+    """Few points, each with a marker."""
+    filled: bool = False
+    """The area down to the curve before it is filled: parts of a whole."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    title: str
+    curves: Sequence[Curve]
+    x_title: str = "Step"
+    suffix: str = ""
+    """Of the figures on the y axis."""
+    zero: bool = False
+    log: bool = False
+    bounds: Sequence[ChartBound] = ()
+    """Faint lines across."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    low: float
+    high: float
+    start: float
+    end: float
+    """Pixels."""
+    log: bool = False
+
+    def at(self, value: float) -> float:
+        value = math.log10(value) if self.log else value
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        if self.log:
+            powers = range(math.ceil(self.low), math.floor(self.high) + 1)
+            return [10.0**power for power in powers][:: max(1, len(powers) // TICKS)]
+        step = _nice((self.high - self.low) / TICKS)
+        first = math.ceil(self.low / step - 1e-9)
+        return [round(step * n, 12) for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def svg(picture: Picture) -> str:
+    """The picture as a document of its own. Curves without points are left out."""
+    curves = [_positive(each) if picture.log else each for each in picture.curves]
+    curves = [each for each in curves if each.points]
+    labels = 1 < len(curves) <= LABELLED
+    legend = _legend(curves) if len(curves) > LABELLED else []
+    right = WIDTH - (LABEL_ROOM if labels else RIGHT)
+    height = HEIGHT + LEGEND_ROW * len(legend)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'font-family="{FONT}" font-size="11" role="img"><title>{_text(picture.title)}</title>',
+        f'<rect width="{WIDTH}" height="{height}" fill="{COLOURS["surface-1"]}"/>',
+        _words(LEFT - 46, 22, picture.title, "ink-1", size=14, weight=600, letters=90),
+    ]
+    if curves:
+        x, y = _x_axis(curves, right), _y_axis(picture, curves)
+        parts += [*_grid(picture, x, y), *_lines(curves, x, y), *(_end_labels(curves, right, y) if labels else ())]
+        parts += [part for row, names in enumerate(legend) for part in _legend_row(row, names)]
+    else:
+        parts.append(_words(WIDTH / 2, HEIGHT / 2, "No values were recorded", "ink-3", anchor="middle"))
+    return "".join([*parts, "</svg>"])
+
+
+# --- axes ------------------------------------------------------------------------------------------------------
+
+
+def _x_axis(curves: Sequence[Curve], right: float) -> _Axis:
+    xs = [x for curve in curves for x, _ in (curve.points[0], curve.points[-1])]
+    low, high = min(xs), max(xs)
+    return _Axis(low - 0.5, high + 0.5, LEFT, right) if low == high else _Axis(low, high, LEFT, right)
+
+
+def _y_axis(picture: Picture, curves: Sequence[Curve]) -> _Axis:
+    drawn = (points for curve in curves for points in (curve.points, curve.raw, curve.low, curve.high))
+    ys = [math.log10(y) if picture.log else y for points in drawn for _, y in points if y > 0 or not picture.log]
+    most = 307.0 if picture.log else 1e300
+    low, high = max(min(ys), -most), min(max(ys), most)
+    if picture.zero and not picture.log:
+        low, high = min(0.0, low), max(0.0, high)
+    room = (high - low or abs(high) or 1.0) * ROOM
+    low, high = (low if picture.zero and low == 0 and not picture.log else low - room), high + room
+    low, high = (max(low, -most), min(high, most)) if picture.log else (low, high)
+    return _Axis(low, high, HEIGHT - BOTTOM, TOP, picture.log)
+
+
+def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
+    for tick in y.ticks():
+        yield _rule(LEFT, y.at(tick), x.end, y.at(tick), "line")
+        yield _words(LEFT - 6, y.at(tick) + 4, _figure(tick) + picture.suffix, "ink-3", anchor="end")
+    for tick in x.ticks():
+        yield _words(x.at(tick), HEIGHT - BOTTOM + 15, _figure(tick), "ink-3", anchor="middle")
+    yield _rule(LEFT, y.start, x.end, y.start, "line-strong")
+    yield _words((LEFT + x.end) / 2, HEIGHT - 8, picture.x_title, "ink-3", anchor="middle")
+    for bound in picture.bounds:
+        if bound.value <= 0 and y.log:
+            continue
+        place = (y.start - y.at(bound.value)) / (y.start - y.end)
+        if ON_AXIS <= place <= 1:
+            yield _rule(LEFT, y.at(bound.value), x.end, y.at(bound.value), "line-strong", dash=DASHES["dot"])
+            # The worse one's words at the other end: they would lie on the milder one's.
+            anchor, at = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
+            yield _words(at, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
+
+
+def _nice(step: float) -> float:
+    """The next of 1, 2, 5, 10, …"""
+    power = 10.0 ** math.floor(math.log10(step)) if step > 0 and math.isfinite(step) else 1.0
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * 0.999)
+
+
+def _figure(value: float) -> str:
+    if abs(value) >= 10_000:
+        return si(value)
+    text = significant(value, 4)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# --- lines -----------------------------------------------------------------------------------------------------
+
+
+def _lines(curves: Sequence[Curve], x: _Axis, y: _Axis) -> Iterator[str]:
+    below: Points = []
+    for curve in curves:
+        colour = COLOURS[curve.colour]
+        if curve.low and curve.high:
+            yield _area(curve.high, curve.low, x, y, colour, 0.12)
+        if curve.filled:
+            floor = below or [(at, 0.0) for at, _ in curve.points]
+            yield _area(curve.points, floor, x, y, colour, 0.3)
+            below = curve.points
+        if len(curve.raw) > 2 and len(curves) <= LABELLED:
+            yield _path(curve.raw, x, y, colour, 'stroke-width="1" stroke-opacity="0.25"')
+        dash = f' stroke-dasharray="{dashes}"' if (dashes := DASHES["dot" if curve.dotted else curve.dash]) else ""
+        if len(curve.points) > 1:
+            yield _path(curve.points, x, y, colour, f'stroke-width="{1 if curve.dotted else 1.5}"{dash}')
+        if curve.dotted or len(curve.points) == 1:
+            ground = COLOURS["surface-1"] if curve.dotted else colour
+            for at, value in curve.points:
+                place = f'cx="{x.at(at):.1f}" cy="{y.at(value):.1f}"'
+                yield f'<circle {place} r="3" fill="{ground}" stroke="{colour}" stroke-width="1.5"/>'
+
+
+def _path(points: Points, x: _Axis, y: _Axis, colour: str, style: str) -> str:
+    return f'<path d="M{_places(points, x, y)}" fill="none" stroke="{colour}" stroke-linejoin="round" {style}/>'
+
+
+def _area(top: Points, bottom: Points, x: _Axis, y: _Axis, colour: str, opacity: float) -> str:
+    around = f"M{_places(top, x, y)}L{_places(bottom[::-1], x, y)}Z"
+    return f'<path d="{around}" fill="{colour}" fill-opacity="{opacity}"/>'
+
+
+def _places(points: Points, x: _Axis, y: _Axis) -> str:
+    return "L".join(f"{x.at(at):.1f} {y.at(value):.1f}" for at, value in points)
+
+
+def _positive(curve: Curve) -> Curve:
+    """On a logarithmic axis, 0 and less have no place, nor has a band that reaches there."""
+    over = [(x, y) for x, y in curve.points if y > 0]
+    return Curve(curve.label, curve.colour, over, [(x, y) for x, y in curve.raw if y > 0], dash=curve.dash)
+
+
+# --- names -----------------------------------------------------------------------------------------------------
+
+
+def _end_labels(curves: Sequence[Curve], right: float, y: _Axis) -> Iterator[str]:
+    """Names at the lines' ends, pushed apart where lines end close together."""
+    ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
+    place = math.inf
+    for natural, curve in ends:
+        place = min(natural, place - LABEL_HEIGHT)
+        yield _words(right + 6, max(place, TOP) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
+
+
+def _legend(curves: Sequence[Curve]) -> list[list[Curve]]:
+    rows: list[list[Curve]] = [[]]
+    used = 0.0
+    for curve in curves:
+        width = 34 + LETTER * min(len(curve.label), LEGEND_LETTERS)
+        if rows[-1] and used + width > WIDTH - 2 * RIGHT:
+            rows.append([])
+            used = 0.0
+        rows[-1].append(curve)
+        used += width
+    return rows
+
+
+def _legend_row(row: int, curves: Sequence[Curve]) -> Iterator[str]:
+    x, y = float(RIGHT), HEIGHT + LEGEND_ROW * row + 8
+    for curve in curves:
+        dash = f' stroke-dasharray="{DASHES[curve.dash]}"' if DASHES[curve.dash] else ""
+        yield f'<path d="M{x:.0f} {y}h18" stroke="{COLOURS[curve.colour]}" stroke-width="2"{dash}/>'
+        yield _words(x + 23, y + 4, curve.label, "ink-1", letters=LEGEND_LETTERS)
+        x += 34 + LETTER * min(len(curve.label), LEGEND_LETTERS)
+
+
+# --- elements --------------------------------------------------------------------------------------------------
+
+
+def _words(
+    x: float, y: float, text: str, colour: str, *, anchor: str = "start", size: int = 11, weight: int = 400,
+    letters: int = 200,
+) -> str:  # fmt: skip
+    head = letters // 2
+    cut = text if len(text) <= letters else f"{text[: letters - head - 1]}…{text[-head:]}"  # names differ at their ends
+    style = f'fill="{COLOURS[colour]}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_text(cut)}</text>'
+
+
+def _rule(x1: float, y1: float, x2: float, y2: float, colour: str, *, dash: str = "") -> str:
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="{COLOURS[colour]}"{dashes}/>'
+
+
+def _text(text: str) -> str:
+    """Escaped, and without the control characters that no XML document may have."""
+    return escape("".join(letter if letter.isprintable() else " " for letter in text))

@@ -1,0 +1,54 @@
+"""Reports to download: of a run, and of the runs of a comparison."""
+
+from __future__ import annotations
+
+import math
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from runs.engine import queries
+from runs.insight.comparing import comparison
+from runs.insight.comparing.curves import AXES
+from runs.pages.reports import of_comparison, of_run
+from runs.pages.reports.charts import SMOOTHING
+
+MOST_SMOOTHING = 0.99
+
+
+@require_safe
+def run_report(request: HttpRequest, run_id: str) -> HttpResponse:
+    """`smooth` between 0 and 1, as on the page."""
+    run = queries.run_for(request, run_id)
+    return _download(of_run.report(run, timezone.now(), _smoothing(request)), f"{run.pk}-report.zip")
+
+
+@require_safe
+def comparison_report(request: HttpRequest) -> HttpResponse:
+    """Of the runs, the metrics, the axis and the smoothing in the address; without any run, the page says what is
+    missing."""
+    chosen = comparison.chosen(request)
+    if not chosen.runs:
+        return redirect(f"{reverse('compare_runs')}?{request.GET.urlencode()}")
+    known = {metric.name: metric for metric in comparison.metrics(chosen.runs)}
+    metrics = [known[name] for name in comparison.shown_metrics(request, list(known.values()))]
+    x = request.GET.get("x", "step")
+    axis = x if x in AXES else "step"
+    packed = of_comparison.report(chosen.runs, metrics, axis, timezone.now(), _smoothing(request))
+    return _download(packed, "comparison-report.zip")
+
+
+def _smoothing(request: HttpRequest) -> float:
+    try:
+        weight = float(request.GET.get("smooth", ""))
+    except ValueError:
+        return SMOOTHING
+    return min(weight, MOST_SMOOTHING) if math.isfinite(weight) and weight >= 0 else SMOOTHING
+
+
+def _download(packed: bytes, name: str) -> HttpResponse:
+    disposition = f'attachment; filename="{name}"'
+    return HttpResponse(packed, content_type="application/zip", headers={"Content-Disposition": disposition})

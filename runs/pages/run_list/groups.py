@@ -1,0 +1,101 @@
+"""The run list in groups by tag or setting: how many runs each has, and the mean and spread of their results."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from runs.engine.models import Run
+from runs.insight.comparing import comparison
+from runs.insight.metrics.spread import Spread
+from runs.insight.metrics.trend import gain, last
+from runs.pages.run_list import columns
+from runs.pages.run_list.query import TAG, RunListQuery
+
+MOST = 10_000
+"""Grouped runs, the newest; a page reads a few columns of each."""
+
+
+@dataclass(frozen=True)
+class Group:
+    words: str
+    address: str
+    """The run list of this group alone; empty where no filter finds it."""
+    ids: list[str]
+    """Newest first."""
+    reward: Spread
+    """Of each run's last rewards: see runs.insight.metrics.trend.last."""
+    gain: Spread
+    others: list[tuple[columns.Column, Spread]]
+    """Of the newest values of the chosen metrics."""
+
+    @property
+    def compared(self) -> str:
+        return ",".join(self.ids[: comparison.MAX_RUNS])
+
+
+@dataclass(frozen=True)
+class Grouping:
+    words: str
+    metrics: list[columns.Column]
+    groups: list[Group]
+    """The highest mean reward first."""
+    left_out: int
+    """Older runs beyond MOST."""
+
+    @property
+    def low(self) -> float | None:
+        """The lowest reward of all groups."""
+        return min((group.reward.low for group in self.groups if group.reward.low is not None), default=None)
+
+    @property
+    def high(self) -> float | None:
+        return max((group.reward.high for group in self.groups if group.reward.high is not None), default=None)
+
+
+def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], found: int) -> Grouping:
+    """The matching runs in groups, with the metrics of the chosen columns; a run with several tags is in several."""
+    metrics = [each for each in chosen if each.kind == columns.METRIC]
+    by_value: dict[str, list[_Figures]] = defaultdict(list)
+    value_of = "tags" if query.group == TAG else "grouped_by"
+    if query.group != TAG:
+        matching = matching.annotate(grouped_by=columns.expression(query.group))
+    rows = matching.order_by("-created_at").values_list("pk", value_of, "reward_ends", "last_metrics")[:MOST]
+    for pk, value, ends, newest in rows:
+        for each in (value or [None]) if query.group == TAG else [value]:
+            others = [_number(newest.get(column.name)) for column in metrics]
+            by_value[json.dumps(each)].append(_Figures(pk, last(ends), gain(ends), others))
+    groups = [_group(query, json.loads(value), metrics, figures) for value, figures in by_value.items()]
+    groups.sort(key=lambda group: (group.reward.mean is None, -(group.reward.mean or 0), group.words))
+    words = "Tag" if query.group == TAG else columns.column(query.group).heading
+    return Grouping(words, metrics, groups, max(0, found - MOST))
+
+
+@dataclass(frozen=True)
+class _Figures:
+    pk: str
+    reward: float | None
+    gain: float | None
+    others: list[float | None]
+
+
+def _group(query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_Figures]) -> Group:
+    if query.group == TAG:
+        words, address = value or "no tag", query.address(group="", tag=value) if value else ""
+    else:
+        column = columns.column(query.group)
+        words = comparison.ABSENT if value is None else comparison.text(value)
+        address = query.address(group="", having=f"{column.name}={json.dumps(value)}")
+    others = [Spread.of(values) for values in zip(*(run.others for run in runs), strict=True)]
+    gains = Spread.of([run.gain for run in runs])
+    rewards = Spread.of([run.reward for run in runs])
+    return Group(words, address, [run.pk for run in runs], rewards, gains, list(zip(metrics, others, strict=True)))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

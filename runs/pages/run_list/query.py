@@ -1,0 +1,248 @@
+"""The run list's address: filters, order and page; and the runs that match, in that order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import (
+    BooleanField,
+    Case,
+    Exists,
+    F,
+    FloatField,
+    Func,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+from django.db.models.expressions import OrderBy
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Cast, Lower
+
+from runs.engine.models import Attempt, Run
+from runs.engine.states import ACTIVE, RunStatus
+from runs.pages.run_list import columns
+from workers.contract.run import jobs
+from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.learnability import CHECK
+
+TRIAL = "trial"
+KINDS: dict[str, tuple[str, Q]] = {
+    "": ("Training runs", Q(kind="train")),
+    CHECK: ("Learnability checks", Q(kind=CHECK)),
+    EVALUATION: ("Evaluations", Q(kind=EVALUATION)),
+    TRIAL: ("Trials of profiles", Q(kind=TRIAL)),
+    **{kind: (job.many, Q(kind=kind)) for kind, job in jobs.KINDS.items()},
+    "all": ("Every kind", Q()),
+}
+"""A filter's value -> its label, and the matching runs."""
+ARCHIVED: dict[str, tuple[str, Q]] = {
+    "": ("Not archived", Q(archived_at=None)),
+    "only": ("Archived", ~Q(archived_at=None)),
+    "all": ("Archived or not", Q()),
+}
+HEALTH = {"bad": "Bad", "warning": "Needs attention", "well": "Healthy"}
+"""A verdict -> its label, the worst first."""
+HEALTH_ASKED: dict[str, tuple[str, list[str]]] = {
+    "unwell": ("Unhealthy", ["bad", "warning"]),
+    **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
+}
+STATUSES = ["active", *RunStatus]
+LONGEST = {"columns": 2000, "having": 500}
+"""Characters of a parameter; of every other, USUAL_LENGTH."""
+USUAL_LENGTH = 100
+
+_LATEST = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
+_HOST = Subquery(_LATEST.values("host__name")[:1])
+"""A run's host is its latest attempt's. As an alias, so that an unused one costs nothing."""
+_WAY = ["running", "stopping", "starting", "queued", "failed", "stopped", "succeeded"]
+"""Active runs first, then ended ones that need attention."""
+
+
+@dataclass(frozen=True)
+class Sort:
+    words: str
+    by: columns.Ordered
+    first: str = ""
+    """The direction of the first click: `-` is descending."""
+    flipped: bool = False
+    """The displayed value grows as the stored one falls, like an age."""
+    has_nulls: bool = True
+    """Whether some runs lack it."""
+
+
+def _places(lookup: str, values: Iterable[str]) -> Case:
+    cases = [When(**{lookup: value}, then=place) for place, value in enumerate(values)]
+    return Case(*cases, output_field=IntegerField())
+
+
+_SHARE = Case(When(max_steps__gt=0, then=Cast("step", FloatField()) / F("max_steps")), output_field=FloatField())
+SORTS: dict[str, Sort] = {
+    # The position is computed within the subquery; outside, each case would run it again.
+    "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _WAY))[:1])),
+    "name": Sort("Name", Lower("name"), has_nulls=False),
+    "model": Sort("Model", KeyTextTransform("path", KeyTransform("model", "spec"))),
+    "progress": Sort("Progress", _SHARE, first="-"),
+    "reward": Sort("Reward", Cast(KeyTextTransform("reward", "last_metrics"), FloatField()), first="-"),
+    "health": Sort("Health", _places("health__verdict", HEALTH)),
+    "where": Sort("Where", F("latest_host")),
+    "age": Sort("Age", F("created_at"), flipped=True, has_nulls=False),
+    "by": Sort("By", F("owner__username")),
+}
+DEFAULT_SORT = "age"
+TAG = "tag"
+"""Groups by tag; a run is in the group of each of its tags."""
+
+
+class HasTag(Func):
+    """Whether a JSON list contains a word, in each database's own way."""
+
+    output_field = BooleanField()
+
+    def as_sqlite(self, compiler, connection, **extra):  # type: ignore[no-untyped-def]
+        template = "EXISTS (SELECT 1 FROM JSON_EACH(%(expressions)s)"
+        return self.as_sql(compiler, connection, template=template, arg_joiner=") WHERE value = ", **extra)
+
+    def as_postgresql(self, compiler, connection, **extra):  # type: ignore[no-untyped-def]
+        return self.as_sql(compiler, connection, template="(%(expressions)s)", arg_joiner=" ? ", **extra)
+
+
+@dataclass(frozen=True)
+class RunListQuery:
+    """The list's address. Invalid values are ignored."""
+
+    q: str = ""
+    status: str = ""
+    health: str = ""
+    tag: str = ""
+    by: str = ""
+    host: str = ""
+    kind: str = ""
+    """One of KINDS."""
+    archived: str = ""
+    """One of ARCHIVED."""
+    having: str = ""
+    """A setting and its value as JSON, `grpo.seed=42`; `null`: runs without it."""
+    columns: str = ""
+    """The shown columns (see runs.pages.run_list.columns), separated by commas; empty: the usual ones."""
+    group: str = ""
+    """Groups instead of runs: `tag`, or a setting's column."""
+    sort: str = DEFAULT_SORT
+    """One of SORTS, or a setting's or a metric's column, with a minus for the opposite direction."""
+    page: int = 1
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, str]) -> RunListQuery:
+        asked = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
+        words = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in asked.items()}
+        allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
+        for name, values in allowed.items():
+            words[name] = words[name] if words[name] in values else ""
+        words["columns"] = columns.parsed(words["columns"])
+        words["group"] = words["group"] if words["group"] == TAG or columns.is_setting(words["group"]) else ""
+        words["having"] = words["having"] if _setting_and_value(words["having"]) is not None else ""
+        sort = words.pop("sort")
+        page = words.pop("page")
+        return cls(
+            **words,
+            sort=sort if sort.removeprefix("-") in SORTS or columns.valid(sort.removeprefix("-")) else DEFAULT_SORT,
+            page=max(1, int(page[:9])) if page.isascii() and page.isdigit() else 1,
+        )
+
+    def address(self, **changes: str | int) -> str:
+        """The list's query string with changes, without defaults. Any change except of the page returns to the first
+        page."""
+        changed = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
+        values = {f.name: getattr(changed, f.name) for f in fields(self)}
+        return urlencode({name: value for name, value in values.items() if value != _DEFAULTS[name]})
+
+    def at_most(self, page: int) -> RunListQuery:
+        return replace(self, page=min(self.page, page))
+
+    @property
+    def filtered(self) -> bool:
+        return bool(self.filters())
+
+    def filters(self) -> dict[str, str]:
+        """The active filters, in words."""
+        labels = {
+            "q": f"“{self.q}”",
+            "status": self.status,
+            "health": f"health: {HEALTH_ASKED[self.health][0].lower()}" if self.health else "",
+            "tag": f"tag: {self.tag}",
+            "by": f"by {self.by}",
+            "host": f"on {self.host}",
+            "kind": KINDS[self.kind][0].lower(),
+            "archived": ARCHIVED[self.archived][0].lower(),
+            "having": self._having_words() if self.having else "",
+        }
+        return {name: words for name, words in labels.items() if getattr(self, name)}
+
+    def _having_words(self) -> str:
+        name, _, value = self.having.partition("=")
+        words = columns.column(columns.SETTING + name).words
+        return f"{words}: not set" if value == "null" else f"{words} = {value}"
+
+    @property
+    def only_archived(self) -> bool:
+        return list(self.filters()) == ["archived"] and self.archived == "only"
+
+    def matching(self, runs: QuerySet[Run]) -> QuerySet[Run]:
+        runs = runs.filter(KINDS[self.kind][1], ARCHIVED[self.archived][1])
+        runs = runs.alias(latest_host=_HOST)
+        for word in self.q.split():
+            runs = runs.filter(Q(name__icontains=word) | Q(pk__startswith=word) | Q(owner__username__icontains=word))
+        if self.tag:
+            runs = runs.filter(HasTag("tags", Value(self.tag)))
+        if self.by:
+            runs = runs.filter(owner__username=self.by)
+        if self.health:
+            runs = runs.filter(health__verdict__in=HEALTH_ASKED[self.health][1])
+        if self.host:
+            runs = runs.filter(pk__in=_latest(Attempt.objects.filter(host__name=self.host)))
+        if having := _setting_and_value(self.having):
+            setting, value = having
+            runs = runs.alias(having=columns.expression(columns.SETTING + setting))
+            runs = runs.filter(having__isnull=True) if value is None else runs.filter(having=value)
+        return runs.filter(pk__in=_with_status(self.status)) if self.status else runs
+
+    def ordered(self, runs: QuerySet[Run]) -> QuerySet[Run]:
+        """Runs without the figure come last in both directions; equal ones are sorted newest first."""
+        key, down = self.sort.removeprefix("-"), self.sort.startswith("-")
+        column = SORTS[key] if key in SORTS else Sort(key, columns.expression(key))
+        # An index serves the order only without a clause about nulls.
+        nulls_last = True if column.has_nulls else None
+        by = OrderBy(column.by, descending=down != column.flipped, nulls_last=nulls_last)
+        return runs.order_by(by, "-created_at", "pk")
+
+
+def _with_status(status: str) -> QuerySet[Attempt, Any]:
+    if status == "active" or status in ACTIVE:  # an active attempt is its run's latest
+        found = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
+        return found.order_by().values("run_id")
+    return _latest(Attempt.objects.filter(status=status))
+
+
+def _latest(attempts: QuerySet[Attempt]) -> QuerySet[Attempt, Any]:
+    """The runs whose latest attempt is one of these, without a look at every run."""
+    later = Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))
+    return attempts.exclude(Exists(later)).order_by().values("run_id")
+
+
+def _setting_and_value(having: str) -> tuple[str, Any] | None:
+    setting, equals, value = having.partition("=")
+    try:
+        return (setting, json.loads(value)) if setting and equals else None
+    except ValueError:
+        return None
+
+
+_DEFAULTS = {f.name: f.default for f in fields(RunListQuery)}

@@ -1,0 +1,342 @@
+"""The run page's head: facts, failure cause, stop dialogs."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.platform.accounts.models import User
+from controlplane.platform.templatetags.figures import duration
+from runs.engine import checkpoints, queries, tags
+from runs.engine.gateway import endpoint
+from runs.engine.jobs import results as job_results
+from runs.engine.models import Attempt, Lease, MetricRow, Run
+from runs.engine.scheduling import homes, kept_memory, recovery
+from runs.engine.sentences import ENDED, STOPS, is_saving, placement_text, resource_words, stopping, waiting
+from runs.engine.spec import unreadable
+from runs.engine.states import ACTIVE, FINAL, EndReason, RunStatus
+from runs.engine.warm import overview as warm_servers
+from runs.insight import diagnosis
+from runs.insight.health.page import card
+from runs.insight.metrics import step_time
+from runs.insight.metrics.trend import mean
+from runs.pages.run_page import limits, notes
+from workers.contract.run import evaluation, jobs
+from workers.contract.wire.names import LOG_NAMES, EventKind, StopMode
+
+TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
+AWAY = "The host is out of reach: the run stops when it reconnects, and may go on until then."
+LAST_LINES = 10
+PACE_OVER = 10
+_VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.VLLM_HUNG, EndReason.PORT_IN_USE}
+_SUPERVISOR = {
+    EndReason.SUPERVISOR_LOST,
+    EndReason.SUPERVISOR_ERROR,
+    EndReason.GPUS_BUSY,
+    EndReason.DISK_FULL,
+    EndReason.FOLDER_LOST,
+}
+_SAME_AGAIN = {
+    EndReason.REWARD_FAILED,
+    EndReason.SPEC_REFUSED,
+    EndReason.NO_STEPS,
+    EndReason.OOM,
+    EndReason.TRAINER_EXITED,
+    EndReason.DISK_FULL,
+}
+"""Ends that a resumed attempt usually meets again."""
+_AT_WORK = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
+"""Kind of a run that trains nothing -> the word for "running"."""
+
+
+@dataclass(frozen=True)
+class LogLine:
+    text: str
+    telling: bool
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The cause of a run's failure, shown first on its page."""
+
+    sentence: str
+    detail: str
+    log: str
+    lines: list[LogLine]
+    exit_codes: dict[str, str]
+    diagnosis: diagnosis.Report | None
+    """None if none was made."""
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """Resources of the attempt that are not proved free."""
+
+    words: str
+    several: bool
+    has_gpu: bool
+    lease_id: int
+
+
+@dataclass(frozen=True)
+class SpecNames:
+    """The model, dataset and rewards of the frozen spec, as far as they can be read: the spec may be of another
+    version."""
+
+    model: str
+    profile: str
+
+    @property
+    def model_name(self) -> str:
+        """The hub id, or the folder's name."""
+        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model.startswith("/") else self.model
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How long a run ran, over all its attempts."""
+
+    seconds: float
+    attempts: list[str]
+    """Each by itself, in words; empty if there was one."""
+
+
+@dataclass(frozen=True)
+class StopDialog:
+    mode: str
+    act: str
+    title: str
+    consequences: list[str]
+    danger: bool
+
+
+def head(run: Run, user: User) -> dict[str, Any]:
+    """The parts of the page that change with the run's state; the socket's frames only trigger a reload."""
+    attempt = run.latest()
+    summary = _calm(queries.summary(run))
+    final = attempt.status in FINAL
+    problem = unreadable(run)
+    return {
+        "run": run,
+        "attempt": attempt,
+        "s": summary,
+        "status_word": _AT_WORK.get(run.kind, "Running")
+        if attempt.status == RunStatus.RUNNING
+        else attempt.status.capitalize(),
+        "waits": waiting(attempt) if attempt.status == RunStatus.QUEUED else None,
+        **about(run, user),
+        "live": attempt.status in ACTIVE,
+        "final": final,
+        "ran": _ran(run) if final else None,
+        "job": job_results.view(run) if run.kind in jobs.KINDS else None,
+        "epoch": run.last_metrics.get("epoch"),
+        "unreadable": problem,
+        "out_of_reach": _moment(summary["out_of_reach_since"]),
+        "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
+        "receipt": attempt.receipt,
+        "saved_step": checkpoints.saved_on_request(attempt) if attempt.receipt else None,
+        "kept_memory": kept_memory.of_attempt(attempt) if final else [],
+        "health": card(run),
+        "step_time": step_time.of_run(run),
+        "limits": limits.bars(run, attempt),
+        "gateway": endpoint.of(run),
+        "quarantined": _quarantined(attempt) if final else None,
+        "stop_words": STOPS.get(attempt.stop_mode, ""),
+        "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),
+        "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
+        "resumes": recovery.planned(run, attempt),
+        "same_again": attempt.reason in _SAME_AGAIN,
+        "reward_failed": attempt.reason == EndReason.REWARD_FAILED,
+        "reward_editor": _reward_editor(run) if user.may_operate else "",
+        "resume_step": _resume_step(run) if final and user.may_operate and not problem else None,
+    }
+
+
+def about(run: Run, user: User) -> dict[str, Any]:
+    """What the run consists of, and its notes and tags."""
+    return {
+        "run": run,
+        "made": SpecNames(_value_at(run.spec, "model", "path"), _value_at(run.spec, "hardware", "profile")),
+        "where": placement_text(latest := run.latest()),
+        "server": warm_servers.server_of(latest),
+        "warm": warm_servers.line_of(run) if run.kind == jobs.WARM else None,
+        "unsandboxed": bool((latest.placement or {}).get("unsandboxed")),
+        "noted": notes.last(run),
+        "edition": notes.edition(run.notes),
+        "longest": notes.LONGEST,
+        "longest_tag": tags.LONGEST_TAG,
+        "notes_html": notes.as_html(run.notes),
+        "note_begins": notes.beginning(run.notes),
+        "draft": None,
+        "may_operate": user.may_operate,
+    }
+
+
+def _value_at(spec: Any, *path: str) -> str:
+    for name in path:
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return spec if isinstance(spec, str) and spec else "–"
+
+
+def _calm(summary: queries.Summary) -> queries.Summary:
+    """Pace and remaining time from the mean of the last steps: steps that reuse a batch are several times faster than
+    those that generate, so single steps would make the figures jump. The page's script uses the same mean."""
+    if summary["status"] != RunStatus.RUNNING:
+        return summary
+    rows = MetricRow.objects.filter(run=summary["id"], kind=EventKind.TRAIN, superseded=False)
+    timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
+    times = [t for t in timed.values_list("values__step_time", flat=True)[:PACE_OVER] if isinstance(t, int | float)]
+    if not times:
+        return summary
+    pace = mean(times)
+    steps_left = None if summary["max_steps"] is None else max(0, summary["max_steps"] - summary["step"])
+    return {**summary, "step_time": pace, "eta_s": None if steps_left is None else pace * steps_left}
+
+
+def _ran(run: Run) -> Ran | None:
+    lives = [(one, ran) for one in run.attempts.all() if (ran := one.ran_s()) is not None]
+    if not lives:
+        return None
+    words = [
+        f"attempt {one.number}{f', from step {one.resume_step}' if one.resume_step else ''}: {duration(ran)}"
+        for one, ran in sorted(lives, key=lambda life: life[0].number)
+    ]
+    return Ran(sum(ran for _, ran in lives), words if len(words) > 1 else [])
+
+
+def cause(attempt: Attempt) -> Cause:
+    reason = attempt.reason
+    order = list(LOG_NAMES)
+    first = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
+    order.sort(key=lambda name: name != first)
+    for name in order:
+        lines = last_lines(attempt, name)
+        if lines:
+            break
+    else:
+        name, lines = "", []
+    return Cause(
+        sentence=queries.summary(attempt.run)["sentence"] if reason else "The run failed.",
+        detail=attempt.detail,
+        log=name,
+        lines=lines,
+        exit_codes={role: _exit(code) for role, code in attempt.exit_codes.items()},
+        diagnosis=diagnosis.of_attempt(attempt),
+    )
+
+
+def _exit(code: Any) -> str:
+    """A process that a signal ended exits with 128 and the signal's number."""
+    try:
+        return f"{code} ({signal.Signals(code - 128).name})"
+    except (TypeError, ValueError):
+        return str(code)
+
+
+def last_lines(attempt: Attempt, name: str) -> list[LogLine]:
+    text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
+    # The trainer prints a step's figures with names such as rewards/right/failed.
+    telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
+    return [LogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-LAST_LINES:]
+
+
+def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
+    """The consequences of each kind of stop, in words."""
+    if attempt.status == RunStatus.QUEUED:
+        text = ["It leaves the queue. It has not started, so nothing is lost."]
+        return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue?", text, False)]
+    if attempt.phase in ENDED:
+        return []
+    where = placement_text(attempt) or "its host"
+    after = [
+        f"All of its processes on {where} are ended.",
+        "A receipt confirms that they are gone and that their resources are released.",
+    ]
+    if queries.out_of_reach_since(attempt, timezone.now()):
+        after.append(AWAY)
+    offered = []
+    if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
+        first = "Finishes the current step, saves a checkpoint, then stops (up to 2 minutes)."
+        offered.append(
+            StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”?", [first, *after], False)
+        )
+    if jobs.pushes(run.kind) and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
+        first = "The upload ends. A repository that this push has created is deleted again; others stay as they were."
+        return [StopDialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [first, *after], True)]
+    if attempt.stop_mode == StopMode.SAVE and jobs.pushes(run.kind):
+        given_up = "A repository that this push has created may stay on the hub, empty."
+        return [StopDialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [given_up, *after], True)]
+    if attempt.stop_mode == StopMode.SAVE:
+        given_up = "The requested checkpoint is abandoned."
+        title = f"Stop “{run.name}” now instead?"
+        offered.append(StopDialog(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
+    elif attempt.stop_mode != StopMode.NOW:
+        offered.append(StopDialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *after], True))
+    return offered
+
+
+def stop_follows(attempt: Attempt, *, away: bool) -> str:
+    """What will happen after a requested stop."""
+    if away:
+        return AWAY
+    if attempt.status == RunStatus.STOPPING:
+        return f"{stopping(attempt)} It has two minutes for this." if is_saving(attempt) else stopping(attempt)
+    if attempt.claimed_at is None:
+        return "The host has not accepted the run yet, and no longer will."
+    return "The host applies it at its next check-in."
+
+
+def _lost(run: Run) -> str:
+    if run.kind in jobs.KINDS:
+        return jobs.KINDS[run.kind].stopped
+    if not run.trains:
+        return "Completions that have arrived stay; the others are not sampled."
+    saved = checkpoints.last(run)
+    if saved is None:
+        if run.step:
+            return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
+        return "Nothing is saved: no step has been trained yet."
+    step = saved.step
+    lost = run.step - step
+    if lost <= 0:
+        return f"The step in progress is lost. Last checkpoint: step {step}."
+    return (
+        f"The step in progress is lost. Last checkpoint: step {step}, so {lost} {_plural(lost)} of training are lost."
+    )
+
+
+def _quarantined(attempt: Attempt) -> Quarantine | None:
+    leases = list(attempt.leases.filter(state=Lease.QUARANTINED).select_related("host").order_by("pk"))
+    if not leases:
+        return None
+    resources = [lease.resource for lease in leases]
+    words = f"{resource_words(resources)} of {leases[0].host.name}"
+    return Quarantine(words, len(leases) > 1, any(name.startswith("gpu:") for name in resources), leases[0].pk)
+
+
+def _reward_editor(run: Run) -> str:
+    """Of the run's reward config, ready to replay the run under the change; "" if it was archived or deleted."""
+    version = run.reward_version
+    if version is None or version.config.archived_at is not None or version.config.deleted_at is not None:
+        return ""
+    return f"{reverse('reward_config', args=[version.config_id])}?replay={run.pk}"
+
+
+def _plural(count: int) -> str:
+    return "step" if count == 1 else "steps"
+
+
+def _resume_step(run: Run) -> int | None:
+    saved = homes.resume_point(run) if run.trains else None
+    return saved.step if saved and checkpoints.trains_on(run, saved.step) else None
+
+
+def _moment(iso: str | None) -> datetime | None:
+    return datetime.fromisoformat(iso) if iso else None

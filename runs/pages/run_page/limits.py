@@ -1,0 +1,62 @@
+"""A run's limits and early-stop rules: in words, and as bars of what is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.spec import spec_of
+from runs.insight.metrics.run_charts import LIMITS
+from workers.contract.run.limits import LimitsSpec
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import EventKind
+
+
+@dataclass(frozen=True)
+class LimitBar:
+    """What is used of one limit, by the supervisor's last report."""
+
+    metric: str
+    label: str
+    used: float
+    bound: float
+    unit: str
+
+
+def bars(run: Run, attempt: Attempt) -> list[LimitBar]:
+    try:
+        limits = spec_of(run).limits
+    except ContractError:
+        return []
+    currency = str((attempt.placement or {}).get("currency") or "")
+    bounds = {
+        "hours": ("Hours", limits.hours, "h"),
+        "tokens": ("Tokens", limits.tokens, ""),
+        "money": ("Money", limits.money, currency),
+    }
+    shown = [_bar(run, name, label, bound, unit) for name, (label, bound, unit) in bounds.items() if bound is not None]
+    if (rule := limits.no_better) is not None:
+        shown.append(_bar(run, "no_better", f"{rule.metric} without a new best", rule.steps, "steps"))
+    if (bound := limits.beyond) is not None:
+        side = "above" if bound.above else "below"
+        shown.append(_bar(run, "beyond", f"{bound.metric} {side} {bound.bound:g}", bound.steps, "steps in a row"))
+    return shown
+
+
+def _bar(run: Run, name: str, label: str, bound: float, unit: str) -> LimitBar:
+    used = run.last_metrics.get(LIMITS + name)
+    return LimitBar(LIMITS + name, label, float(used) if isinstance(used, int | float) else 0.0, float(bound), unit)
+
+
+def in_words(limits: LimitsSpec) -> list[str]:
+    """Each limit as a sentence."""
+    amounts = [(limits.hours, "hours"), (limits.tokens, "tokens"), (limits.money, "in money")]
+    words = [f"It ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
+    return words + [f"It ends when {rule.words}." for rule in (limits.no_better, limits.beyond) if rule is not None]
+
+
+def recommended_step(run: Run) -> int | None:
+    """The step whose model the rule that ended the run found the best; None: no rule did."""
+    event = RunEvent.objects.filter(run=run, kind=EventKind.LIMIT).order_by("-id").first()
+    step = event.data.get("recommended") if event is not None else None
+    return step if isinstance(step, int) else None

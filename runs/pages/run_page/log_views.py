@@ -1,0 +1,132 @@
+"""A run's logs and timeline."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from django.core.handlers.asgi import ASGIRequest
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from controlplane.platform.http.query_params import whole
+from runs.engine import checkpoints, queries
+from runs.engine.models import Attempt, Run
+from runs.engine.scheduling import kept_memory
+from runs.engine.states import FINAL
+from runs.insight.live.pump import from_store
+from runs.pages.run_page import log_search, timeline
+from workers.contract.wire.names import LOG_LEFT_OUT, LOG_NAMES, SERVER_ROLES, STACKS
+
+LOG_PART = 256 * 1024
+LOG_TYPE = "text/plain; charset=utf-8"
+
+
+@require_safe
+def logs(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The logs tab; its text comes from `log`."""
+    run = queries.run_for(request, run_id)
+    attempts = sorted(run.attempts.all(), key=lambda a: -a.number)
+    attempt = _attempt(run, request)
+    context = {
+        "run": run,
+        "attempt": attempt,
+        "attempts": attempts,
+        "logs": _shown(run, queries.log_sizes(attempt)),
+        "errors": log_search.ERROR,
+        "left_out": LOG_LEFT_OUT,
+    }
+    return render(request, "pages/run_page/_logs.html", context)
+
+
+def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
+    """Name -> size, of existing and expected logs."""
+    expected = {"trainer", "supervisor", *(["vllm"] if _has_server(run.spec) else [])}
+    order = ("trainer", *SERVER_ROLES, "download", "supervisor", STACKS)
+    return {name: sizes.get(name, 0) for name in order if name in sizes or name in expected}
+
+
+def _has_server(spec: dict[str, Any]) -> bool:
+    """Whether the spec, of any version, has a vLLM server."""
+    hardware = spec.get("hardware")
+    return isinstance(hardware, dict) and bool(hardware.get("server"))
+
+
+@require_safe
+def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
+    """Bytes of a log from an offset (negative: from the end), or the whole file as a download; always as text that no
+    browser executes."""
+    run = queries.run_for(request, run_id)
+    if name not in LOG_NAMES:
+        raise Http404(f"There is no log named {name}.")
+    attempt = _attempt(run, request)
+    if "download" in request.GET:
+        return _download(request, attempt, name)
+    limit = whole(request, "limit", LOG_PART, 1, 4 * LOG_PART)
+    part = queries.log(attempt, name, whole(request, "offset", 0, -(2**40), 2**40), limit)
+    response = HttpResponse(part.data, content_type=LOG_TYPE)
+    response["X-Size"] = str(part.size)
+    response["X-Offset"] = str(part.offset)
+    return response
+
+
+@require_safe
+def search(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
+    """Log lines that contain `?q=`, or with `?errors` errors; `from` continues an earlier answer."""
+    run = queries.run_for(request, run_id)
+    if name not in LOG_NAMES:
+        raise Http404(f"There is no log named {name}.")
+    text = request.GET.get("q", "")[: log_search.LONGEST_QUERY]
+    find = log_search.of_errors if "errors" in request.GET else log_search.of_text(text) if text else None
+    start = whole(request, "from", 0, 0, 2**40)
+    hits = log_search.search(_attempt(run, request), name, find, start) if find else log_search.LogHits(done=True)
+    return JsonResponse(asdict(hits))
+
+
+def _download(request: HttpRequest, attempt: Attempt, name: str) -> StreamingHttpResponse:
+    """The log as stored now, block by block: it may be larger than memory."""
+    size = queries.log_size(attempt, name)
+    blocks = queries.log_blocks(attempt, name, size)
+    # Under ASGI Django would first collect a plain iterator in memory.
+    answer = StreamingHttpResponse(_on_demand(blocks) if isinstance(request, ASGIRequest) else blocks)
+    answer["Content-Type"] = LOG_TYPE
+    answer["Content-Length"] = str(size)
+    answer["Content-Disposition"] = f'attachment; filename="{attempt.pk}-{name}.log"'
+    return answer
+
+
+async def _on_demand(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield each block once the browser has taken the previous one."""
+    while block := await from_store(lambda: next(blocks, b"")):
+        yield block
+
+
+@require_safe
+def events(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The timeline; `?before=` returns only its next page of lines."""
+    run = queries.run_for(request, run_id)
+    before = whole(request, "before", 0, 0, 2**62)
+    lines, more = timeline.lines(run, before)
+    context = {"run": run, "lines": lines, "more": more, "attempts": len(run.attempts.all())}
+    if before:
+        return render(request, "pages/run_page/_timeline_lines.html", context)
+    latest = run.latest()
+    ended = {
+        "receipt": latest.receipt,
+        "attempt": latest,
+        "saved_step": checkpoints.saved_on_request(latest),
+        "kept_memory": kept_memory.of_attempt(latest),
+    }
+    return render(
+        request,
+        "pages/run_page/_events.html",
+        {**context, **(ended if latest.status in FINAL else {}), "phases": timeline.phases(run)},
+    )
+
+
+def _attempt(run: Run, request: HttpRequest) -> Attempt:
+    """The attempt named by `?attempt=`, by default the latest."""
+    number = whole(request, "attempt", 0, 0, 10**6)
+    return next((a for a in run.attempts.all() if a.number == number), run.latest())

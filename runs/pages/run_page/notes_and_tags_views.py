@@ -1,0 +1,60 @@
+"""A run's notes and tags, edited in the head of its page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.platform.accounts.roles import operator_required, person
+from runs.engine import queries
+from runs.engine import tags as run_tags
+from runs.engine.models import Run
+from runs.pages.run_page import header, notes
+
+
+@require_POST
+@operator_required
+def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Tags are added and removed one by one, so concurrent users lose nothing."""
+    run = queries.run_for(request, run_id)
+    add = run_tags.words(request.POST.get("add", ""))
+    run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
+    run.refresh_from_db(fields=["tags"])
+    missing = sorted(set(add) - set(run.tags))
+    problems = [f"{', '.join(missing)}: a run has at most {run_tags.MOST_TAGS} tags."] if missing else []
+    problems.append(run_tags.too_long(request.POST.get("add", "")))
+    if not request.headers.get("HX-Request"):
+        return redirect("run", run.pk)
+    more = {"tag_problem": " ".join(filter(None, problems))}
+    return render(request, "pages/run_page/_about.html", {**header.about(run, person(request)), **more})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def run_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """The notes; `?edit` opens them as a form for users who may edit."""
+    if request.method == "POST":
+        return write_notes(request, run_id)
+    run = queries.run_for(request, run_id)
+    editing = "edit" in request.GET and person(request).may_operate
+    return _notes(request, run, draft=run.notes if editing else None)
+
+
+@operator_required
+def write_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Answer 422 with both texts if another user has saved meanwhile; the next save then replaces theirs knowingly."""
+    run = queries.run_for(request, run_id)
+    text = request.POST.get("notes", "")
+    try:
+        notes.write(run, text, request.POST.get("based_on", ""), person(request))
+    except notes.Overtaken:
+        run.refresh_from_db(fields=["notes"])
+        return _notes(request, run, status=422, draft=notes.clean(text), overtaken=True)
+    run.refresh_from_db(fields=["notes"])
+    return _notes(request, run, opened=True) if request.headers.get("HX-Request") else redirect("run", run.pk)
+
+
+def _notes(request: HttpRequest, run: Run, status: int = 200, **more: Any) -> HttpResponse:
+    return render(request, "pages/run_page/_notes.html", {**header.about(run, person(request)), **more}, status=status)

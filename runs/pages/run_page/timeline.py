@@ -1,0 +1,173 @@
+"""A run's timeline: events as lines, and phases with their durations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.platform.templatetags.figures import duration
+from runs.engine import sentences
+from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.states import FINAL, RunStatus
+from runs.insight.metrics import run_charts
+from workers.contract.wire.names import EventKind, Phase
+
+PAGE = 200
+"""Lines per page."""
+SHORTEST_S = 0.5
+"""The shortest phase to show."""
+HOST = dict.fromkeys(("supervisor", "launcher", "reaper"), "the host")
+CONTROL_PLANE = dict.fromkeys(("tick", "dispatcher", "claim", "ingest", "health"), "the control plane")
+MACHINES = {**HOST, **CONTROL_PLANE}
+"""Actors that are machines, with their display names."""
+
+PHASES: dict[str, tuple[str, str]] = {
+    RunStatus.QUEUED: ("Waiting in the queue", "c8"),
+    RunStatus.STARTING: ("Reaching the host", "c7"),
+    Phase.CLAIMED: ("Accepted by the host", "c7"),
+    Phase.PREPARING: ("Preparing", "c7"),
+    Phase.FETCHING_MODEL: ("Downloading the model", "c4"),
+    Phase.VLLM_STARTING: ("Loading vLLM", "c2"),
+    Phase.VLLM_READY: ("vLLM ready", "c2"),
+    Phase.TRAINER_STARTING: ("Starting the trainer", "c5"),
+    RunStatus.RUNNING: ("Training", "c3"),
+    Phase.STOPPING: ("Stopping", "c6"),
+    Phase.VERIFYING: ("Checking that all resources are released", "c1"),
+    Phase.UPLOADING: ("Uploading the checkpoint", "c4"),
+}
+"""What starts a phase (a status, or a phase of the supervisor) -> its label and colour."""
+TRAINER_STAGE_COLOUR = "c5"
+
+
+@dataclass(frozen=True)
+class PhaseSpan:
+    """One phase of an attempt."""
+
+    label: str
+    colour: str
+    at: datetime
+    seconds: float
+    going: bool = False
+
+    @property
+    def took(self) -> str:
+        return took(self.seconds)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The phases of one attempt in order."""
+
+    attempt: Attempt
+    spans: list[PhaseSpan]
+
+    @property
+    def seconds(self) -> float:
+        return sum(span.seconds for span in self.spans)
+
+    @property
+    def took(self) -> str:
+        return took(self.seconds)
+
+    @property
+    def minutes(self) -> float:
+        return self.seconds / 60
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """Segments for components/bar.html, in minutes."""
+        return [{"label": s.label, "value": s.seconds / 60, "colour": s.colour} for s in self.spans]
+
+
+@dataclass(frozen=True)
+class TimelineLine:
+    """One event as a line of text."""
+
+    id: int
+    at: datetime
+    text: str
+    who: str
+    person: bool
+    attempt: int
+    step: int | None
+    """None: it was at none, or the text names it."""
+    loud: bool
+    after: str
+    """The time since the line below, if significant."""
+    has_stacks: bool = False
+
+
+def lines(run: Run, before: int = 0) -> tuple[list[TimelineLine], int]:
+    """The newest PAGE events, optionally before event `before`; and the id where the next page starts, or 0."""
+    events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
+    page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE + 1])
+    older = [*page_events[1:], None]
+    timeline = [_line(event, below) for event, below in zip(page_events, older, strict=True)][:PAGE]
+    return timeline, timeline[-1].id if len(page_events) > PAGE else 0
+
+
+def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
+    who, text = event.actor, sentences.of_event(event)
+    since = (event.at - below.at).total_seconds() if below else 0
+    return TimelineLine(
+        id=event.pk,
+        at=event.at,
+        text=text,
+        who=MACHINES.get(who, who),
+        person=bool(who) and who not in MACHINES,
+        attempt=event.attempt.number,
+        step=None if re.search(rf"\bstep {event.step}\b", text) else event.step,
+        loud=event.kind in run_charts.MARKED,
+        after=took(since) if since >= 1 else "",
+        has_stacks=event.kind == EventKind.HANG,
+    )
+
+
+def phases(run: Run, now: datetime | None = None) -> list[Phases]:
+    """The phases of all attempts that have any, the latest first."""
+    kinds = ("status", EventKind.PHASE, EventKind.STAGE, EventKind.TRAINING)
+    events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("pk")
+    by_attempt: dict[str, list[RunEvent]] = {}
+    for event in events:
+        by_attempt.setdefault(event.attempt_id, []).append(event)
+    attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
+    all_phases = [Phases(each, _spans(each, by_attempt.get(each.pk, []), now or timezone.now())) for each in attempts]
+    return [each for each in all_phases if each.spans]
+
+
+def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[PhaseSpan]:
+    """A phase lasts until the next one begins; durations are never negative, as hosts' clocks may differ slightly."""
+    starts = [(attempt.created_at, *PHASES[RunStatus.QUEUED])]
+    end = now
+    for event in events:
+        if event.kind == "status" and event.data.get("to") in FINAL:
+            end = event.at
+            break
+        if (phase := _begins(event)) and phase != starts[-1][1:]:
+            starts.append((event.at, *phase))
+    active = attempt.status not in FINAL
+    ends = [at for at, _, _ in starts[1:]] + [end]
+    spans = [
+        PhaseSpan(label, colour, at, max(0.0, (to - at).total_seconds()), active and to is end)
+        for (at, label, colour), to in zip(starts, ends, strict=True)
+    ]
+    return [span for span in spans if span.seconds >= SHORTEST_S or span.going]
+
+
+def _begins(event: RunEvent) -> tuple[str, str] | None:
+    if event.kind == EventKind.STAGE:
+        stage = str(event.data.get("stage") or "").strip()
+        return (f"Trainer: {stage}", TRAINER_STAGE_COLOUR) if stage else None
+    if event.kind == EventKind.TRAINING:
+        return PHASES[RunStatus.RUNNING]
+    return PHASES.get(str(event.data.get("to" if event.kind == "status" else "phase")))
+
+
+def took(seconds: float) -> str:
+    """Whole seconds as a duration."""
+    return duration(int(seconds)) if seconds >= 1 else "0 s"

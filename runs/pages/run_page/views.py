@@ -1,0 +1,144 @@
+"""A run's page: its head, the tabs without a module of their own, and stop."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.platform.accounts.roles import operator_required, person
+from runs.engine import checkpoints, queries
+from runs.engine.models import Run
+from runs.engine.scheduling import recovery, stopping
+from runs.engine.sentences import STOPS
+from runs.engine.spec import spec_of
+from runs.engine.states import ACTIVE
+from runs.insight.health import drawn
+from runs.insight.metrics import run_charts
+from runs.launch.new_run import dry_run
+from runs.pages.run_page import header, limits, memory
+from workers.contract.run import jobs
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import StopMode
+
+TABS = {
+    "charts": "Charts",
+    "completions": "Completions",
+    "logs": "Logs",
+    "events": "Events",
+    "checkpoints": "Checkpoints",
+    "spec": "Spec",
+}
+TABS_OF_A_JOB = {"logs": "Logs", "events": "Events", "spec": "Spec", "charts": "Machine"}
+
+
+@require_safe
+def run(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    is_job = run.kind in jobs.KINDS
+    tabs = TABS_OF_A_JOB if is_job else TABS
+    first = next(iter(tabs))
+    tab = request.GET.get("tab", first)
+    if tab not in tabs:
+        tab = first
+    groups = drawn.with_bounds(run_charts.plan_of(run), run)
+    context = header.head(run, person(request))
+    stepless = context["final"] and not run.step
+    if stepless:
+        groups = run_charts.recorded(groups, run.last_metrics)
+    page = {
+        "id": run.pk,
+        "name": run.name,
+        "health": run.health.get("verdict", ""),
+        **{name: context["s"][name] for name in ("status", "step", "max_steps")},
+        "socket": f"/ws/runs/{run.pk}/",
+        "series": reverse("run_series", args=[run.pk]),
+        "metrics": reverse("run_metrics", args=[run.pk]),
+        "head": reverse("run_head", args=[run.pk]),
+        "charts": run_charts.as_json(groups),
+        "marked": sorted(run_charts.MARKED),
+        "events": [_mark(e) for e in queries.events(run) if e["kind"] in run_charts.MARKED],
+        "starts": run.trainings(),
+        "tab": tab,
+        "first": first,
+    }
+    context |= {
+        "about": checkpoints.by_folder(run.spec.get("start_from", "")) if is_job else None,
+        "groups": groups,
+        "stepless": stepless and run.trains,
+        "tiles": [(tile, None if tile.note else run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
+        "page": page,
+        "tabs": tabs.items(),
+        "panels": [(name, reverse(f"run_{name}", args=[run.pk])) for name in tabs if name != "charts"],
+        "tab": tab,
+    }
+    return render(request, "pages/run_page/run.html", context)
+
+
+def _tiles(run: Run) -> list[run_charts.Tile]:
+    if run.kind in jobs.KINDS:
+        return []
+    try:
+        return run_charts.tiles(spec_of(run), run_charts.gpus_of(run))
+    except ContractError:  # a spec of another version: its figures are unknown
+        return []
+
+
+@require_safe
+def head(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The parts that change with the run's state, for the page to swap in."""
+    return render(request, "pages/run_page/_head.html", header.head(queries.run_for(request, run_id), person(request)))
+
+
+@require_safe
+def spec(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    text = json.dumps(run.spec, indent=2, ensure_ascii=False)
+    if "download" in request.GET:
+        response = HttpResponse(text, content_type="application/json")
+        response["Content-Disposition"] = f'attachment; filename="{run.pk}-spec.json"'
+        return response
+    context: dict[str, Any] = {"run": run, "text": text}
+    try:
+        spec = spec_of(run)
+        context |= {"spec": spec, "memory": memory.compared(run), "limits": limits.in_words(spec.limits)}
+    except ContractError as error:
+        context["unreadable"] = str(error)
+    return render(request, "pages/run_page/_spec.html", {**context, **dry_run.shown(lambda: dry_run.of_run(run))})
+
+
+@require_POST
+@operator_required
+def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run = queries.run_for(request, run_id)
+    mode = request.POST.get("mode")
+    if mode not in set(StopMode):
+        return HttpResponse("Use mode=save or mode=now.", status=400, content_type="text/plain")
+    attempt = run.latest()
+    if not stopping.request_stop(attempt, StopMode(mode), person(request)):
+        attempt.refresh_from_db()
+        by = attempt.stop_requested_by
+        if attempt.status not in ACTIVE:
+            messages.info(request, f"{run.name} had already ended; nothing was stopped.")
+        elif by != person(request) or attempt.stop_mode != mode:
+            who = f" by {by.get_username()}" if by else ""
+            messages.info(request, f"{run.name} was asked to {STOPS.get(attempt.stop_mode, 'stop')} already{who}.")
+    return redirect("run", run.pk)
+
+
+@require_POST
+@operator_required
+def no_resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run = queries.run_for(request, run_id)
+    if not recovery.call_off(run, person(request).get_username()):
+        messages.info(request, f"No automatic resume of {run.name} was planned any more.")
+    return redirect("run", run.pk)
+
+
+def _mark(event: queries.EventView) -> dict[str, Any]:
+    return {"id": event["id"], "at": event["at"], "step": event["step"], "kind": event["kind"], "text": event["text"]}

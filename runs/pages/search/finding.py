@@ -1,0 +1,204 @@
+"""Finds runs, datasets, rewards, models, hosts, pages and acts by words, for the palette and the API.
+
+Every look-up goes through the gate of its kind and is bounded: runs by id, or by name among the newest RUNS_SEARCHED,
+in the order of an index; all other kinds have short tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.http import HttpRequest
+from django.urls import Resolver404, resolve, reverse
+
+from controlplane.catalogue.datasets.corpora.queries import corpora_for
+from controlplane.catalogue.datasets.queries import datasets_for
+from controlplane.catalogue.environments import queries as environments
+from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.catalogue.hardware.queries import hosts_for, profiles_for
+from controlplane.catalogue.rewards import queries as rewards
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.platform.accounts.models import User
+from controlplane.platform.accounts.roles import person
+from runs.engine import checkpoints, queries
+from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.states import ACTIVE
+from runs.pages.search.places import ACTS, PAGES, Place
+from workers.contract.wire.names import EventKind
+
+LONGEST = 100
+"""Characters of a query."""
+OF_EACH = 5
+"""Hits of each kind."""
+RUNS_SEARCHED = 5000
+RECENT = 8
+Rows = Callable[[HttpRequest], QuerySet[Any]]
+
+
+@dataclass(frozen=True)
+class Hit:
+    kind: str
+    title: str
+    address: str
+    """Of its page; "" if the browser does it."""
+    icon: str
+    about: str = ""
+    does: str = ""
+
+
+@dataclass(frozen=True)
+class Noun:
+    """A kind of object with a name and a page."""
+
+    kind: str
+    icon: str
+    route: str
+    """Of its page, which takes `key`."""
+    rows: Rows
+    key: str = "pk"
+    name: str = "name"
+    about: str = ""
+    """A column to show beside the name."""
+
+    def hits(self, rows: QuerySet[Any]) -> list[Hit]:
+        columns = (self.key, self.name, *([self.about] if self.about else []))
+        return [
+            Hit(self.kind, str(name), reverse(self.route, args=[key]), self.icon, str(*about))
+            for key, name, *about in rows.values_list(*columns)
+        ]
+
+
+def _rewards(request: HttpRequest) -> QuerySet[RewardVersion]:
+    return rewards.newest_versions()
+
+
+def _environments(request: HttpRequest) -> QuerySet[EnvironmentVersion]:
+    return environments.newest_versions()
+
+
+NOUNS = {
+    "run": Noun("Run", "activity", "run", queries.runs_for, about="owner__username"),
+    "dataset": Noun("Dataset", "database", "dataset", datasets_for),
+    "reward_config": Noun("Reward config", "scale", "reward_config", _rewards, "config_id", "config__name"),
+    "environment": Noun("Environment", "wrench", "environment", _environments, "environment_id", "environment__name"),
+    "profile": Noun("Hardware profile", "cpu", "profile", profiles_for),
+}
+"""By their routes."""
+
+
+def search(request: HttpRequest, text: str) -> list[Hit]:
+    """What matches every word: acts and pages first, then the objects, the best of each kind first."""
+    words = text[:LONGEST].replace("\0", "").split()
+    if not words:
+        return []
+    user = person(request)
+    found = [*_places(ACTS, "Action", user, words), *_places(PAGES, "Page", user, words)]
+    named = list(_runs(request, words).values_list("pk", flat=True)[: 8 * OF_EACH])
+    runs = queries.runs_for(request).filter(pk__in=[words[0].lower(), *named[:OF_EACH]])
+    found += NOUNS["run"].hits(runs.order_by("-created_at"))
+    for noun in list(NOUNS.values())[1:]:
+        rows = noun.rows(request).filter(_has(words, noun.name)).order_by(noun.name)
+        found += _ranked(noun.hits(rows[: 4 * OF_EACH]), words)[:OF_EACH]
+    found += _models(request, named)
+    found += _others(request, user, words)
+    return [*found, *_stops(request, user, words)]
+
+
+def begin(request: HttpRequest, recent: Iterable[str]) -> list[Hit]:
+    """What the palette shows before anything is typed: the pages that the browser remembers, as far as they still
+    exist, then the newest runs, acts and pages."""
+    user = person(request)
+    known = [hit for address in list(recent)[:RECENT] if (hit := _of_address(request, address)) is not None]
+    newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:OF_EACH]) if hit not in known]
+    acts = [_hit(place, "Action") for place in ACTS if place.open_to(user)]
+    pages = [_hit(place, "Page") for place in PAGES if place.open_to(user)]
+    recents = [Hit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in known]
+    return [*recents, *newest, *acts, *pages]
+
+
+def _of_address(request: HttpRequest, address: str) -> Hit | None:
+    """The object whose page has this address, if it is there."""
+    try:
+        match = resolve(address[:300])
+    except Resolver404:
+        return None
+    noun = NOUNS.get((match.url_name or "").removesuffix("_version"))
+    keys = [*match.kwargs.values(), *match.args]
+    if noun is None or not keys or not queries.readable([str(keys[0])]):
+        return None
+    return next(iter(noun.hits(noun.rows(request).filter(**{noun.key: keys[0]}))), None)
+
+
+def _places(places: Iterable[Place], kind: str, user: User, words: list[str]) -> list[Hit]:
+    fitting = [each for each in places if each.open_to(user) and _all_in(words, f"{each.title} {each.words}")]
+    return _ranked([_hit(each, kind) for each in fitting], words)
+
+
+def _hit(place: Place, kind: str) -> Hit:
+    address = reverse(place.route) if place.route else ""
+    address += f"?{place.query}" if place.query else ""
+    address += f"#{place.part}" if place.part else ""
+    return Hit(kind, place.title, address, place.icon, does=place.does)
+
+
+def _runs(request: HttpRequest, words: list[str]) -> QuerySet[Run]:
+    """By name, the newest first."""
+    everything = queries.runs_for(request)
+    newest = everything.order_by("-created_at").values("pk")[:RUNS_SEARCHED]
+    return everything.filter(_has(words, "name"), pk__in=newest).order_by("-created_at")
+
+
+def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[Hit]:
+    """The newest that is there, of each of the newest runs among these that have saved any."""
+    saving = Exists(RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.CHECKPOINT))
+    for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:OF_EACH]:
+        saved = next((each for each in checkpoints.of_run(run) if each.usable), None)
+        if saved is not None:
+            yield Hit("Model", saved.name, reverse("model", args=[saved.event.pk]), "box", saved.kind)
+
+
+def _others(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]:
+    """Kinds that are shown on a page of all of them."""
+    for name in hosts_for(request).filter(_has(words, "name")).values_list("name", flat=True)[:OF_EACH]:
+        yield Hit("Host", name, reverse("hardware"), "cpu")
+    for version in corpora_for(request).filter(_has(words, "corpus__name"))[:OF_EACH]:
+        yield Hit("Corpus", str(version), version.get_absolute_url(), "database")
+    if user.may_administer:
+        for name in User.objects.filter(_has(words, "username")).values_list("username", flat=True)[:OF_EACH]:
+            yield Hit("User", name, reverse("users"), "users")
+
+
+def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]:
+    """To stop an active run: its page asks first."""
+    verbs = [word for word in words if len(word) > 1 and any(v.startswith(word.lower()) for v in ("stop", "save"))]
+    if not user.may_operate or not verbs:
+        return
+    named = [word for word in words if word not in verbs and word.lower() not in ("and", "now")]
+    active = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
+    for run in queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")[:OF_EACH]:
+        page = reverse("run", args=[run.pk])
+        for title, mode in ((f"Stop “{run.name}” now…", "now"), (f"Save and stop “{run.name}”…", "save")):
+            if _all_in(words, title):
+                yield Hit("Action", title, f"{page}#dialog=stop-{mode}", "octagon-x" if mode == "now" else "save")
+
+
+def _has(words: list[str], column: str) -> Q:
+    return Q(*((f"{column}__icontains", word) for word in words))
+
+
+def _all_in(words: list[str], text: str) -> bool:
+    return all(word.casefold() in text.casefold() for word in words)
+
+
+def _ranked(hits: list[Hit], words: list[str]) -> list[Hit]:
+    """Those whose title begins with the first word, then those with a word that does, then the others."""
+    first = words[0].casefold()
+
+    def rank(hit: Hit) -> int:
+        title = hit.title.casefold()
+        return 0 if title.startswith(first) else 1 if f" {first}" in title else 2
+
+    return sorted(hits, key=rank)

@@ -1,0 +1,140 @@
+"""Uses of secrets: the reward configs that name them, and the runs that wait or run with them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controlplane.catalogue.datasets.models import StoredFolder
+from controlplane.catalogue.rewards.models import RewardConfig
+from controlplane.catalogue.rewards.queries import newest_versions
+from controlplane.platform import sealing
+from controlplane.platform.accounts import vault
+from controlplane.platform.accounts.models import HUB_TOKEN, Secret
+from runs.engine.artifacts.models import StoredCopy
+from runs.engine.models import Attempt, Run
+from runs.engine.sentences import counted
+from runs.engine.spec import spec_of
+from runs.engine.states import FINAL, RunStatus
+from workers.contract.run.spec import RewardSpec
+from workers.contract.wire.artifacts import STORE
+from workers.contract.wire.documents import ContractError, from_dict
+
+PURPOSES = {
+    Secret.Kind.HUB: "model downloads",
+    Secret.Kind.STORE: "checkpoints",
+    Secret.Kind.ENGINE: "sources of machines",
+}
+
+
+@dataclass(frozen=True)
+class SecretView:
+    """A secret as the page shows it."""
+
+    row: Secret
+    trouble: str
+    """Why the secret can't be decrypted, or ""."""
+    configs: tuple[RewardConfig, ...]
+    attempts: tuple[Attempt, ...]
+    """Attempts of runs that are queued or on a host."""
+    last_run: Run | None
+    holds: tuple[str, ...] = ()
+    """Of a store: what it has, in sentences."""
+
+    @property
+    def purpose(self) -> str:
+        """What uses a secret that no config names."""
+        return PURPOSES.get(Secret.Kind(self.row.kind), "nobody")
+
+    @property
+    def last_use_was_a_trial(self) -> bool:
+        return not self.row.used_by and self.row.kind != Secret.Kind.ENGINE
+
+    @property
+    def consequences(self) -> list[str]:
+        """The consequences of deleting it."""
+        if self.row.kind == Secret.Kind.ENGINE:
+            return ["Its token is deleted. Sources that name it can't ask for machines or remove any."]
+        lines = ["Its key is deleted. Runs that start from now on don't get it."]
+        if self.row.name == HUB_TOKEN:
+            return [*lines, "Models that only this token's account can see can no longer be fetched."]
+        if self.row.name == STORE:
+            return [
+                *lines,
+                "New checkpoints stay on their hosts, no run resumes from those in the store, and what it holds stays.",
+            ]
+        if self.configs:
+            lines.append(f"{_listed([c.name for c in self.configs])} can't be launched with until they name another.")
+        if waiting := [each.run.name for each in self.attempts if each.status == RunStatus.QUEUED]:
+            lines.append(f"{_listed(waiting)}, still in the queue, will fail to start.")
+        return lines
+
+
+def shown() -> list[SecretView]:
+    configs, attempts = _configs(), _attempts()
+    rows = list(Secret.objects.select_related("by"))
+    last = Run.objects.in_bulk([row.used_by for row in rows if row.used_by])
+    return [
+        SecretView(
+            row,
+            _trouble(row),
+            tuple(configs[row.name]),
+            tuple(attempts[row.name]),
+            last.get(row.used_by),
+            tuple(_holdings()) if row.name == STORE else (),
+        )
+        for row in rows
+    ]
+
+
+def _holdings() -> Iterator[str]:
+    copies, folders = StoredCopy.objects.all(), StoredFolder.objects.all()
+    whole = copies.filter(wanted=True, next_at=None).count()
+    yield f"It holds {counted(whole, 'checkpoint')} and {counted(folders.exclude(stored_at=None).count(), 'dataset')}."
+    if waiting := copies.filter(wanted=True).exclude(next_at=None).count():
+        yield f"{counted(waiting, 'checkpoint')} of runs that go on, or still to be uploaded."
+    if leftover := list(copies.filter(wanted=False).select_related("attempt__run")):
+        names = _listed(list(dict.fromkeys(copy.attempt.run.name for copy in leftover)))
+        yield f"{counted(len(leftover), 'checkpoint')} still to be removed, of {names}."
+    if problem := copies.exclude(problem="").order_by("-next_at").values_list("problem", flat=True).first():
+        yield problem
+    if problem := folders.exclude(problem="").order_by("-next_at").values_list("problem", flat=True).first():
+        yield f"A dataset: {problem}"
+
+
+def _trouble(row: Secret) -> str:
+    try:
+        row.key()
+    except sealing.CannotOpen as error:
+        return str(error)
+    return ""
+
+
+def _configs() -> dict[str, list[RewardConfig]]:
+    configs: dict[str, list[RewardConfig]] = defaultdict(list)
+    for version in newest_versions():
+        try:
+            rewards = [from_dict(RewardSpec, part) for part in version.components]
+        except ContractError:
+            continue  # another version; its own page reports it
+        for name in vault.names_in(rewards):
+            configs[name].append(version.config)
+    return configs
+
+
+def _attempts() -> dict[str, list[Attempt]]:
+    attempts: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in Attempt.objects.exclude(status__in=FINAL).select_related("run"):
+        try:
+            spec = spec_of(attempt.run)
+        except ContractError:
+            continue
+        for name in {*vault.names_in(spec.every_entry), *(sink.secret for sink in spec.sinks)}:
+            attempts[name].append(attempt)
+    return attempts
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

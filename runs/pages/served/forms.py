@@ -1,0 +1,97 @@
+"""What a person writes in the chat, and how a model is served with a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from controlplane.catalogue.hardware.models import Host
+from runs.engine.served import starting
+from workers.contract.reports.chat import LONGEST_CHAT, MOST_TOKENS, Sampling
+
+LONGEST_IDLE = 24 * 60
+
+
+class AskForm(forms.Form):
+    text = forms.CharField(
+        label="Message",
+        strip=False,
+        error_messages={"required": "Write a message."},
+        widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off"}),
+    )
+    system = forms.CharField(
+        label="System prompt", required=False, widget=forms.Textarea(attrs={"rows": 2, "autocomplete": "off"})
+    )
+    temperature = forms.FloatField(
+        min_value=0, max_value=2, initial=0.7, help_text="0 always takes the likeliest token."
+    )
+    max_tokens = forms.IntegerField(min_value=1, max_value=MOST_TOKENS, initial=512, label="Maximum tokens")
+    seed = forms.IntegerField(
+        min_value=0, max_value=2**31 - 1, initial=0, help_text="The same seed gives the same answers."
+    )
+    new = forms.BooleanField(required=False, label="New chat", help_text="Without the messages above.")
+    row = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("temperature", "max_tokens", "seed"):
+            self.fields[name].widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+
+    def clean_text(self) -> str:
+        return self._text("text")
+
+    def clean_system(self) -> str:
+        return self._text("system")
+
+    def _text(self, name: str) -> str:
+        text = str(self.cleaned_data[name]).replace("\r\n", "\n").replace("\0", "\ufffd")
+        if len(text) > LONGEST_CHAT:
+            raise forms.ValidationError(
+                f"This has {len(text):,} characters, and at most {LONGEST_CHAT:,} are sent to a model."
+            )
+        return text
+
+    def sampling(self) -> Sampling:
+        data = self.cleaned_data
+        return Sampling(temperature=data["temperature"], max_tokens=data["max_tokens"], seed=data["seed"])
+
+
+class PlaceForm(forms.Form):
+    """On what the model runs."""
+
+    def __init__(self, host: Host | None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        places = starting.places_on(host)
+        self.fields["place"] = forms.ChoiceField(
+            label="Runs",
+            choices=[(place, starting.PLACES[place]) for place in places],
+            initial=places[0],
+            required=False,
+            help_text="" if len(places) == 1 else "A GPU is leased for as long as the model is served.",
+        )
+
+    def place(self) -> str:
+        return self.cleaned_data["place"] or starting.CPU
+
+
+class ServeForm(PlaceForm):
+    idle_minutes = forms.IntegerField(
+        min_value=1,
+        max_value=LONGEST_IDLE,
+        initial=60,
+        label="Idle minutes until it stops",
+        help_text="Without a request or a message.",
+        widget=forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "off"}),
+    )
+
+    def __init__(self, host: Host | None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(host, *args, **kwargs)
+        addresses = starting.addresses_on(host)
+        self.fields["address"] = forms.ChoiceField(
+            label="Listens on",
+            choices=[(address, address) for address in addresses],
+            initial=addresses[0],
+            help_text="127.0.0.1 is reached only from the host itself. Others are allowed on the Hardware page.",
+        )
+        self.order_fields(["place", "address", "idle_minutes"])

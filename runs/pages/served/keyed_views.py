@@ -1,0 +1,96 @@
+"""Serving a model with a key, and where an admin lets a host's served models listen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from controlplane.catalogue.hardware.models import Host
+from controlplane.catalogue.hardware.queries import host_for
+from controlplane.platform.accounts.roles import admin_required, person
+from controlplane.platform.http.form_pages import form_page
+from runs.engine.artifacts import saved_models as catalogue
+from runs.engine.artifacts.saved_models import SavedModel
+from runs.engine.scheduling.limits import QueueFull
+from runs.engine.served import endpoint, starting
+from runs.pages.served import page
+from runs.pages.served.forms import ServeForm
+from workers.contract.wire.documents import ContractError
+
+
+class AddressForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+    serve_address = forms.GenericIPAddressField(
+        label="IP address",
+        required=False,
+        help_text="One of the host's own, or 0.0.0.0 for all of them. Leave empty for 127.0.0.1 alone.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
+    class Meta:
+        model = Host
+        fields = ("serve_address",)
+
+    def clean_serve_address(self) -> str | None:
+        return self.cleaned_data["serve_address"] or None
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def serve(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    """POST starts it and shows the key, this once."""
+    model = catalogue.model_for(request, event_id)
+    form = ServeForm(starting.host_for(model.checkpoint), request.POST if request.method == "POST" else None)
+    key, status = "", 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            try:
+                key, status = _start(request, model, form), 200
+            except (ContractError, QueueFull) as error:
+                form.add_error(None, f"The model can't be served: {error}.")
+    answer = _page(request, model, form, key, status)
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+def _start(request: HttpRequest, model: SavedModel, form: ServeForm) -> str:
+    data = form.cleaned_data
+    idle = float(data["idle_minutes"])
+    _, key = starting.start_with_key(
+        model.checkpoint, person(request), place=form.place(), address=data["address"], idle_minutes=idle
+    )
+    return key
+
+
+def _page(request: HttpRequest, model: SavedModel, form: ServeForm, key: str, status: int) -> HttpResponse:
+    run = starting.live_with_key(model.checkpoint)
+    context: dict[str, Any] = {
+        "model": model,
+        "event_id": model.checkpoint.event.pk,
+        "form": form,
+        "key": key,
+        "served": page.state_of_run(run) if run else None,
+        "endpoint": endpoint.of(run) if run else None,
+    }
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "pages/served/_endpoint.html", context)
+    return render(request, "pages/served/serve.html", context, status=status)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def address(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Set where served models may listen on a host, besides loopback."""
+    host = host_for(request, host_id)
+    form = AddressForm(request.POST if request.method == "POST" else None, instance=host)
+    if request.method == "POST" and form.is_valid():
+        host.save(update_fields=["serve_address"])
+        where = host.serve_address or "127.0.0.1 alone"
+        messages.success(request, f"Models of {host.name} may be served on {where}.")
+        return redirect("hardware")
+    return form_page(request, "pages/hosts/serving.html", {"host": host, "form": form})

@@ -1,0 +1,55 @@
+"""The scores of an answer by the rewards that its run was trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.catalogue.rewards import turns
+from controlplane.catalogue.rewards.turns import Turn as ScoringTurn
+from runs.engine.served.models import Answer
+from runs.engine.spec import spec_of
+from runs.insight.scoring import rows
+from runs.insight.scoring.evaluating import column
+from workers.contract.run.spec import RewardSpec
+from workers.rewards import LIBRARY, Completion
+from workers.rewards.reward import Row
+
+SECONDS = 15.0
+NEEDS = "needs values of a dataset row ({}): use a prompt of the dataset"
+
+
+def score(answer: Answer) -> None:
+    """Score a finished answer and keep the scores."""
+    turn = answer.turn
+    row, of_dataset = _row(turn.run, turn.row), turn.row is not None
+    if row is None:
+        row, of_dataset = {"row": 0, "prompt": turn.prompt, "answer": "", "test_cases": []}, False
+    completion, own = Completion(answer.text, tokens=answer.tokens), turns.turn(SECONDS)
+    specs = spec_of(turn.run).rewards
+    answer.scores = [_scored(spec, completion, row, own, of_dataset=of_dataset) for spec in specs]
+    answer.save(update_fields=["scores"])
+
+
+def _row(run: Any, number: int | None) -> dict[str, Any] | None:
+    return None if number is None else rows.by_number(run.dataset_version, [number]).rows.get(number)
+
+
+def _scored(
+    spec: RewardSpec, completion: Completion, row: Row, own: ScoringTurn, *, of_dataset: bool
+) -> dict[str, Any]:
+    reward = LIBRARY.get(spec.function)
+    if reward is None:
+        return _score(spec, None, "The library no longer has it.")
+    if reward.needs and not of_dataset:
+        return _score(spec, None, NEEDS.format(", ".join(reward.needs).replace("_", " ")))
+    scores = column(spec, [completion], [row], own)
+    if scores.why:
+        return _score(spec, None, scores.why)
+    said = next((note for note in scores.notes if note), "")
+    failed = next((failure.message for failure in scores.failures), "")
+    value = scores.values[0] if scores.values else None
+    return _score(spec, value, failed or said or ("" if value is not None else "It doesn't apply."))
+
+
+def _score(spec: RewardSpec, value: float | None, note: str) -> dict[str, Any]:
+    return {"name": spec.name, "value": value, "note": note}

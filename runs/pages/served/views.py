@@ -1,0 +1,183 @@
+"""The chat with a saved model: its page, its turns, and the parts that are asked for again while something happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http.query_params import whole
+from runs.engine.artifacts import saved_models as catalogue
+from runs.engine.artifacts.saved_models import SavedModel
+from runs.engine.scheduling import stopping
+from runs.engine.scheduling.limits import QueueFull
+from runs.engine.served import conversation, starting
+from runs.engine.served.conversation import NotAsked
+from runs.engine.served.models import Turn
+from runs.insight.scoring import rows
+from runs.pages.served import asking, page, scoring
+from runs.pages.served.forms import AskForm, PlaceForm
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import StopMode
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    """POST starts the model, unless it is served already."""
+    model = catalogue.model_for(request, event_id)
+    if request.method == "POST":
+        return _start(request, model)
+    shown = page.turns_after(model.checkpoint, 0)
+    context = _state(request, model) | {
+        "turns": shown,
+        "after": shown[-1].turn.pk if shown else 0,
+        "form": AskForm(initial=_settings_of(shown[-1].turn) if shown else {}),
+        "prompts": model.run.dataset_version.rows,
+    }
+    return render(request, "pages/served/chat.html", context)
+
+
+@operator_required
+def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
+    form = PlaceForm(starting.host_for(model.checkpoint), request.POST)
+    try:
+        if not form.is_valid():
+            raise ContractError("this host has no such place for it")
+        conversation.see(starting.live_or_start(model.checkpoint, person(request), place=form.place()))
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"The model can't be started: {error}")
+        return redirect("model", event_id=model.checkpoint.event.pk)
+    return redirect("model_chat", event_id=model.checkpoint.event.pk)
+
+
+@require_safe
+def state(request: HttpRequest, event_id: int) -> HttpResponse:
+    """The model's state, and turns that the page doesn't have yet. `leaving`: the page is being closed."""
+    model = catalogue.model_for(request, event_id)
+    if request.GET.get("leaving"):
+        if run := starting.live(model.checkpoint):
+            conversation.leave(run)
+        return HttpResponse(status=204)
+    after = whole(request, "after", 0, 0, 2**62)
+    turns, now = page.turns_after(model.checkpoint, after), _state(request, model)
+    if not turns and request.GET.get("mark") == now["mark"]:
+        return HttpResponse(status=204)  # nothing is replaced under a finger
+    context = now | {"asked_again": True, "new_turns": turns, "after": turns[-1].turn.pk if turns else after}
+    return render(request, "pages/served/_state.html", context)
+
+
+@require_safe
+def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
+    """One turn, asked for again while it is answered."""
+    model = catalogue.model_for(request, event_id)
+    found = asking.turn_of(model, turn_id)
+    conversation.see(found.run)
+    return render(request, "pages/served/_turn.html", _about(request, model) | {"view": page.view_of(found)})
+
+
+@require_POST
+@operator_required
+def ask(request: HttpRequest, event_id: int) -> HttpResponse:
+    """Ask both models, and start them if they have ended; the page fetches the turn. `again`: a turn to answer anew."""
+    model = catalogue.model_for(request, event_id)
+    form, again = AskForm(request.POST), request.POST.get("again", "")
+    status = 200
+    try:
+        if again.isdecimal():
+            asking.ask(model, person(request), asking.anew(asking.turn_of(model, int(again))))
+            return _asked(HttpResponse(status=204))
+        if form.is_valid():
+            asking.ask(model, person(request), asking.question(model, form))
+            form = AskForm(initial={**form.cleaned_data, "text": "", "new": False, "row": None})
+        else:
+            status = 422
+    except (NotAsked, ContractError, QueueFull) as error:
+        form = form if form.is_bound else AskForm()
+        form.add_error(None, str(error))
+        status = 422
+    context = _about(request, model) | {"form": form, "choose_first": _choose_first(model)}
+    context |= {"prompts": model.run.dataset_version.rows}
+    answer = render(request, "pages/served/_ask.html", context, status=status)
+    return _asked(answer) if status == 200 else answer
+
+
+@require_POST
+@operator_required
+def stop(request: HttpRequest, event_id: int) -> HttpResponse:
+    """End the answers under way (what=answer) or the model, unless it also answers requests."""
+    model = catalogue.model_for(request, event_id)
+    if run := starting.live(model.checkpoint):
+        conversation.stop(run)
+        if request.POST.get("what") != "answer" and not run.served.key_sha256:
+            stopping.request_stop(run.latest(), StopMode.NOW, person(request))
+    return _asked(HttpResponse(status=204))
+
+
+@require_POST
+@operator_required
+def scores(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
+    """Score a turn's finished answers by the run's own rewards."""
+    model = catalogue.model_for(request, event_id)
+    view = page.view_of(asking.turn_of(model, turn_id))
+    if not view.live:
+        for each in view.answers:
+            if each.wants_scores:
+                scoring.score(each.answer)
+    return render(request, "pages/served/_turn.html", _about(request, model) | {"view": view, "scored": True})
+
+
+@require_safe
+@operator_required
+def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
+    """The form with a prompt of the run's dataset version."""
+    model = catalogue.model_for(request, event_id)
+    version = model.run.dataset_version
+    place = whole(request, "place", 0, 0, 10**9)
+    found = rows.at(version, place)
+    form = AskForm(initial={**_typed(request), **asking.prompt_of(found.row), "new": True})
+    context = _about(request, model) | {"form": form, "prompts": version.rows, "place": found, "next": found.place + 1}
+    context["choose_first"] = _choose_first(model)
+    return render(request, "pages/served/_ask.html", context)
+
+
+# --- helpers --------------------------------------------------------------------------------------------------
+
+
+def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
+    return {"model": model, "event_id": model.checkpoint.event.pk, "may_operate": person(request).may_operate}
+
+
+def _choose_first(model: SavedModel) -> bool:
+    """Whether a message can't be sent before somebody has chosen where the model runs."""
+    checkpoint = model.checkpoint
+    return not starting.live(checkpoint) and not starting.place_again(checkpoint, starting.host_for(checkpoint))
+
+
+def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
+    served = page.state_of(model.checkpoint)
+    about = _about(request, model) | {"served": served, "mark": served.mark if served else "none"}
+    if served and served.live:
+        conversation.see(served.run)
+        return about
+    host = starting.host_for(model.checkpoint)
+    places = PlaceForm(host, initial={"place": starting.usual_place(host)})
+    return about | {"places": places, "choose_first": _choose_first(model)}
+
+
+def _settings_of(turn: Turn) -> dict[str, Any]:
+    return {**turn.sampling, "system": turn.system}
+
+
+def _typed(request: HttpRequest) -> dict[str, str]:
+    """The settings in the form, which another prompt leaves as they are."""
+    return {name: request.GET[name] for name in ("temperature", "max_tokens", "seed") if name in request.GET}
+
+
+def _asked(answer: HttpResponse) -> HttpResponse:
+    """The page looks for news at once."""
+    answer["HX-Trigger"] = "asked"
+    return answer

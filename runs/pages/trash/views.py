@@ -1,0 +1,159 @@
+"""Deleting with what depends on it in view, the page of what was deleted lately, and renaming in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.templatetags.figures import clock
+from runs.engine import disk
+from runs.engine.models import Run
+from runs.engine.sentences import counted
+from runs.engine.trash import deleting, naming, purging
+from runs.engine.trash.kinds import KINDS, Kind
+
+MOST_LISTED = 200
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A row that somebody is about to delete."""
+
+    row: Any
+    obstacles: list[str]
+    consequences: list[str]
+    address: str
+
+
+@dataclass(frozen=True)
+class Deleted:
+    kind: Kind
+    row: Any
+    restorable: bool
+    waits_for: str
+    """Of one that is no longer restorable."""
+
+
+@require_safe
+def deleted(request: HttpRequest) -> HttpResponse:
+    """What was deleted lately, the newest first."""
+    now = timezone.now()
+    rows = [_deleted(kind, row, now) for kind, row in deleting.deleted(MOST_LISTED)]
+    return render(request, "pages/trash/deleted.html", {"rows": rows, "days": settings.DELETED_KEPT_DAYS})
+
+
+def _deleted(kind: Kind, row: Any, now: datetime) -> Deleted:
+    restorable = row.can_be_restored(now)
+    return Deleted(kind, row, restorable, "" if restorable else purging.waits_for(row, now))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def delete(request: HttpRequest, thing: str) -> HttpResponseBase:
+    """`id`, once for each of them. First a page that says what goes and what it frees, then the deletion."""
+    kind = _kind(thing)
+    given = request.POST if request.method == "POST" else request.GET
+    rows = _rows(kind, given.getlist("id"))
+    if request.method == "POST":
+        return _delete(request, kind, rows)
+    if not rows:
+        messages.info(request, f"No {kind.one} is left of these to delete.")
+        return redirect("deleted")
+    until = timezone.now() + timedelta(days=settings.DELETED_KEPT_DAYS)
+    asked = [Asked(row, list(kind.obstacles(row)), list(kind.consequences(row)), kind.address(row)) for row in rows]
+    able = [one for one in asked if not one.obstacles]
+    context = {"kind": kind, "able": able, "unable": [one for one in asked if one.obstacles], "until": until}
+    context["section"] = kind.listed
+    if kind.model is Run:
+        context["frees"] = disk.sum_of([disk.of_run(one.row) for one in able])
+    return render(request, "pages/trash/delete.html", context)
+
+
+def _delete(request: HttpRequest, kind: Kind, rows: list[Any]) -> HttpResponseBase:
+    done = []
+    for row in rows:
+        try:
+            if gone := deleting.delete(kind, row.pk, person(request)):
+                done.append(gone)
+        except deleting.NotDeletable as error:
+            messages.warning(request, str(error))
+    if done:
+        words = done[0].name if len(done) == 1 else counted(len(done), kind.one)
+        where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
+        they = "it" if len(done) == 1 else "they"
+        text = "Deleted {}. Until {} {} can be restored: {}."
+        messages.success(request, format_html(text, words, clock(done[0].purge_at, "day"), they, where))
+    return redirect(kind.listed) if done or len(rows) != 1 else redirect(kind.address(rows[0]))
+
+
+@require_POST
+@operator_required
+def restore(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
+    kind = _kind(thing)
+    try:
+        row, words = deleting.restore(kind, kind.key(key), person(request))
+    except deleting.NotRestorable as error:
+        messages.error(request, str(error))
+        return redirect("deleted")
+    messages.success(request, f"{row.name} is back. {words}".strip())
+    return redirect(kind.address(row))
+
+
+@require_POST
+@operator_required
+def for_good(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
+    kind = _kind(thing)
+    if deleting.for_good(kind, kind.key(key)):
+        messages.success(request, "It is deleted for good within two minutes, as far as its hosts are in reach.")
+    else:
+        messages.info(request, f"This {kind.one} is gone, or was restored meanwhile.")
+    return redirect("deleted")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def name(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
+    """A page's title: as text, with ?edit as a form; what is sent becomes the name."""
+    kind = _kind(thing)
+    row = kind.model.objects.filter(pk=kind.key(key)).first()
+    if row is None:
+        raise Http404
+    context = {"slug": thing, "row": row, "typed": row.name, "longest": kind.longest_name}
+    if request.method == "POST":
+        return _rename(request, kind, context)
+    editing = "edit" in request.GET and person(request).may_operate
+    return render(request, "pages/trash/_name_form.html" if editing else "pages/trash/_name.html", context)
+
+
+def _rename(request: HttpRequest, kind: Kind, context: dict[str, Any]) -> HttpResponseBase:
+    if not person(request).may_operate:
+        raise PermissionDenied("This requires the operator role. Ask an admin of this installation for it.")
+    typed = request.POST.get("name", "")
+    try:
+        naming.rename(kind, context["row"], typed, person(request))
+    except naming.NameRefused as error:
+        context |= {"typed": typed, "problem": str(error)}
+        return render(request, "pages/trash/_name_form.html", context, status=422)
+    return render(request, "pages/trash/_name.html", context | {"renamed": True})
+
+
+def _kind(thing: str) -> Kind:
+    if thing not in KINDS:
+        raise Http404
+    return KINDS[thing]
+
+
+def _rows(kind: Kind, ids: list[str]) -> list[Any]:
+    keys = [kind.key(each) for each in ids[:MOST_LISTED]]
+    return list(kind.model.objects.filter(pk__in=keys).order_by("name", "pk"))

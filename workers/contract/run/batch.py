@@ -1,0 +1,209 @@
+"""GRPO's batch arithmetic as TRL computes it, and the nearest values it accepts. Pure functions.
+
+Compared with the real GRPOConfig by tests/runs/launch/preflight/test_trl.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import ceil
+from typing import Any
+
+from workers.contract.run.problem import Problem
+
+SEARCH_LIMIT = 1024
+"""The search for nearest values ends here; larger batches make no sense."""
+
+
+class BatchRule(StrEnum):
+    """TRL's requirements for a batch, in the order in which GRPOConfig checks them."""
+
+    BOTH_GIVEN = "generation_batch_size and steps_per_generation exclude each other"
+    WHOLE_STEPS = "the generation batch is a whole number of micro-batches"
+    EVAL_GROUPS = "the evaluation batch holds whole groups"
+    GROUPS = "the generation batch holds whole groups"
+    TWO_OR_MORE = "a group has at least two completions"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The sizes that determine a run's batches, with TRL's names and defaults."""
+
+    per_device_train_batch_size: int = 8
+    gradient_accumulation_steps: int = 1
+    num_generations: int = 8
+    processes: int = 1
+    """Trainer ranks, not counting the GPUs of a vLLM server."""
+    steps_per_generation: int | None = None
+    generation_batch_size: int | None = None
+    num_iterations: int = 1
+    evaluates: bool = False
+    per_device_eval_batch_size: int = 8
+    num_generations_eval: int | None = None
+
+    @classmethod
+    def of(cls, grpo: Mapping[str, Any], processes: int) -> Batch:
+        """The training batch of a run's GRPO settings; TRL's defaults for those that it hasn't set."""
+
+        def given(name: str) -> int | None:
+            value = grpo.get(name)
+            return int(value) if value else None
+
+        return cls(
+            per_device_train_batch_size=given("per_device_train_batch_size") or 8,
+            gradient_accumulation_steps=given("gradient_accumulation_steps") or 1,
+            num_generations=given("num_generations") or 8,
+            processes=max(1, processes),
+            steps_per_generation=given("steps_per_generation"),
+            generation_batch_size=given("generation_batch_size"),
+            num_iterations=given("num_iterations") or 1,
+        )
+
+    @property
+    def micro_batch(self) -> int:
+        """Completions in one forward and backward pass over all ranks."""
+        return self.per_device_train_batch_size * self.processes
+
+    @property
+    def slices(self) -> int:
+        """Micro-batches per generation."""
+        if self.generation_batch_size is not None:
+            return max(self.generation_batch_size // self.micro_batch, 1)
+        return self.steps_per_generation or self.gradient_accumulation_steps
+
+    @property
+    def completions(self) -> int:
+        """Completions per generation."""
+        return self.generation_batch_size or self.micro_batch * self.slices
+
+    @property
+    def prompts(self) -> int:
+        """Prompts per generation; a dataset with fewer trains nothing."""
+        return max(self.completions // self.num_generations, 1)
+
+    @property
+    def steps_per_generated(self) -> int:
+        """Optimizer steps for which the completions of one generation are used."""
+        return max(1, ceil(self.slices * self.num_iterations / self.gradient_accumulation_steps))
+
+    @property
+    def prompts_per_step(self) -> float:
+        return self.micro_batch * self.gradient_accumulation_steps / self.num_generations
+
+    @property
+    def eval_group(self) -> int:
+        return self.num_generations_eval or self.num_generations
+
+
+@dataclass(frozen=True)
+class BatchProblem(Problem):
+    rule: BatchRule = BatchRule.GROUPS
+
+
+def broken(batch: Batch) -> list[BatchProblem]:
+    """The rules that the batch breaks; none means that GRPOConfig accepts it."""
+    return [BatchProblem(field, sentence, rule=rule) for rule, field, sentence in _broken(batch)]
+
+
+def _broken(b: Batch) -> Iterator[tuple[BatchRule, str, str]]:
+    if b.generation_batch_size is not None and b.steps_per_generation is not None:
+        yield (
+            BatchRule.BOTH_GIVEN,
+            "steps_per_generation",
+            "A generation batch size and steps per generation can't both be set: one follows from the other.",
+        )
+        return
+    if b.generation_batch_size is not None and b.generation_batch_size % b.micro_batch:
+        yield (
+            BatchRule.WHOLE_STEPS,
+            "generation_batch_size",
+            f"A generation of {b.generation_batch_size} completions can't be cut into micro-batches of "
+            f"{b.micro_batch} ({b.per_device_train_batch_size} on each of {_ranks(b.processes)}).",
+        )
+    if b.num_generations < 2:
+        yield (
+            BatchRule.TWO_OR_MORE,
+            "num_generations",
+            "GRPO compares completions of one prompt, so it needs at least 2 of them.",
+        )
+        return
+    if b.completions % b.num_generations:
+        yield (
+            BatchRule.GROUPS,
+            "num_generations",
+            f"A generation makes {_product(b)} completions, which is not a whole number of groups of "
+            f"{b.num_generations}.",
+        )
+    if b.evaluates and (b.per_device_eval_batch_size * b.processes) % b.eval_group:
+        yield (
+            BatchRule.EVAL_GROUPS,
+            "per_device_eval_batch_size",
+            f"An evaluation batch has {b.per_device_eval_batch_size} × {_ranks(b.processes)} = "
+            f"{b.per_device_eval_batch_size * b.processes} completions, which is not a whole number of groups of "
+            f"{b.eval_group}.",
+        )
+
+
+def _ranks(processes: int) -> str:
+    return f"{processes} process" if processes == 1 else f"{processes} processes"
+
+
+def _product(b: Batch) -> str:
+    if b.generation_batch_size is not None:
+        return str(b.completions)
+    return f"{b.per_device_train_batch_size} × {_ranks(b.processes)} × {b.slices} = {b.completions}"
+
+
+def steps(batch: Batch, rows: int, *, epochs: float) -> int:
+    """The optimizer steps of `epochs` over `rows` prompts; an incomplete last generation is dropped."""
+    micro_steps = rows // batch.prompts * batch.num_iterations * batch.slices
+    return ceil(epochs * ceil(micro_steps / batch.gradient_accumulation_steps))
+
+
+def epochs(batch: Batch, rows: int, *, steps: int) -> float:
+    """The number of passes that `steps` optimizer steps make over `rows` prompts."""
+    micro_steps = rows // batch.prompts * batch.num_iterations * batch.slices
+    return steps * batch.gradient_accumulation_steps / micro_steps if micro_steps else 0.0
+
+
+def nearest(batch: Batch, fields: tuple[str, ...], fits: Callable[[Batch], bool]) -> list[tuple[str, int]]:
+    """One-field changes to the nearest smaller and larger values for which `fits` holds."""
+    candidates: list[tuple[float, str, int]] = []
+    for name in fields:
+        now = getattr(batch, name)
+        if now is None:
+            continue
+        for direction in (range(min(now, SEARCH_LIMIT) - 1, 0, -1), range(now + 1, SEARCH_LIMIT + 1)):
+            value = next((v for v in direction if fits(_with(batch, name, v))), None)
+            if value is not None:
+                candidates.append((max(value, now) / max(min(value, now), 1), name, value))
+    return [(name, value) for _, name, value in sorted(candidates, key=lambda f: f[0])]
+
+
+def _with(batch: Batch, name: str, value: int) -> Batch:
+    change: dict[str, Any] = {name: value}
+    return replace(batch, **change)
+
+
+def repairs(batch: Batch, rule: BatchRule) -> list[tuple[str, int]]:
+    """The nearest one-field changes that satisfy `rule` without breaking another one."""
+    others = {b.rule for b in broken(batch)} - {rule}
+    fields = _LEVERS[rule]
+    return nearest(batch, fields, lambda b: {x.rule for x in broken(b)} <= others)
+
+
+_LEVERS: dict[BatchRule, tuple[str, ...]] = {
+    BatchRule.BOTH_GIVEN: (),
+    BatchRule.WHOLE_STEPS: ("generation_batch_size", "per_device_train_batch_size"),
+    BatchRule.GROUPS: (
+        "num_generations",
+        "gradient_accumulation_steps",
+        "per_device_train_batch_size",
+        "generation_batch_size",
+        "steps_per_generation",
+    ),
+    BatchRule.TWO_OR_MORE: ("num_generations",),
+    BatchRule.EVAL_GROUPS: ("per_device_eval_batch_size", "num_generations_eval"),
+}

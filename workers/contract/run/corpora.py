@@ -1,0 +1,62 @@
+"""A corpus: a Parquet file of documents that the search tool reads, written by the control plane, fetched at the claim.
+
+Its columns are COLUMNS: `id` counts from 0 in the order of the rows, `title` may be empty, `text` is not; both are in
+the normal form NFC. The schema's metadata has {"format": FORMAT, "name", "about"} as JSON under KEY. A part's parameter
+names a corpus by its title: "<name> v<version>".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workers.contract.wire.names import FileName
+
+FORMAT = 1
+KEY = b"grpo_corpus"
+COLUMNS = ("id", "title", "text")
+MOST_DOCUMENTS = 500_000
+LONGEST_TEXT = 20_000
+"""Characters of one document; what is longer is cut."""
+LONGEST_TITLE = 300
+MOST_CHARACTERS = 200_000_000
+"""Of all texts: the index of as many takes about 2 GB of the trainer's memory."""
+
+
+def title(name: str, version: int) -> str:
+    return f"{name} v{version}"
+
+
+def name_and_version(text: str) -> tuple[str, int] | None:
+    """What a title names; None: it is no title."""
+    name, between, number = text.rpartition(" v")
+    return (name, int(number)) if between and number.isascii() and number.isdigit() and len(number) < 9 else None
+
+
+def path_in(folder: Path, sha256: str) -> Path:
+    """Where it lies in an attempt's folder."""
+    return folder / FileName.CORPORA / f"{sha256}.parquet"
+
+
+def index_folder(path: Path) -> Path:
+    """Where the search tool keeps what it built of a corpus file."""
+    return path.with_name(f"{path.name}.index")
+
+
+def index_folders(folder: Path) -> list[Path]:
+    """All of them in an attempt's folder."""
+    return list((folder / FileName.CORPORA).glob(index_folder(Path("*")).name))
+
+
+def schema_metadata(*, name: str, about: str) -> dict[bytes, bytes]:
+    return {KEY: json.dumps({"format": FORMAT, "name": name, "about": about}, sort_keys=True).encode()}
+
+
+def head_in(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+    """{"format", "name", "about"}, by the schema's metadata. Raises ValueError for any other file."""
+    head = json.loads((metadata or {}).get(KEY, b"{}"))
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise ValueError(f"it is no corpus in version {FORMAT} of the format")
+    return head

@@ -1,0 +1,162 @@
+"""Jobs: runs that train nothing and do something with a run's model. Standard library only.
+
+A job's spec is that of the run, with the job's kind and hardware. spec.start_from is the checkpoint that it is about:
+the adapter of spec.model, or all weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MERGE = "merge"
+ARCHIVE = "archive"
+PUSH = "push"
+BENCHMARK = "benchmark"
+SERVE = "serve"
+GGUF = "gguf"
+WARM = "warm"
+
+FLOAT32 = "float32"
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class MergeSettings:
+    dtype: str = ""
+    """What the merged weights are saved in: "" for the base's own dtype, or FLOAT32, which rounds nothing."""
+
+
+@dataclass(frozen=True)
+class ArchiveSettings:
+    name: str
+    """The folder inside the archive."""
+    card: str
+    """The text of its model card."""
+
+
+@dataclass(frozen=True)
+class PushSettings:
+    repository: str
+    """owner/name on the hub."""
+    card: str
+    """The text of its README.md."""
+    base: str
+    """What the files call the base model, wherever they name its folder on this host."""
+    private: bool = True
+    """Of a repository that the push creates."""
+    add: bool = False
+    """Into a repository that exists."""
+
+
+@dataclass(frozen=True)
+class BenchmarkSettings:
+    tasks: tuple[str, ...]
+    """lm-eval's names (workers.contract.run.benchmarks.TASKS, or tasks of the host's own folder)."""
+    limit: int
+    """Examples of each task, the first ones; 0: all."""
+
+
+@dataclass(frozen=True)
+class GgufSettings:
+    name: str
+    """The file, without its ending."""
+    type: str
+    """Of workers.contract.run.gguf.TYPES."""
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    idle_minutes: float = 15.0
+    """It ends by itself after so long without a turn of the chat or a request."""
+    gives_way_s: float = 20.0
+    """The same while another run waits for what it holds, unless it listens."""
+    address: str = ""
+    """Where it listens for HTTP requests, on the last port of its placement; "": it only answers the chat."""
+
+
+@dataclass(frozen=True)
+class WarmSettings:
+    graphs: int = 0
+    """The largest batch with a CUDA graph; 0: vLLM's own choice."""
+    adapters: int = 1
+    """Those that requests at one time may name."""
+
+
+@dataclass(frozen=True)
+class WarmNews:
+    """FileName.WARM, from the control plane by way of the supervisor."""
+
+    user: str = ""
+    """The attempt that uses the server; when it is another one's, or nobody's, its adapters leave."""
+    leave: str = ""
+    """Why it is to end, in words; "": it stays."""
+
+
+@dataclass(frozen=True)
+class JobKind:
+    label: str
+    """On pages, as the title of one job."""
+    many: str
+    reads_rows: bool = False
+    """Whether the job needs the dataset's rows on its host."""
+    loads_models: bool = True
+    """Whether it needs the run's models; otherwise the checkpoint's own files are enough."""
+    pushes: bool = False
+    """Whether it writes to the hub: it gets the hub's token and no other secret, and takes back what it has begun when
+    it is stopped."""
+    fetches: bool = False
+    """Whether it fetches data from the hub while it runs, without a token."""
+    working: str = "At work."
+    """On pages, while it runs."""
+    stopped: str = "Nothing is made, and the model stays as it is."
+    """On pages, before it is stopped."""
+
+
+KINDS: dict[str, JobKind] = {
+    MERGE: JobKind("Merge", "Merges", reads_rows=True),
+    ARCHIVE: JobKind("Download", "Downloads", loads_models=False),
+    PUSH: JobKind("Push to the hub", "Pushes to the hub", loads_models=False, pushes=True),
+    BENCHMARK: JobKind(
+        "Benchmark", "Benchmarks", fetches=True, stopped="Tasks that are done keep their results; the others get none."
+    ),
+    GGUF: JobKind("Conversion to GGUF", "Conversions to GGUF", loads_models=False),
+    SERVE: JobKind(
+        "Served model",
+        "Served models",
+        working="Loaded and answering.",
+        stopped="Answers in progress are cut off; the chat stays.",
+    ),
+    WARM: JobKind(
+        "Warm server",
+        "Warm servers",
+        working="Ready for runs of the same model and server settings.",
+        stopped="A run that uses the server fails.",
+    ),
+}
+"""RunSpec.kind -> the job."""
+
+
+def loads_models(kind: str) -> bool:
+    """Whether a run of this kind needs its models on the host."""
+    return kind not in KINDS or KINDS[kind].loads_models
+
+
+def needs_rows(kind: str) -> bool:
+    """Whether a run of this kind needs its dataset's rows on the host."""
+    return kind not in KINDS or KINDS[kind].reads_rows
+
+
+def pushes(kind: str) -> bool:
+    """Whether a run of this kind writes to the hub."""
+    return kind in KINDS and KINDS[kind].pushes
+
+
+def fetches(kind: str) -> bool:
+    """Whether a run of this kind fetches data from the hub while it runs."""
+    return kind in KINDS and KINDS[kind].fetches
+
+
+def ports_of(kind: str, job: dict[str, Any]) -> int:
+    """How many ports a job listens on itself."""
+    return int(kind == SERVE and bool(job.get("address")))

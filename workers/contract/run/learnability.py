@@ -1,0 +1,39 @@
+"""A learnability check: a run's own first steps at learning rate 0.
+
+Every completion is then the starting model's, and a step does all the work that the run's steps will do, so its
+duration and its memory are the run's. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from workers.contract.run.batch import Batch
+
+CHECK = "check"
+"""The kind of such a run (RunSpec.kind). Its spec has the settings of the run that is to be launched."""
+GROUPS = 64
+"""At least this many prompt groups are sampled, unless the spec says otherwise."""
+FEWEST_GENERATIONS = 3
+"""The first one includes one-time work (compiling, warm-up); step times are read from the others."""
+_LEFT_OUT = frozenset({"num_train_epochs", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio"})
+_INSTEAD: dict[str, Any] = {
+    "learning_rate": 0.0,
+    "lr_scheduler_type": "constant",
+    "save_strategy": "no",
+    "eval_strategy": "no",
+    "eval_on_start": False,
+}
+
+
+def steps(batch: Batch, groups: int = GROUPS) -> int:
+    """Optimizer steps of a check: whole generations, the first of which is not timed."""
+    return max(FEWEST_GENERATIONS, ceil(groups / batch.prompts)) * batch.steps_per_generated
+
+
+def settings(grpo: Mapping[str, Any], batch: Batch, groups: int = GROUPS) -> dict[str, Any]:
+    """The run's GRPO settings as its check has them."""
+    kept = {name: value for name, value in grpo.items() if name not in _LEFT_OUT}
+    return {**kept, **_INSTEAD, "max_steps": steps(batch, groups)}

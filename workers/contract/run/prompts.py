@@ -1,0 +1,82 @@
+"""Which prompts a run trains on: dynamic sampling, and drawing prompts by how much they teach. Standard library only.
+
+Dynamic sampling is DAPO's (Yu et al. 2025, arXiv:2503.14476, section 3.2): a group whose completions all score the same
+has advantage 0 everywhere, so another prompt takes its place. Weights by difficulty follow Foster et al. 2025
+(arXiv:2502.12272): a prompt that is solved with probability p teaches in proportion to p(1 - p), the variance of its
+reward; and to its root where the advantages of a group are divided by their standard deviation, as GRPO's are. Both are
+off by default, and a run without them trains exactly as TRL does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workers.contract.run.problem import Problem
+
+if TYPE_CHECKING:
+    from workers.contract.run.episodes import EpisodeSpec
+    from workers.contract.run.spec import RewardSpec
+
+MOST_ROUNDS = 20
+DRAWN_WITHOUT, WITHOUT_SPREAD = "prompts/drawn_without_spread", "prompts/without_spread"
+EXTRA_TOKENS, EXTRA_ROUNDS, EFFECTIVE = "prompts/extra_tokens", "prompts/extra_rounds", "prompts/effective"
+MEAN_REWARD = "prompts/mean_reward"
+"""Metrics; each is of one generation."""
+TEACH, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
+"""Kinds of prompts: known to teach, known to teach little, and never seen."""
+REPLACED = "replaced"
+"""The mode of the groups in samples.jsonl that were generated and scored but not trained on, beside train and eval."""
+
+
+def share_of_prompts(kind: str) -> str:
+    """The metric."""
+    return f"prompts/share_{kind}"
+
+
+def share_of_draws(kind: str) -> str:
+    """The metric: of all weight."""
+    return f"prompts/draws_{kind}"
+
+
+@dataclass(frozen=True)
+class PromptsSpec:
+    extra_rounds: int = 0
+    """Dynamic sampling: groups without spread are replaced by groups of fresh prompts, in at most this many further
+    rounds of generation for each batch, none larger than the batch. 0: off."""
+    spread_in: str = ""
+    """The reward component whose spread counts; "": the total reward."""
+    by_difficulty: bool = False
+    """Prompts are drawn by what they have taught so far, rather than in epochs."""
+    least_weight: float = 0.05
+    """Of a prompt that has taught nothing, beside 1 for the one that teaches most: it is tried again now and then. Less
+    where such prompts together would come often."""
+
+    @property
+    def on(self) -> bool:
+        return self.extra_rounds > 0 or self.by_difficulty
+
+
+def problems(prompts: PromptsSpec, rewards: Sequence[RewardSpec], episodes: EpisodeSpec | None) -> Iterator[Problem]:
+    """Why a run's prompts can't be chosen so. `rewards`: those that are trained on. Fields are the New run page's."""
+    if not 0 <= prompts.extra_rounds <= MOST_ROUNDS:
+        sentence = f"{prompts.extra_rounds} extra rounds of generation are asked for."
+        yield Problem("extra_rounds", sentence, f"Choose 0 to {MOST_ROUNDS}; 0 turns dynamic sampling off.")
+    if not 0 < prompts.least_weight <= 1:
+        sentence = f"{prompts.least_weight:g} is not a possible least weight."
+        yield Problem("least_weight", sentence, "It must be above 0 and at most 1.")
+    if not prompts.on:
+        return
+    names = [reward.name for reward in rewards]
+    if prompts.spread_in and prompts.spread_in not in names:
+        sentence = f"The spread of {prompts.spread_in} is to count, and no component that is trained on has that name."
+        yield Problem("spread_in", sentence, f"Use one of: {', '.join(names)}; or leave it empty.")
+    unable = [
+        *(["where a reward scores each turn"] if any(reward.per_turn for reward in rewards) else []),
+        *(["where programs drive the episodes"] if episodes and episodes.gateway else []),
+    ]
+    for where in unable:
+        field = "extra_rounds" if prompts.extra_rounds else "by_difficulty"
+        sentence = f"Prompts can't be replaced or weighted {where}."
+        yield Problem(field, sentence, "Turn dynamic sampling and weights by difficulty off.")

@@ -1,0 +1,302 @@
+"""The run spec, the attempt spec, and the vLLM servers that follow from them."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from workers.contract.run import jobs
+from workers.contract.run.episodes import EpisodeSpec, PartSpec
+from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.limits import LimitsSpec, Spent
+from workers.contract.run.prompts import PromptsSpec
+from workers.contract.run.sinks import SinkSpec
+from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
+_NUMBER = re.compile(r"(.*\.)?(0[xX][0-9a-fA-F]*|[0-9]+)")
+"""The system reads such a host as an IPv4 address, in whatever base and with however few dots it is written."""
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+METADATA = frozenset(
+    ip_address(text)
+    for text in ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
+)
+"""Metadata services of clouds, which hand out credentials; some are in private or public ranges."""
+
+
+REWARD_MODEL = "reward_model"
+"""The key in workers.rewards.LIBRARY of the reward that is a model, with params {"model", "revision"}."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    path: str
+    """A folder inside the host's allowed roots, or a hub id."""
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """The canonical dataset file (Parquet): row_id, prompt (messages; with {"grpo": {"chat": false}} in the schema's
+    metadata, one user message whose content is the prompt), answer, test_cases, metadata (a JSON object), split (train
+    or validation). Written by the import, fetched at the claim."""
+
+    name: str
+    version: int
+    sha256: str
+    rows: int
+    """In both parts."""
+    eval_rows: int = 0
+    """The number of validation rows to evaluate, sampled with the run's seed; they are never trained on."""
+
+
+@dataclass(frozen=True)
+class RewardSpec:
+    name: str
+    """Unique in a run: TRL silently merges two rewards of the same name. The metric is rewards/<name>/mean."""
+    function: str
+    """A key in workers.rewards.LIBRARY."""
+    weight: float = 1.0
+    params: dict[str, Any] = field(default_factory=dict)
+    per_turn: bool = False
+    """Scores each turn of an episode by itself, and is credited to that turn's tokens."""
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    r: int = 16
+    alpha: int = 32
+    dropout: float = 0.0
+    target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+@dataclass(frozen=True)
+class RecoverySpec:
+    """Resumes by the control plane itself, after an end that a new attempt may not meet again."""
+
+    resumes: int = 0
+    """At most this many over the whole run; 0: never."""
+    pause_s: int = 60
+    """Before the first; each later pause is twice as long."""
+
+
+@dataclass(frozen=True)
+class HangSpec:
+    """What counts as a hang, and what to do about it."""
+
+    after: float = 10.0
+    """No step for this many times the usual duration; evaluations, saves and the first step don't count."""
+    stop: bool = False
+    """End the attempt then. A recovery may resume the run from its last checkpoint."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything about a run, frozen at submission and independent of rows that may change later."""
+
+    run_id: str
+    name: str
+    kind: str
+    """`train`; `trial` tries a hardware profile for two steps; `check` is a learnability check;
+    `evaluation` samples completions of held-out prompts; the others are in workers.contract.run.jobs."""
+    model: ModelSpec
+    data: DataSpec
+    rewards: tuple[RewardSpec, ...]
+    hardware: HardwareSpec
+    grpo: dict[str, Any]
+    """Keyword arguments of trl.GRPOConfig set by the user, with TRL's names. The trainer adds output_dir,
+    logging_steps=1, report_to=[] and those implied by the hardware (use_cpu, vllm_*, deepspeed)."""
+    lora: LoraSpec | None = None
+    attn_implementation: str | None = None
+    failed_share: float = 0.5
+    """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
+    eval_rewards: tuple[RewardSpec, ...] = ()
+    """Computed in evaluations only, beside `rewards`: nothing of the training depends on them. Their metrics are
+    eval_rewards/<name>/mean, and their weighted sum workers.contract.run.best.OTHER_REWARD."""
+    recovery: RecoverySpec = RecoverySpec()
+    hang: HangSpec = HangSpec()
+    keep_best: str = ""
+    """The metric by which the best checkpoint is kept beside the newest ones; "": none is."""
+    start_from: str = ""
+    """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
+    check_groups: int = 0
+    """Of a learnability check: at least this many prompt groups; 0: workers.contract.run.learnability.GROUPS."""
+    job: dict[str, Any] = field(default_factory=dict)
+    """The settings of a job, as the dataclass of its kind in workers.contract.run.jobs has them."""
+    episodes: EpisodeSpec | None = None
+    prompts: PromptsSpec = field(default_factory=PromptsSpec)
+    rewards_beside: bool = False
+    """Rewards that wait score each group as soon as it is complete (see workers.contract.run.beside)."""
+    ahead: bool = False
+    """Generate each batch while the one before is trained on (see workers.contract.run.ahead)."""
+    sinks: tuple[SinkSpec, ...] = ()
+    """Where its figures are also sent."""
+    schema: int = SCHEMA
+
+    @property
+    def every_reward(self) -> tuple[RewardSpec, ...]:
+        """Those that are trained on, then those of evaluations."""
+        return (*self.rewards, *self.eval_rewards)
+
+    @property
+    def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
+        """What of the libraries it uses: its rewards, and its environment's parts."""
+        return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
+
+
+@dataclass(frozen=True)
+class WarmPlace:
+    """The servers of another attempt (workers.contract.stack.warm) on the same host."""
+
+    attempt_id: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The resources leased for one attempt."""
+
+    host: str
+    gpus: tuple[int, ...] = ()
+    server_gpus: tuple[int, ...] = ()
+    cpu_slots: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
+    """The HTTP port on loopback of each vLLM server that the attempt starts, then those on which a job listens."""
+    group_port: int | None = None
+    """The port of the NCCL group for weight updates."""
+    lora_kernels: str = ""
+    """The version of vLLM whose LoRA kernels were tuned for the servers' card; "": vLLM's own configs."""
+    unsandboxed: bool = False
+    """An admin allows rewards to run code on this host without a sandbox."""
+    gpu_hour_price: float | None = None
+    """Of one GPU, when the attempt was placed; None: the host has no price."""
+    currency: str = ""
+    spent: Spent = field(default_factory=Spent)
+    warm: WarmPlace | None = None
+    """Servers that the attempt uses in place of its own."""
+
+    @property
+    def every_port(self) -> tuple[int, ...]:
+        return (*self.ports, *(() if self.group_port is None else (self.group_port,)))
+
+    @property
+    def every_gpu(self) -> tuple[int, ...]:
+        """Every leased GPU once, whichever process uses it."""
+        return tuple(dict.fromkeys((*self.gpus, *self.server_gpus)))
+
+
+@dataclass(frozen=True)
+class AttemptSpec:
+    """spec.json: one life of a run on a host."""
+
+    attempt_id: str
+    """<run id>-<attempt number>"""
+    number: int
+    first_seq: int
+    run: RunSpec
+    placement: Placement
+    resume_from: str | None = None
+    """A checkpoint folder: in the launch message relative to RUNS_DIR, in spec.json absolute."""
+
+
+@dataclass(frozen=True)
+class ServerPlace:
+    """One vLLM server of an attempt, by where it is."""
+
+    role: str
+    """One of SERVER_ROLES: its process's role and its log's name."""
+    address: str
+    """http://host:port"""
+    port: int
+    gpus: tuple[int, ...]
+    own: bool
+    """Started, watched and ended by the attempt; False for attached and warm servers."""
+    warm: str = ""
+    """The attempt that has started it, for a warm server."""
+
+
+def is_address(text: str) -> bool:
+    """Whether it is a valid address of an attached server: exactly http://host:port."""
+    host, _, port = text.removeprefix("http://").rpartition(":")
+    if not (text.startswith("http://") and _HOST.fullmatch(host) and _PORT.fullmatch(port)):
+        return False
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port is not None and not _is_no_server(str(parts.hostname))
+    except ValueError:
+        return False
+
+
+def _is_no_server(host: str) -> bool:
+    """Whether it is an IP address at which clouds keep a machine's credentials, or no machine answers."""
+    try:
+        address = IPv4Address(socket.inet_aton(host)) if _NUMBER.fullmatch(host) else ip_address(host)
+    except OSError:
+        return True  # digits that are no address
+    except ValueError:
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address in METADATA or address.is_link_local or address.is_multicast or address.is_unspecified
+
+
+def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
+    """The models that the trainer loads, without duplicates: the policy's first, then reward models."""
+    if not jobs.loads_models(run.kind):
+        return ()
+    model_params = [reward.params for reward in run.every_reward if reward.function == REWARD_MODEL]
+    reward_models = [
+        ModelSpec(str(params.get("model", "")), str(params.get("revision") or "") or None) for params in model_params
+    ]
+    return tuple(dict.fromkeys((run.model, *(model for model in reward_models if model.path))))
+
+
+def outcome_weights(rewards: Sequence[RewardSpec]) -> list[float]:
+    """The weight of each in the total of a completion, by which outcomes are compared: 0 for those that score each
+    turn, which are credited to their turns. Where there is no other with a weight, the total is theirs, and only tells
+    how a run is doing: the advantages come from the turns alone."""
+    if any(reward.weight for reward in rewards if not reward.per_turn):
+        return [0.0 if reward.per_turn else reward.weight for reward in rewards]
+    return [reward.weight for reward in rewards]
+
+
+def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
+    """The vLLM servers from which the trainer gets completions; none except in rollout mode `server`.
+
+    Raises ContractError if there are too many, or the placement lacks a port for one of them.
+    """
+    hardware, placement = spec.run.hardware, spec.placement
+    server = hardware.server
+    if hardware.rollout != Rollout.SERVER:
+        return ()
+    if server is None:
+        raise ContractError("hardware.server: rollouts come from a vLLM server, and none is described")
+    if server.servers > MAX_SERVERS:
+        raise ContractError(f"hardware.server: {server.servers} vLLM servers; a run has at most {MAX_SERVERS}")
+    places: list[tuple[str, int, tuple[int, ...], bool]]
+    if placement.warm:
+        warm = placement.warm
+        if len(warm.ports) != server.count:
+            raise ContractError(f"placement.warm: {len(warm.ports)} ports for {server.count} vLLM servers")
+        return tuple(
+            ServerPlace(role, f"http://127.0.0.1:{port}", port, (), own=False, warm=warm.attempt_id)
+            for role, port in zip(SERVER_ROLES, warm.ports, strict=False)
+        )
+    if server.attached:
+        places = [(address, int(address.rpartition(":")[2]), (), False) for address in server.attached]
+    else:
+        if len(placement.ports) < server.count:
+            raise ContractError(f"placement.ports: {len(placement.ports)} for {server.count} vLLM servers")
+        gpus = placement.gpus if server.shared else placement.server_gpus
+        places = [
+            (f"http://127.0.0.1:{port}", port, gpus[number * server.gpus : (number + 1) * server.gpus], True)
+            for number, port in enumerate(placement.ports[: server.count])
+        ]
+    return tuple(ServerPlace(role, *place) for role, place in zip(SERVER_ROLES, places, strict=False))

@@ -1,0 +1,70 @@
+"""What is known of vLLM's speed with a LoRA adapter: kernels tuned for a card, and tokens per second as measured.
+
+kernels/VLLM-VERSION/ holds configs of vLLM's shrink and expand kernels, in vLLM's own files, one set for each card;
+`python -m tests.gpu.lora_kernels` makes them. speed.json holds what `python -m tests.gpu.lora` measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import log2
+from pathlib import Path
+
+from workers.contract.wire.documents import from_dict
+
+HERE = Path(__file__).parent
+KERNELS = HERE / "kernels"
+SPEED = HERE / "speed.json"
+MOST_APART = 0.5
+"""Doublings of the parameters between a model and the one that was measured."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One engine with all requests of a step at once; None: not measured."""
+
+    card: str
+    """As NVML and torch name it."""
+    vllm: str
+    parameters: int
+    rank: int
+    requests: int
+    base_tokens_per_s: float | None = None
+    """Of the model without an adapter, and so of merged weights."""
+    plain_tokens_per_s: float | None = None
+    """Of an adapter, with vLLM's own kernel configs."""
+    tuned_tokens_per_s: float | None = None
+    """Of an adapter, with those of KERNELS."""
+    swap_s: float | None = None
+    """To load an adapter and leave the one before."""
+    push_s: float | None = None
+    """To merge it into the weights and stream these by NCCL."""
+
+    def adapter_tokens_per_s(self, *, tuned: bool) -> float | None:
+        return self.tuned_tokens_per_s if tuned and self.tuned_tokens_per_s else self.plain_tokens_per_s
+
+
+@functools.cache
+def speeds() -> tuple[Speed, ...]:
+    return tuple(from_dict(Speed, one) for one in json.loads(SPEED.read_text(encoding="utf-8")))
+
+
+def speed_of(cards: Iterable[str], parameters: int, rank: int, requests: int) -> Speed | None:
+    """The nearest measurement on one of the cards with this rank; None: of no similar model."""
+    there = [one for one in speeds() if one.card in set(cards) and one.rank == rank]
+    near = [one for one in there if abs(log2(one.parameters / max(parameters, 1))) <= MOST_APART]
+    return min(near, key=lambda one: abs(log2(one.requests / max(requests, 1))), default=None)
+
+
+def kernels(card: str, vllm: str) -> Path | None:
+    """The folder for VLLM_TUNED_CONFIG_FOLDER; None: nobody has tuned this vLLM's kernels on this card."""
+    folder = KERNELS / vllm.partition("+")[0]
+    return folder if vllm and (folder / f"{file_name(card)}_SHRINK.json").is_file() else None
+
+
+def file_name(card: str) -> str:
+    """vLLM's way to name a card in a file's name."""
+    return card.replace(" ", "_").replace("-", "_")

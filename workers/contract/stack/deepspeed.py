@@ -1,0 +1,222 @@
+"""DeepSpeed's configuration: the one that follows from a hardware profile, or one that a profile keeps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from workers.contract.run.hardware import ZERO, HardwareSpec, Offload, Strategy, precision_of
+from workers.contract.run.problem import Problem
+
+AUTO = "auto"
+SELDOM = 1_000_000_000
+"""Steps between DeepSpeed's own log lines: the run logs its figures itself."""
+FIELD = "deepspeed"
+STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
+RUNS = {
+    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "max_grad_norm",
+    "optimizer.params.lr": "learning_rate",
+    "optimizer.params.eps": "adam_epsilon",
+    "optimizer.params.weight_decay": "weight_decay",
+}
+"""Keys that are a run's settings, which transformers requires to be `auto` or equal -> GRPOConfig's names."""
+KEPT = frozenset(
+    {
+        *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"),
+        *("optimizer", "fp16", "bf16", "zero_optimization", "activation_checkpointing", "aio", "data_types"),
+        *("communication_data_type", "seq_parallel_communication_data_type", "prescale_gradients"),
+        *("gradient_predivide_factor", "sparse_gradients", "disable_allgather", "torch_autocast", "compile"),
+        *("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "steps_per_print", "wall_clock_breakdown"),
+        *("memory_breakdown", "dump_state", "dataloader_drop_last", "comms_logger", "flops_profiler", "checkpoint"),
+        *("use_data_before_expert_parallelism", "graph_harvesting"),
+    }
+)
+"""The top-level keys that a profile may have."""
+REFUSED = {
+    "scheduler": "The run's own scheduler sets the learning rate.",
+    "amp": "Apex isn't used: precision is the profile's.",
+    "elasticity": "It would change the batch, and with it the groups.",
+    "autotuning": "It starts trainings of its own.",
+    "hybrid_engine": "Completions come from vLLM or the trainer.",
+    "tensor_parallel": "The ranks share the batch, not the layers.",
+    "pipeline": "The ranks share the batch, not the layers.",
+    "compression_training": "vLLM can't follow it.",
+    "curriculum_learning": "Prompts come in the run's own order.",
+    "data_efficiency": "Prompts come in the run's own order.",
+    "tensorboard": "Figures go to the run's page.",
+    "wandb": "Figures go to the run's page.",
+    "csv_monitor": "Figures go to the run's page.",
+    "comet": "Figures go to the run's page.",
+    "nebula": "Checkpoints stay in the run's folder.",
+    "sparse_attention": "The model's own attention is trained.",
+}
+"""Known top-level keys that a profile can't have, and why."""
+
+
+def config_of(hardware: HardwareSpec) -> dict[str, Any]:
+    """The configuration of a launch: the profile's own, with what it leaves open, otherwise the usual one.
+
+    transformers replaces "auto" by the GRPOConfig's values.
+    """
+    usual = usual_config(hardware)
+    if not hardware.deepspeed:
+        return usual
+    kept = copy.deepcopy(hardware.deepspeed)
+    for name in ("zero_optimization", "train_batch_size", *(key for key in RUNS if "." not in key)):
+        kept.setdefault(name, usual[name])
+    for name in ("bf16", "fp16"):
+        kept.setdefault(name, {}).setdefault("enabled", AUTO)
+    if "optimizer" in usual:
+        kept.setdefault("optimizer", usual["optimizer"])
+    kept.setdefault("steps_per_print", usual["steps_per_print"])
+    if hardware.strategy is Strategy.ZERO3:
+        kept["zero_optimization"].setdefault("stage3_gather_16bit_weights_on_model_save", True)
+    return kept
+
+
+def usual_config(hardware: HardwareSpec) -> dict[str, Any]:
+    stage = STAGES[hardware.strategy]
+    zero: dict[str, Any] = {
+        "stage": stage,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "reduce_bucket_size": AUTO,
+    }
+    if stage == 3:
+        zero |= {
+            "stage3_prefetch_bucket_size": AUTO,
+            "stage3_param_persistence_threshold": AUTO,
+            # Without it a checkpoint has only shards, which nothing else could load.
+            "stage3_gather_16bit_weights_on_model_save": True,
+        }
+    else:
+        zero["allgather_partitions"] = True
+    if hardware.offload is not Offload.NONE:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": hardware.trainer_gpus > 0}
+    if hardware.offload is Offload.PARAMETERS:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": hardware.trainer_gpus > 0}
+    config: dict[str, Any] = {
+        "train_batch_size": AUTO,
+        "train_micro_batch_size_per_gpu": AUTO,
+        "gradient_accumulation_steps": AUTO,
+        "gradient_clipping": AUTO,
+        "bf16": {"enabled": AUTO},
+        "fp16": {"enabled": AUTO},
+        "zero_optimization": zero,
+        "steps_per_print": SELDOM,
+    }
+    if hardware.offload is not Offload.NONE:
+        # Offloaded states need DeepSpeed's CPU Adam, which it derives from this one; it refuses others.
+        config["optimizer"] = {"type": "AdamW", "params": dict.fromkeys(("lr", "betas", "eps", "weight_decay"), AUTO)}
+    return config
+
+
+def deepspeed_problems(hardware: HardwareSpec) -> Iterator[Problem]:
+    """What is wrong with the configuration that a profile keeps, whatever the run trains."""
+    kept = hardware.deepspeed
+    if not kept:
+        return
+    if hardware.strategy not in ZERO:
+        yield Problem(FIELD, "A DeepSpeed config needs one of the ZeRO strategies.", "Choose one, or empty the config.")
+        return
+    for key in kept:
+        if key in REFUSED:
+            yield Problem(FIELD, f"{key} can't be kept here. {REFUSED[key]}", "Leave it out.")
+        elif key not in KEPT:
+            yield Problem(
+                FIELD, f"DeepSpeed has no top-level key {key[:60]!r} that a profile can keep.", "Leave it out."
+            )
+    for name in ("zero_optimization", "fp16", "bf16", "optimizer"):
+        if not isinstance(kept.get(name, {}), dict):
+            yield Problem(FIELD, f"{name} must be an object.")
+            return
+    yield from _sharding(hardware, kept.get("zero_optimization", {}))
+    yield from _precision(hardware, kept)
+    yield from _optimizer(hardware, kept.get("optimizer"))
+    for where, text in texts(kept):
+        if text.startswith(("/", "~")) or ".." in text.split("/"):
+            sentence = f"{where} names a path outside the run's folder: {text[:60]}."
+            yield Problem(FIELD, sentence, "Use a relative path.")
+
+
+def number_problems(hardware: HardwareSpec, settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Numbers of the kept configuration that differ from the GRPOConfig arguments, which transformers refuses."""
+    kept = hardware.deepspeed or {}
+    wants = {name: settings.get(field) for name, field in RUNS.items()}
+    batch, accumulation = wants["train_micro_batch_size_per_gpu"], wants["gradient_accumulation_steps"]
+    product = batch * accumulation * hardware.processes if batch and accumulation else None
+    for name, wanted in {**wants, "train_batch_size": product}.items():
+        number = value_at(kept, name)
+        if number is None or number in (AUTO, wanted):
+            continue
+        ours = "the run decides it" if wanted is None else f"the run has {wanted:g}"
+        yield Problem(FIELD, f"{name} is {str(number)[:40]} and {ours}.", 'Write "auto".')
+
+
+def value_at(tree: Mapping[str, Any], path: str) -> Any:
+    """The value at a dotted path, or None."""
+    value: Any = tree
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a JSON value, with its path."""
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from texts(inner, f"{at}.{key}" if at else str(key))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from texts(inner, f"{at}[{number}]")
+
+
+def offload_in(zero: Mapping[str, Any]) -> Offload:
+    """What a zero_optimization section keeps outside the GPUs."""
+    devices = {name: value_at(zero, f"{name}.device") for name in ("offload_optimizer", "offload_param")}
+    if devices["offload_param"] not in (None, "none"):
+        return Offload.PARAMETERS
+    return Offload.NONE if devices["offload_optimizer"] in (None, "none") else Offload.OPTIMIZER
+
+
+def _sharding(hardware: HardwareSpec, zero: Mapping[str, Any]) -> Iterator[Problem]:
+    stage = STAGES[hardware.strategy]
+    if zero and zero.get("stage") != stage:
+        sentence = f"The config's ZeRO stage is {str(zero.get('stage', 0))[:20]}, and the strategy is ZeRO-{stage}."
+        yield Problem(FIELD, sentence, "Change one of them.")
+    if zero and offload_in(zero) != hardware.offload:
+        sentence = f"The config offloads {_words(offload_in(zero))}, and the profile {_words(hardware.offload)}."
+        yield Problem(FIELD, sentence, "Change one of them.")
+    if stage == 3 and zero.get("stage3_gather_16bit_weights_on_model_save") is False:
+        sentence = (
+            "Without stage3_gather_16bit_weights_on_model_save a checkpoint has only shards, which nothing loads."
+        )
+        yield Problem(FIELD, sentence, "Set it to true.")
+
+
+def _words(offload: Offload) -> str:
+    return {"none": "nothing", "optimizer": "the optimizer states"}.get(offload, "optimizer states and parameters")
+
+
+def _precision(hardware: HardwareSpec, kept: Mapping[str, Any]) -> Iterator[Problem]:
+    precision = precision_of(hardware, {})
+    for name in ("fp16", "bf16"):
+        enabled = kept.get(name, {}).get("enabled", AUTO)
+        if enabled not in (AUTO, precision == name):
+            sentence = f"{name}.enabled is {str(enabled).lower()[:20]}, and the profile trains in {precision}."
+            yield Problem(FIELD, sentence, 'Write "auto".')
+
+
+def _optimizer(hardware: HardwareSpec, optimizer: Mapping[str, Any] | None) -> Iterator[Problem]:
+    if optimizer is None:
+        return
+    if hardware.offload is Offload.NONE:
+        sentence = "Without offload the trainer's own optimizer is used, not one of DeepSpeed's."
+        yield Problem(FIELD, sentence, "Leave optimizer out.")
+    elif optimizer.get("type") != "AdamW":
+        yield Problem(FIELD, "Offloaded states are AdamW's.", "Set optimizer.type to AdamW.")

@@ -1,0 +1,213 @@
+"""A reward that an admin wrote: one Python function, which runs in the sandbox and nowhere else.
+
+    def reward(completions, answer, **columns):
+        return [float(text.strip() == right) for text, right in zip(completions, answer)]
+
+It gets a batch: the completions' texts, and by its arguments' names the rows' columns and what else `columns_of` tells;
+it returns a number or None for each. An error in it is a failure of the rows, reported with its traceback.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workers.rewards.reward import (
+    Completion,
+    Cost,
+    Example,
+    Params,
+    Reward,
+    RewardGroup,
+    Row,
+    Scores,
+    param,
+)
+from workers.rewards.sandboxed import failure, sandbox
+from workers.rewards.scoring import all_failed, score
+from workers.rewards.tools import Tools
+from workers.sandbox import Job, Kind, Limits
+from workers.sandbox.requirements.syntax import DEEPEST, deeper, is_generator, parsed
+
+NAME = "reward"
+FIRST = "completions"
+LONGEST = 100_000
+BATCH_BYTES = 64 * 2**20
+"""Bytes of a batch sent to the sandbox."""
+_CALL = """
+
+def __grpo_call__(completions, columns):
+    return {name}(completions, **columns)
+"""
+START = '''def reward(completions, answer, **columns):
+    """A score for each completion, or None where the reward doesn't apply to its row."""
+    return [float(text.strip() == str(right)) for text, right in zip(completions, answer)]
+'''
+
+
+@dataclass(frozen=True)
+class PythonParams(Params):
+    source: str = param(
+        START,
+        "A function `reward(completions, **columns)` that returns one number or None for each completion. "
+        "Arguments are named after the dataset's columns; prompts, turns and tokens are there too.",
+        widget="code",
+        longest=LONGEST,
+    )
+    seconds: float = param(30.0, "Time for one batch of completions.", min=0.1, max=600.0)
+    memory_mb: int = param(512, "Memory for one batch of completions, in MiB.", min=64, max=16_384)
+    lowest: float = param(0.0, "The lowest score it means to give: what its range is shown as.", min=-1e9, max=1e9)
+    highest: float = param(1.0, "The highest score it means to give.", min=-1e9, max=1e9)
+
+    def problem(self) -> str | None:
+        if self.lowest > self.highest:
+            return "highest: must not be below lowest"
+        error = problem(self.source)
+        return f"source: {error}" if error else None
+
+
+@dataclass(frozen=True)
+class CodeTrial:
+    """The result of a trial on samples."""
+
+    scores: Scores
+    problem: str = ""
+    """Why it can't be used, one sentence; "" if it scored every sample without a failure."""
+    traceback: str = ""
+    printed: list[str] = field(default_factory=list)
+    """Its output to stdout and stderr, if any."""
+
+
+def problem(source: str) -> str:
+    """Why the source can't be a reward, judged by its text alone; "" if it can. Nothing of it is executed."""
+    if deeper(source):
+        return f"it has more than {DEEPEST} brackets within each other"
+    tree = parsed(source)
+    if isinstance(tree, str):
+        return tree
+    functions = [
+        one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == NAME
+    ]
+    if not functions:
+        return f"it defines no function {NAME}(completions, **columns)"
+    return _signature_problem(functions[-1])
+
+
+def trial(
+    source: str, samples: Sequence[tuple[str | Completion, Row]], tools: Tools, *, seconds: float = 10.0
+) -> CodeTrial:
+    """Score samples in the sandbox. Raises nothing because of the source; without a sandbox the problem says so."""
+    if error := problem(source):
+        return CodeTrial(all_failed(len(samples), "error", error), error)
+    params = {"source": source, "seconds": seconds}
+    texts, rows = [text for text, _ in samples], [row for _, row in samples]
+    scores = score(_REWARD, texts, rows, params, tools)
+    printed = [note for note in scores.notes if note]
+    if scores.failures:
+        first = scores.failures[0]
+        return CodeTrial(scores, first.message, first.traceback, printed)
+    if samples and all(value is None for value in scores.values):
+        return CodeTrial(scores, "It gave no sample a score: it returned None for each.", "", printed)
+    return CodeTrial(scores, printed=printed)
+
+
+def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """The columns that a function may request: each column of any row (None in rows without it), and for each
+    completion its `turns` (messages, empty if it is one text) and `tokens` (their number, None if unknown)."""
+    names = dict.fromkeys(name for row in rows for name in row if name.isidentifier())
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    columns["turns"] = [[dict(turn) for turn in completion.turns] for completion in completions]
+    columns["tokens"] = [completion.tokens for completion in completions]
+    columns["prompts"] = columns.get("prompt") or [None] * len(rows)
+    columns.pop(FIRST, None)
+    return columns
+
+
+def python(completions: Sequence[Completion], rows: Sequence[Row], params: PythonParams, tools: Tools) -> Scores:
+    """What the source's function returns, meant to lie from `lowest` to `highest` (0 to 1); what its ends mean is its
+    own. None in it: that row doesn't count. A batch that raises, hangs or has another length fails as a whole. When
+    nothing of the library fits."""
+    count = len(completions)
+    columns = columns_of(completions, rows)
+    function = _function(params.source)
+    if missing := [name for name in _needed(function) if name not in columns]:
+        return all_failed(count, "error", f"It asks for the column {missing[0]}, and the dataset has none.")
+    if function.args.kwarg is None:
+        requested = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
+        columns = {name: values for name, values in columns.items() if name in requested}
+    source = params.source + _CALL.replace("{name}", NAME)
+    job = Job(source, "__grpo_call__", ([completion.text for completion in completions], columns))
+    limits = Limits(seconds=params.seconds, memory_mb=params.memory_mb, value_bytes=BATCH_BYTES)
+    (outcome,) = sandbox(tools).run([job], limits)
+    printed = "\n".join(text for text in (outcome.stdout, outcome.stderr) if text.strip())
+    notes = [printed[-2_000:]] + [""] * (count - 1) if printed else []
+    if outcome.kind is not Kind.OK:
+        error = failure(0, outcome)
+        return Scores([None] * count, all_failed(count, error.kind, error.message, error.traceback).failures, notes)
+    if not isinstance(outcome.value, list | tuple):
+        message = f"It returned {_named(outcome.value)}, not a list of one score for each completion."
+        return Scores([None] * count, all_failed(count, "wrong_length", message).failures, notes)
+    return Scores(list(outcome.value), [], notes if len(outcome.value) == count else [])
+
+
+def _named(value: Any) -> str:
+    return "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
+
+
+def _function(source: str) -> ast.FunctionDef:
+    """The function of a valid source."""
+    return [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == NAME][-1]
+
+
+def _needed(function: ast.FunctionDef) -> list[str]:
+    """Argument names without a default, except the first."""
+    arguments = function.args
+    plain = arguments.args[: len(arguments.args) - len(arguments.defaults)]
+    required = [
+        one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
+    ]
+    return [one.arg for one in (*plain, *required) if one.arg != FIRST]
+
+
+def _signature_problem(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    arguments = function.args
+    if isinstance(function, ast.AsyncFunctionDef):
+        return f"{NAME} must not be async"
+    if is_generator(function):
+        return f"{NAME} must return a list, not yield"
+    if arguments.posonlyargs:
+        return f"{NAME} must take its arguments by name: there must be no /"
+    if not arguments.args or arguments.args[0].arg != FIRST:
+        return f"the first argument of {NAME} must be {FIRST}"
+    if arguments.vararg is not None:
+        return f"{NAME} must not take *{arguments.vararg.arg}: columns come by their names"
+    return ""
+
+
+_LONGER = """def reward(completions, answer, **columns):
+    return [min(1.0, len(text) / len(right)) for text, right in zip(completions, answer)]
+"""
+_REWARD = Reward(
+    key="python",
+    title="Custom Python",
+    help="A function of your own, which runs in the sandbox only.",
+    params=PythonParams,
+    range=(0.0, 1.0),
+    range_of=lambda params: (params.lowest, params.highest),
+    batch=python,
+    group=RewardGroup.CUSTOM,
+    cost=Cost.SANDBOX,
+    whole_batch=True,
+    admin_only=True,
+    low="What the function says.",
+    high="What the function says.",
+    use="When nothing of the library fits. It is called once for each batch of completions, in a fresh process without "
+    "files, network or other packages than the trainer's; what it prints is shown where it is tried.",
+    examples=(
+        Example("7", 1.0, {"answer": "7"}, why="The function as it stands compares with the row's answer."),
+        Example("abc", 0.5, {"answer": "abcdef"}, {"source": _LONGER}, why="Three of six characters."),
+    ),
+)
+REWARDS = (_REWARD,)

@@ -1,0 +1,91 @@
+"""reasoning-gym's own checkers, on rows that were made by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workers.packages import reasoning
+from workers.rewards.entries.answer import SOURCES
+from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
+from workers.rewards.sandboxed import ending, failure
+from workers.rewards.tools import Tools
+from workers.sandbox import Outcome
+
+COLUMN = reasoning.COLUMN
+LONGEST_ANSWER = 20_000
+
+
+@dataclass(frozen=True)
+class ReasoningGymParams(Params):
+    source: str = param("answer tag", "Where the completion's answer is looked for.", choices=SOURCES)
+    tag: str = param("answer", "Name of the tag when the source is the answer tag.")
+    marker: str = param("####", "What stands before the answer when the source is a marker.")
+    partial: bool = param(True, "Count what the checker gives for an answer that is nearly right. Otherwise only 1.")
+
+
+def reasoning_gym(
+    completions: Sequence[Completion], rows: Sequence[Row], params: ReasoningGymParams, tools: Tools
+) -> Scores:
+    """0 to 1: what the task family's own checker gives the answer. 1: right. 0: wrong, or no answer where it is looked
+    for; between: some families give a share. Rows that reasoning-gym didn't make don't count."""
+    values: list[float | None] = [None] * len(completions)
+    failures: list[Failure] = []
+    asked: dict[int, tuple[Mapping[str, object], str]] = {}
+    for index, (completion, row) in enumerate(zip(completions, rows, strict=True)):
+        column = row.get(COLUMN)
+        if not isinstance(column, Mapping):
+            continue
+        answer = _found(completion.text, params)
+        values[index] = 0.0
+        if answer is not None and answer.strip() and len(answer) <= LONGEST_ANSWER:
+            asked[index] = column, answer.strip()
+    if not asked:
+        return Scores(values, failures)
+    notes = [""] * len(completions)
+    for index, given in zip(asked, _scored(list(asked.values()), tools), strict=True):
+        if not isinstance(given, Outcome):
+            values[index] = given if params.partial else float(given >= 1.0)
+        elif given.trouble:  # the sandbox's own, which says nothing about the answer
+            values[index] = None
+            failures.append(failure(index, given))
+        else:  # an answer on which the checker breaks or hangs is wrong: otherwise it would avoid its 0
+            notes[index] = ending(given)
+    return Scores(values, failures, notes)
+
+
+def _scored(asked: list[tuple[Mapping[str, object], str]], tools: Tools) -> list[float | Outcome]:
+    return reasoning.scored(asked, tools.package(reasoning.MODULE))
+
+
+def _found(text: str, params: ReasoningGymParams) -> str | None:
+    if params.source == "answer tag":
+        return last_tag(text, params.tag)
+    if params.source == "after marker":
+        return after_last(text, params.marker)
+    return last_boxed(text) if params.source == "boxed" else text
+
+
+REWARDS = (
+    Reward(
+        key="reasoning_gym",
+        title="reasoning-gym",
+        help="What the checker of the row's task family gives: for datasets that reasoning-gym made.",
+        group=RewardGroup.CORRECTNESS,
+        params=ReasoningGymParams,
+        range=(0.0, 1.0),
+        batch=reasoning_gym,
+        needs=(COLUMN,),
+        cost=Cost.SANDBOX,
+        package="reasoning-gym",
+        low="A wrong answer, or none where it is looked for.",
+        high="A right answer.",
+        use="For datasets made on the page “New dataset”, reasoning-gym. Many tasks have several right answers, and "
+        "only this checker knows them all. Ask for the answer's place in the prompt.",
+        examples=(
+            Example("<answer>4</answer>", None, {"prompt": "2 + 2 =", "answer": "4"},
+                    why="reasoning-gym didn't make this row."),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,207 @@
+"""Format rewards on structure: JSON against a schema, a regular expression, XML elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from xml.parsers import expat
+
+from workers.rewards import pattern, schema
+from workers.rewards.entries.tags import names, names_problem
+from workers.rewards.extract import last_code_block, last_tag
+from workers.rewards.pattern import MODES
+from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
+
+SOURCES = ("code block", "answer tag", "whole text", "anywhere")
+DEEPEST_XML = 200
+_WRAPPER = "wrapper"
+_ANN = '{"name": "Ann", "age": 41}'
+_PERSON = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["name", "age"]}'
+
+
+@dataclass(frozen=True)
+class JsonValidParams(Params):
+    schema: str = param(
+        "",
+        "A JSON Schema that the value must fit; empty: any JSON is fine. Other documents that it refers to are never "
+        "fetched.",
+        longest=schema.LONGEST_SCHEMA,
+        widget="json",
+    )
+    source: str = param(
+        "anywhere",
+        "Where the JSON is looked for. Anywhere: the last code block, else the answer tag, else the whole text.",
+        choices=SOURCES,
+    )
+    tag: str = param("answer", "Name of the tag when the source is the answer tag.")
+    misfit_score: float = param(0.0, "Score of JSON that doesn't fit the schema.", min=0.0, max=1.0)
+
+    def problem(self) -> str | None:
+        error = schema.problem(self.schema) if self.schema.strip() else ""
+        return f"schema: {error}" if error else None
+
+
+@dataclass(frozen=True)
+class RegexMatchParams(Params):
+    pattern: str = param(
+        r"<answer>.+?</answer>",
+        "A regular expression of Python. One that backtracks catastrophically is refused.",
+        longest=pattern.LONGEST_PATTERN,
+        widget="pattern",
+    )
+    mode: str = param("anywhere", "Where it must match.", choices=MODES)
+    ignore_case: bool = param(False, "A and a are equal.")
+    dot_all: bool = param(True, "A dot matches a line's end too.")
+    inverted: bool = param(False, "1 where it doesn't match, 0 where it does.")
+
+    def problem(self) -> str | None:
+        if not self.pattern:
+            return "pattern: must not be empty"
+        error = pattern.problem(self.pattern, self.mode, ignore_case=self.ignore_case, dot_all=self.dot_all)
+        return f"pattern: {error}" if error else None
+
+
+@dataclass(frozen=True)
+class XmlStructureParams(Params):
+    elements: str = param(
+        "think, answer", "Names of the elements that must be there in this order, with commas; empty: any are fine."
+    )
+    one_root: bool = param(
+        False, "The text is one XML document. Otherwise text and several elements may stand beside each other."
+    )
+    partial: bool = param(False, "Well-formed XML gets the share of the elements that are there.")
+
+    def problem(self) -> str | None:
+        return names_problem(self.elements, "elements", none_is_fine=True)
+
+
+def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams) -> float:
+    """0 to 1. 1: the text is JSON and fits the schema. 0: it isn't JSON; JSON that doesn't fit gets `misfit_score`.
+    For answers that a program reads. Raises TimeoutError when a value keeps the schema busy beyond its time."""
+    value = schema.parsed(_json_text(completion, params))
+    if not schema.is_json(value):
+        return 0.0
+    return 1.0 if not params.schema.strip() or schema.fits(value, params.schema) else params.misfit_score
+
+
+def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParams) -> float:
+    """0 or 1. 1: the pattern matches (with `inverted`: it doesn't). For a format that no other reward names, or for
+    words that must not come. Raises TimeoutError when matching takes too long."""
+    matched = pattern.matches(
+        params.pattern, completion, params.mode, ignore_case=params.ignore_case, dot_all=params.dot_all
+    )
+    return float(matched != params.inverted)
+
+
+def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureParams) -> float:
+    """0 to 1, only 0 and 1 unless `partial`. 1: well-formed XML in which the elements named come in their order, each
+    once. 0: not well-formed (a bare < or & is enough), or one is missing. For output that a program parses; for tags
+    in prose use "Soft format", which forgives. Entities and document types are refused, so nothing can expand."""
+    top_names = _top_elements(completion, params.one_root)
+    if top_names is None:
+        return 0.0
+    required = names(params.elements)
+    if not required:
+        return float(bool(top_names))
+    good = [name for name in required if top_names.count(name) == 1]
+    if params.partial:
+        return len(good) / len(required)
+    return float(good == required and [name for name in top_names if name in set(required)] == required)
+
+
+def _json_text(completion: str, params: JsonValidParams) -> str:
+    if params.source == "whole text":
+        return completion
+    if params.source == "answer tag":
+        return last_tag(completion, params.tag) or ""
+    if params.source == "code block":
+        return last_code_block(completion) or ""
+    for candidate in (last_code_block(completion), last_tag(completion, params.tag)):
+        if candidate is not None:
+            return candidate
+    return completion
+
+
+def _top_elements(text: str, one_root: bool) -> list[str] | None:
+    """The names of the top elements, or the root followed by its children; None: not well-formed."""
+    parser = expat.ParserCreate()
+    depth = -1 if not one_root else 0
+    elements: list[str] = []
+
+    def start(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal depth
+        if depth > DEEPEST_XML:
+            raise ValueError("nested too deep")
+        if depth == 0 or (one_root and depth == 1):
+            elements.append(name)
+        depth += 1
+
+    def end(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def refused(*_: object) -> None:
+        raise ValueError("a document type")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.StartDoctypeDeclHandler = refused
+    try:
+        parser.Parse(text.strip() if one_root else f"<{_WRAPPER}>{text}</{_WRAPPER}>", True)
+    except (expat.ExpatError, ValueError):  # ValueError: also unpaired surrogates, which XML can't contain
+        return None
+    return elements
+
+
+REWARDS = (
+    Reward(
+        key="json_valid",
+        title="Valid JSON",
+        help="1 when the completion's JSON can be read and fits a schema.",
+        group=RewardGroup.FORMAT,
+        function=json_valid,
+        params=JsonValidParams,
+        range=(0.0, 1.0),
+        low="No JSON where it is looked for, or it doesn't fit the schema.",
+        high="JSON that fits the schema.",
+        use="For answers that a program reads: with a schema it checks names, types and bounds too.",
+        examples=(
+            Example(f"```json\n{_ANN}\n```", 1.0, params={"schema": _PERSON}, why="It fits: both are there."),
+            Example('{"name": "Ann"}', 0.0, params={"schema": _PERSON}, why="`age` is missing."),
+            Example("{'name': 'Ann'}", 0.0, why="JSON doesn't allow single quotes."),
+        ),
+    ),
+    Reward(
+        key="regex_match",
+        title="Matches a pattern",
+        help="1 when a regular expression matches.",
+        group=RewardGroup.FORMAT,
+        function=regex_match,
+        params=RegexMatchParams,
+        range=(0.0, 1.0),
+        low="It doesn't match.",
+        high="It matches.",
+        use="For a format that no other reward knows; inverted, for words that must not come.",
+        examples=(
+            Example("So: <answer>7</answer>", 1.0, why="The default pattern is an answer tag with something in it."),
+            Example("As an AI, I", 0.0, params={"pattern": r"\bas an ai\b", "ignore_case": True, "inverted": True},
+                    why="Inverted: these words cost the point."),
+        ),
+    ),
+    Reward(
+        key="xml_structure",
+        title="XML structure",
+        help="1 when the completion is well-formed XML with these elements in this order.",
+        group=RewardGroup.FORMAT,
+        function=xml_structure,
+        params=XmlStructureParams,
+        range=(0.0, 1.0),
+        low="Not well-formed (a bare < or & is enough), or an element is missing, doubled, or out of order.",
+        high="Well-formed, with each element once and in order.",
+        use="For output that a program parses as XML; for tags in prose, “Soft format” forgives more.",
+        examples=(
+            Example("<think>3 + 4</think> <answer>7</answer>", 1.0, why="Both elements, in order."),
+            Example("<think>3 < 4</think><answer>7</answer>", 0.0, why="XML doesn't allow a bare <: it must be &lt;."),
+        ),
+    ),
+)  # fmt: skip

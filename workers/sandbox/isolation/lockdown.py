@@ -1,0 +1,133 @@
+"""Restrictions of the zygote and its forks: resources, privileges and system calls."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import resource
+import signal
+from typing import NamedTuple
+
+from workers.sandbox.isolation import kernel
+
+WORK = "/tmp"  # noqa: S108  # inside the sandbox: each evaluation mounts its own tmpfs there
+_OPEN_FILES = 64
+_MOST_OPEN = 1 << 16
+"""In the zygote."""
+_STEP = 1 << 16
+_UNPRIVILEGED = 65534
+_INFINITE = 0x7FFFFFFFFFFFFFFF
+_zygote = -1
+"""Its pid, as seen by forks without a pid namespace of their own."""
+
+
+class ResourceLimits(NamedTuple):
+    seconds: float
+    """CPU seconds."""
+    address_space: int
+    """Total bytes, including the zygote's."""
+    file_bytes: int
+    """The size of the largest file, in bytes."""
+
+
+def address_space() -> int:
+    """The bytes that count against this process's address space limit, rounded up to 64 KiB. Determined without /proc,
+    as the lowest limit under which one more page can be mapped."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    low, high = 0, min(1 << 46, hard & _INFINITE)
+    try:
+        while high - low > _STEP:
+            middle = (low + high) // 2
+            resource.setrlimit(resource.RLIMIT_AS, (middle, hard))
+            low, high = (low, middle) if _maps_one_page() else (middle, high)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    return high
+
+
+def _maps_one_page() -> bool:
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError:
+        return False
+    return True
+
+
+def limit_zygote() -> None:
+    """Set the limits common to all forks, and drop what the zygote never needs. Raises OSError."""
+    global _zygote
+    _zygote = os.getpid()
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if 0 <= hard_limit < _OPEN_FILES:
+        raise OSError(errno.EMFILE, f"Only {hard_limit} files may be open at once; {_OPEN_FILES} are needed")
+    # The caller's soft limit may be low, and each evaluation needs a few descriptors here.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MOST_OPEN, hard_limit & _INFINITE), hard_limit))
+    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO):
+        resource.setrlimit(limit, (0, 0))
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+
+
+def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, filter_address: int) -> None:
+    """Lock this process down permanently. `tmpfs_bytes`: size of a tmpfs to mount as the working folder, in its own
+    mount namespace; 0: none. `filter_address`: of a seccomp filter; 0: none. Raises OSError."""
+    if tmpfs_bytes:
+        kernel.unshare(kernel.CLONE_NEWNS)
+        options = b"size=%d,nr_inodes=%d,mode=0700" % (tmpfs_bytes, 16 + tmpfs_bytes // 4096)
+        kernel.mount_tmpfs(WORK.encode(), options)
+        os.chdir(WORK)
+    kernel.drop_capabilities()
+    if dies_with_parent:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != _zygote:
+            os._exit(1)  # the parent ended before the signal was requested
+    _set_limit(resource.RLIMIT_AS, limits.address_space)
+    _set_limit(resource.RLIMIT_CPU, int(limits.seconds) + 2)
+    _set_limit(resource.RLIMIT_FSIZE, limits.file_bytes)
+    _set_limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    if filter_address:
+        kernel.install(filter_address)
+
+
+def _set_limit(which: int, value: int) -> None:
+    hard = resource.getrlimit(which)[1] & _INFINITE  # infinity becomes the largest number
+    resource.setrlimit(which, (min(value, hard), min(value, hard)))
+
+
+def give_up_root(readable: list[str]) -> None:
+    """Become a user who owns nothing, if that user can still read the necessary files; otherwise drop root's
+    capabilities."""
+    if os.geteuid() != 0:
+        return
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            _become_nobody()
+            code = 0 if all(os.access(path, os.R_OK) for path in readable) else 1
+        finally:
+            os._exit(code)
+    if os.waitpid(pid, 0)[1] == 0:
+        _become_nobody()
+    kernel.drop_capabilities()
+
+
+def _become_nobody() -> None:
+    os.setgroups([])
+    os.setresgid(_UNPRIVILEGED, _UNPRIVILEGED, _UNPRIVILEGED)
+    os.setresuid(_UNPRIVILEGED, _UNPRIVILEGED, _UNPRIVILEGED)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+
+
+def takes(filter_: kernel.SeccompFilter) -> bool:
+    """Whether the kernel accepts a seccomp filter; tried in a separate process."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            kernel.install(filter_.address)
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0

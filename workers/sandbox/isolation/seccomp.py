@@ -1,0 +1,163 @@
+"""The system calls of sandboxed code: an allow-list, as a BPF program that the kernel runs for each call.
+
+Everything else is refused with EPERM. The program is a binary search by the call's number, because on installation the
+kernel runs it once per possible number.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import sys
+from dataclasses import dataclass
+
+from workers.sandbox.isolation.syscall_numbers import READS, SPECIAL, WRITES
+
+_ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""Machine -> column of the table, and the kernel's name for it."""
+
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NR, _ARCH, _ARGUMENTS = 0, 4, 16
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+_KILL = 0x80000000
+_X32 = 0x40000000
+
+_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. Not F_SETOWN and F_SETSIG, which
+send signals to other processes. Not F_SETPIPE_SZ, which takes memory that no limit counts."""
+_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+_PRCTL = (15, 16, 0x53564D41)
+"""PR_SET_NAME, PR_GET_NAME, PR_SET_VMA. Not PR_SET_PDEATHSIG: the process dies with its zygote."""
+_CLONE_THREAD = 0x00010000
+_CLONE_NEW_ANY = 0x7E020080
+
+
+@dataclass(frozen=True)
+class _OneOf:
+    """Allowed if this argument is one of the values; both are 32 bits wide."""
+
+    argument: int
+    values: tuple[int, ...]
+
+    def code(self) -> list[bytes]:
+        count = len(self.values)
+        tests = [_op(_JUMP_EQUAL, value, count - place) for place, value in enumerate(self.values)]
+        return [_argument(self.argument), *tests, _answer(errno.EPERM), _op(_RETURN, _ALLOW)]
+
+
+@dataclass(frozen=True)
+class _Null:
+    """Allowed if this pointer is null."""
+
+    argument: int
+
+    def code(self) -> list[bytes]:
+        low = _op(_LOAD, _ARGUMENTS + 8 * self.argument)
+        high = _op(_LOAD, _ARGUMENTS + 8 * self.argument + 4)
+        refuse, allow = _answer(errno.EPERM), _op(_RETURN, _ALLOW)
+        return [low, _op(_JUMP_EQUAL, 0, 0, 2), high, _op(_JUMP_EQUAL, 0, 1), refuse, allow]
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """clone, only for threads of this process."""
+
+    def code(self) -> list[bytes]:
+        new = _op(_JUMP_ANY_BIT, _CLONE_NEW_ANY, 1)
+        return [_argument(0), new, _op(_JUMP_ANY_BIT, _CLONE_THREAD, 1), _answer(errno.EPERM), _op(_RETURN, _ALLOW)]
+
+
+@dataclass(frozen=True)
+class _Always:
+    action: int
+
+    def code(self) -> list[bytes]:
+        return [_op(_RETURN, self.action)]
+
+
+_Rule = _OneOf | _Null | _Thread | _Always
+_REFUSE = _Always(_ERRNO | errno.EPERM)
+
+
+class Unsupported(Exception):
+    """This machine has no seccomp filters, or an unknown architecture. For people."""
+
+
+def supported() -> None:
+    """Raises Unsupported."""
+    if os.uname().machine not in _ARCHES or sys.maxsize < 2**32:
+        raise Unsupported(f"There is no table of system calls for {os.uname().machine}.")
+
+
+def program(*, writes: bool = False, executes: bool = False, alone: bool = False) -> bytes:
+    """The filter for a process that may change files (`writes`), become another program with threads (`executes`), or
+    signal itself, which requires being process 1 and `alone` in a pid namespace. Raises Unsupported."""
+    supported()
+    column, arch = _ARCHES[os.uname().machine]
+    allowed: dict[str, _Rule] = dict.fromkeys(READS, _Always(_ALLOW))
+    if writes:
+        allowed |= dict.fromkeys(WRITES, _Always(_ALLOW))
+    allowed |= {
+        "fcntl": _OneOf(1, _FCNTL),
+        "ioctl": _OneOf(1, _IOCTL),
+        "prctl": _OneOf(0, _PRCTL),
+        "prlimit64": _OneOf(0, (0,)),
+        "socketpair": _OneOf(0, (1,)),
+        "sendto": _Null(4),  # the address: one end of a pair could send to any named Unix socket
+        "clone3": _Always(_ERRNO | errno.ENOSYS),
+    }
+    allowed |= {name: _Always(_ERRNO | errno.EOPNOTSUPP) for name in SPECIAL if name.endswith("xattr")}
+    if alone:
+        allowed |= {"kill": _OneOf(0, (1,)), "tgkill": _OneOf(0, (1,))}
+    if executes:
+        allowed |= {"clone": _Thread(), "execve": _Always(_ALLOW)}
+    table = READS | WRITES | SPECIAL
+    rules = {number: rule for name, rule in allowed.items() if (number := table[name][column]) is not None}
+    head = [
+        _op(_LOAD, _ARCH),
+        _op(_JUMP_EQUAL, arch, 1),
+        _op(_RETURN, _KILL),
+        _op(_LOAD, _NR),
+        _op(_JUMP_AT_LEAST, _X32, 0, 1),
+        _answer(errno.EPERM),
+    ]
+    return b"".join(head + _search(_intervals(rules)))
+
+
+def _intervals(rules: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
+    """(first number, its rule), wherever the rule changes."""
+    intervals: list[tuple[int, _Rule]] = [(0, _REFUSE)]
+    for number in range(max(rules) + 2):
+        rule = rules.get(number, _REFUSE)
+        if rule == intervals[-1][1]:
+            continue
+        if intervals[-1][0] == number:
+            intervals.pop()
+        intervals.append((number, rule))
+    return intervals
+
+
+def _search(intervals: list[tuple[int, _Rule]]) -> list[bytes]:
+    if len(intervals) == 1:
+        return intervals[0][1].code()
+    middle = len(intervals) // 2
+    lower, upper = _search(intervals[:middle]), _search(intervals[middle:])
+    if len(lower) > 255:
+        raise Unsupported("The table of system calls has grown beyond what a jump can cross.")
+    return [_op(_JUMP_AT_LEAST, intervals[middle][0], len(lower)), *lower, *upper]
+
+
+def _argument(place: int) -> bytes:
+    """Load its lower half; the arguments checked are ints."""
+    return _op(_LOAD, _ARGUMENTS + 8 * place)
+
+
+def _answer(number: int) -> bytes:
+    return _op(_RETURN, _ERRNO | number)
+
+
+def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, if_true, if_false, value)

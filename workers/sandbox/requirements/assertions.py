@@ -1,0 +1,192 @@
+"""Which parts of a test run, and whether it asserts anything: an assertion that never runs would pass silently."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from workers.sandbox.requirements.syntax import FUNCTIONS, dotted, required
+
+_Def = ast.FunctionDef | ast.AsyncFunctionDef
+_DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_FAILS = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
+"""Last parts of names whose call asserts something, in addition to those that begin with “assert”."""
+_FIXTURES = frozenset(
+    (
+        *("setUp", "tearDown", "setUpClass", "tearDownClass", "asyncSetUp", "asyncTearDown", "runTest"),
+        *("setup_method", "teardown_method", "setup_class", "teardown_class"),
+    )
+)
+_LAZY = frozenset(("map", "filter", "zip", "enumerate", "reversed"))
+_SWALLOWED = frozenset(("AssertionError", "Exception", "BaseException"))
+
+
+def judging(tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[str, str]) -> tuple[tuple[str, ...], str]:
+    """The functions and classes that a test only defines, to be run after it because its author counts on pytest or
+    unittest; and why it would pass without asserting anything, for people; "" if it wouldn't. `parents`: from
+    syntax.parents; `names`: from syntax.imported."""
+    finder = _AssertionFinder(tree, parents, names)
+    runs = tuple(finder.runs())
+    if finder.problem or any(map(finder.asserts, parents)):
+        return runs, finder.problem
+    return runs, "It checks nothing: it has no assertion."
+
+
+class _AssertionFinder:
+    def __init__(self, tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[str, str]) -> None:
+        self._tree = tree
+        self._parents = parents
+        self._names = names
+        self._defs = {node.name: node for node in parents if isinstance(node, _DEFS)}
+        self._cases: set[str] = set()
+        """The test's own classes that unittest would run."""
+        self._used: set[str] = set()
+        """Names used outside of the functions that they name."""
+        self._methods_used: set[str] = set()
+        """Attributes that are used, and names of tests in quotes."""
+        self.problem = ""
+        for node in parents:
+            self._use(node)
+
+    def runs(self) -> Iterator[str]:
+        """Also sets `problem`."""
+        ours: set[ast.AST] = set()
+        for statement in self._tree.body:
+            if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
+                if statement.name not in self._used and not required(statement) and not _is_generator(statement):
+                    ours.add(statement)
+                    yield statement.name
+            elif isinstance(statement, ast.ClassDef):
+                methods = self._methods(statement)
+                if methods:
+                    ours.update(methods)
+                    yield statement.name
+        for node in self._parents:
+            if not self.problem:
+                self._look_at(node, ours)
+
+    def asserts(self, node: ast.AST) -> bool:
+        """Whether this node itself does."""
+        if isinstance(node, ast.Call):
+            last = dotted(node.func, self._names).rpartition(".")[2] or getattr(node.func, "attr", "")
+            return last.lower().startswith("assert") or last in _FAILS
+        return isinstance(node, (ast.Assert, ast.Raise))
+
+    def _judges(self, node: ast.AST) -> bool:
+        """Whether something in it asserts."""
+        return any(map(self.asserts, ast.walk(node)))
+
+    def _use(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            name = node.id
+            if name not in self._used and (name not in self._defs or not self._is_inside(node, name)):
+                self._used.add(name)
+        elif isinstance(node, ast.Attribute):
+            self._methods_used.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("test"):
+            self._methods_used.add(node.value)
+
+    def _is_inside(self, node: ast.AST, name: str) -> bool:
+        while (parent := self._parents.get(node)) is not None:
+            if isinstance(parent, _DEFS) and parent.name == name:
+                return True
+            node = parent
+        return False
+
+    def _methods(self, of: ast.ClassDef) -> list[_Def]:
+        """The methods that run when the class is run after the test; none if it isn't run."""
+        bases = [dotted(base, self._names).rpartition(".")[2] for base in of.bases]
+        is_case = any(base.endswith("TestCase") or base in self._cases for base in bases)
+        if is_case:
+            self._cases.add(of.name)
+        if not is_case and (bases or not of.name.startswith("Test") or of.name in self._used):
+            return []
+        methods = [one for one in of.body if isinstance(one, _DEFS)]
+        if not is_case and any(one.name == "__init__" for one in methods):
+            return []
+        is_asynchronous = any(base.startswith("IsolatedAsyncio") for base in bases)
+        return [
+            one
+            for one in methods
+            if one.name.startswith("test")
+            and required(one) <= 1
+            and not _is_generator(one)
+            and (is_asynchronous or isinstance(one, ast.FunctionDef))
+        ]
+
+    def _look_at(self, node: ast.AST, ours: set[ast.AST]) -> None:
+        if isinstance(node, _DEFS):
+            self._look_at_function(node, ours)
+        elif isinstance(node, ast.Expr):
+            self._look_at_statement(node)
+        elif isinstance(node, ast.Assert) and isinstance(node.test, (ast.GeneratorExp, ast.Lambda, ast.Tuple)):
+            if not isinstance(node.test, ast.Tuple) or node.test.elts:
+                self.problem = f"Line {node.lineno} is always true: it asserts a tuple, a generator or a function."
+        elif isinstance(node, ast.Try) and any(map(_swallows, node.handlers)) and any(map(_asserts, node.body)):
+            self.problem = f"A failed assertion is swallowed by the “except” after line {node.lineno}."
+
+    def _look_at_function(self, node: _Def, ours: set[ast.AST]) -> None:
+        if node in ours or not self._judges(node):
+            return
+        name = node.name
+        is_method = isinstance(self._parents[node], ast.ClassDef)
+        is_special = is_method and (name in _FIXTURES or name.startswith("__"))
+        if name == "__del__":
+            self.problem = "Assertions in “__del__” are ignored by Python."
+        elif is_special or name in (self._methods_used if is_method else self._used):
+            return
+        elif not node.decorator_list or name.startswith("test"):
+            why = "awaits" if isinstance(node, ast.AsyncFunctionDef) else "calls"
+            self.problem = f"Nothing {why} “{name[:80]}”, which has assertions."
+
+    def _look_at_statement(self, node: ast.Expr) -> None:
+        value = node.value
+        while isinstance(value, ast.UnaryOp):
+            value = value.operand
+        if isinstance(value, (ast.Compare, ast.BoolOp)):
+            if isinstance(value, ast.BoolOp) and any(map(self._judges, value.values)):
+                return
+            if not isinstance(self._parents[node], (ast.With, ast.Try)):
+                self.problem = f"The comparison in line {node.lineno} is not asserted."
+        elif isinstance(value, ast.GeneratorExp):
+            self.problem = f"The iterator in line {node.lineno} is never consumed, so it never runs."
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+            name = value.func.id
+            called = self._defs.get(name)
+            if isinstance(called, ast.AsyncFunctionDef) and not _is_generator(called):
+                self.problem = f"Nothing awaits “{name[:80]}” in line {node.lineno}, so it never runs."
+            elif name in _LAZY or (called is not None and _is_generator(called)):
+                self.problem = f"The iterator in line {node.lineno} is never consumed, so it never runs."
+
+
+def _asserts(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.Assert) for one in ast.walk(node))
+
+
+def _is_generator(function: _Def) -> bool:
+    stack: list[ast.AST] = list(function.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            stack.extend(ast.iter_child_nodes(node))
+    return False
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether it catches assertions and does nothing, or only prints something."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    if not any(kind is None or (isinstance(kind, ast.Name) and kind.id in _SWALLOWED) for kind in kinds):
+        return False
+    return all(
+        isinstance(one, (ast.Pass, ast.Continue))
+        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        or (
+            isinstance(one, ast.Expr)
+            and isinstance(one.value, ast.Call)
+            and isinstance(one.value.func, ast.Name)
+            and one.value.func.id == "print"
+        )
+        for one in handler.body
+    )

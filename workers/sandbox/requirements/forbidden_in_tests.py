@@ -1,0 +1,91 @@
+"""Forbidden parts of tests. In a separate process a test can't share the candidate's input, output, random numbers or
+folder, and it must not use functions that turn a value into code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+
+from workers.sandbox.requirements.syntax import dotted
+
+_RUNS_CODE = frozenset(("eval", "exec", "compile", "__import__"))
+_UNPICKLES = frozenset(("pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"))
+_LOADS = frozenset(("numpy.load", "pandas.read_pickle", "torch.load", "pandas.eval"))
+_TIMES = frozenset(("timeit.timeit", "timeit.repeat", "timeit.Timer"))
+_STREAMS = frozenset(("sys.stdout", "sys.stdin", "sys.stderr"))
+_REDIRECTS = frozenset(("redirect_stdout", "redirect_stderr"))
+_WRITERS = frozenset(
+    ("write_text", "write_bytes", "touch", "os.mkdir", "os.makedirs", "os.remove", "os.rename", "os.symlink")
+)
+_NO_BUILTINS = frozenset(("builtins", "__builtins__"))
+
+
+def forbidden(parents: Mapping[ast.AST, ast.AST], names: dict[str, str], bound: Iterable[str]) -> str:
+    """Why the test can't be judged, for people; "" if it can. `parents`: from syntax.parents; `names`: from
+    syntax.imported; `bound`: names that the test itself binds."""
+    own = frozenset(bound) - names.keys()
+    seeds = draws = 0
+    for node, parent in parents.items():
+        if isinstance(node, ast.ImportFrom) and node.module in _UNPICKLES and node.names[0].name == "*":
+            return _runs(f"{node.module}.*")
+        if not isinstance(node, (ast.Name, ast.Attribute)) or (isinstance(node, ast.Name) and node.id in own):
+            continue
+        full = dotted(node, names)
+        call = parent if isinstance(parent, ast.Call) and parent.func is node else None
+        if problem := _code(node, full, parent, call) or _process(node, full, call):
+            return problem
+        if full.startswith(("random.", "numpy.random.")) and not isinstance(parent, ast.Attribute):
+            seeds, draws = seeds + full.endswith(".seed"), draws + (not full.endswith(".seed"))
+    if seeds > 1 and not draws:
+        return "It seeds random numbers for the tested code, which draws its own in another process."
+    return ""
+
+
+def _code(node: ast.Name | ast.Attribute, full: str, parent: ast.AST, call: ast.Call | None) -> str:
+    first, _, last = full.rpartition(".")
+    if last in _RUNS_CODE and first in ("", *_NO_BUILTINS):
+        is_fixed = call is not None and call.args and all(isinstance(one, ast.Constant) for one in call.args)
+        return "" if is_fixed else _runs(full)
+    if full in _NO_BUILTINS and not isinstance(parent, ast.Attribute):
+        return _runs(full)
+    if first.partition(".")[0] in _UNPICKLES and (last.startswith(("load", "open", "Unpickler", "_Unpickler"))):
+        return _runs(full)
+    if full in _LOADS and (
+        full != "numpy.load" or (call is not None and any(one.arg == "allow_pickle" for one in call.keywords))
+    ):
+        return _runs(full)
+    if full in _TIMES and (call is None or any(isinstance(one, ast.Call) for one in call.args)):
+        return _runs(full)
+    return ""
+
+
+def _process(node: ast.Name | ast.Attribute, full: str, call: ast.Call | None) -> str:
+    first, _, last = full.rpartition(".")
+    if last in _REDIRECTS and first in ("", "contextlib"):
+        return "What the tested code prints is seen in its own process only."
+    if isinstance(node.ctx, ast.Store):
+        if full in _STREAMS:
+            return f"It changes {full}, which the tested code doesn't see in its own process."
+        if first == "builtins":
+            return f"It changes {full}, which the tested code doesn't see in its own process."
+        return ""
+    if full.startswith(("unittest.mock.patch", "mock.patch")) or full in ("pytest.MonkeyPatch", "pytest.main"):
+        return f"“{full}” changes nothing in the process of the tested code."
+    if first.partition(".")[0] == "tempfile" or full in _WRITERS or (call is not None and _last(node) in _WRITERS):
+        return f"“{full or _last(node)}” needs a folder shared by the test and the tested code, which doesn't exist."
+    if full in ("open", "io.open") and call is not None and _writes(call):
+        return "It writes a file, but the test and the tested code share no folder."
+    return ""
+
+
+def _last(node: ast.Name | ast.Attribute) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id
+
+
+def _writes(call: ast.Call) -> bool:
+    mode = call.args[1] if len(call.args) > 1 else next((one.value for one in call.keywords if one.arg == "mode"), None)
+    return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and bool(set("wax+") & set(mode.value))
+
+
+def _runs(name: str) -> str:
+    return f"“{name[:80]}” could run what the tested code gives."

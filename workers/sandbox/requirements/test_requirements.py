@@ -1,0 +1,352 @@
+"""What a test requires of a candidate, read from its syntax: nothing is executed.
+
+A test runs in another process than the candidate's code, so it may call the candidate's functions with plain values and
+look at the plain values that they return. A test that needs more ("Stack" as a class with methods, a lambda as an
+argument) can't be judged there: `problems` says so, and such a test never counts as passed.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import warnings
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from workers.sandbox.requirements import free_names
+from workers.sandbox.requirements.assertions import judging
+from workers.sandbox.requirements.forbidden_in_tests import forbidden
+from workers.sandbox.requirements.syntax import (
+    FUNCTIONS,
+    Function,
+    TooDeep,
+    binds,
+    deeper,
+    imported,
+    local,
+    name_of,
+    parameters,
+    parents,
+    places,
+)
+
+FILE = "<test>"
+LONGEST = 50_000
+"""Characters that `problems` reads: the tree of a longer test takes too much memory."""
+SHORT = 4_000
+"""Characters that a caller reads itself."""
+_BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__"}
+_SOLUTION = frozenset(("solution", "candidate", "main", "submission", "answer", "your_module", "my_module"))
+"""Names of the module that the model writes, in tests that import from it."""
+_PLAIN_ATTRIBUTES = frozenset(
+    name
+    for kind in (
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        list,
+        tuple,
+        dict,
+        set,
+        frozenset,
+        range,
+        deque,
+        bytearray,
+        Counter,
+        defaultdict,
+    )
+    for name in dir(kind)
+) | frozenset(
+    (
+        *("shape", "dtype", "size", "ndim", "T", "tolist", "item", "all", "any", "sum", "mean", "astype", "flatten"),
+        *("year", "month", "day", "hour", "minute", "second", "days", "seconds", "total_seconds", "isoformat", "date"),
+    )
+)
+_CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*\Z")
+_ARGUMENTS_OF = (ast.FunctionDef, ast.AsyncFunctionDef)
+_VALUES = (ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Subscript, ast.Assert, ast.If, ast.While, ast.IfExp)
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The requirements of one test."""
+
+    source: str | ast.Module
+    """What to compile: the text, or its tree without the imports from the candidate's module."""
+    names: frozenset[str]
+    """Free names that the candidate defines, or nobody."""
+    library: dict[str, tuple[str, str]]
+    """Free names that a library defines: (module, name in it; "" for the module itself)."""
+    runs: tuple[str, ...]
+    """Functions and classes that the test only defines, to be run after it (defined_tests.py)."""
+    problem: str
+    """Why it can't be judged with plain values, for people; "" if it can."""
+    doubts: str = ""
+    """Why it may judge less than it seems to, for people."""
+
+    def packed(self) -> list[Any]:
+        """As plain values, for a verifier that shall not read the test again."""
+        library = {name: list(place) for name, place in self.library.items()}
+        return [sorted(self.names), library, list(self.runs), self.problem]
+
+    @classmethod
+    def unpacked(cls, test: str, packed: list[Any]) -> Requirements:
+        names, library, runs, problem = packed
+        return cls(
+            test, frozenset(names), {name: tuple(place) for name, place in library.items()}, tuple(runs), problem
+        )
+
+
+@lru_cache(maxsize=4096)
+def packed_of_short(test: str) -> list[Any] | None:
+    """The packed requirements of a short test that is compiled as it stands; None: its verifier shall read it. The
+    completions of a group share their tests, so a caller that keeps this spares each of their verifiers the reading."""
+    if len(test) > SHORT or "\\" in test or deeper(test):
+        return None  # a backslash may cause a warning, and warnings can't be silenced for one thread
+    try:
+        requirements = read(test)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, Warning):
+        return None
+    return requirements.packed() if requirements.source is test else None
+
+
+def read_bounded(test: str) -> Requirements | None:
+    """None: the test can't be parsed, or it is too long or too deep to be."""
+    if len(test) > LONGEST or deeper(test):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return read(test)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
+def read(test: str) -> Requirements:
+    """Raises what parsing raises: SyntaxError, ValueError, MemoryError, RecursionError. Not bounded in time."""
+    tree = ast.parse(test, FILE)
+    name = _called_with_values(tree)  # most tests of a dataset are such, and quickly read
+    if name and not free_names.library({name}, {name}):
+        return Requirements(test, frozenset((name,)), {}, (), forbidden(parents(tree), {}, set()))
+    source = tree if "import" in test and _drop_imports(tree) else test
+    try:
+        return _Reader(tree, source).requirements()
+    except TooDeep:
+        return Requirements(source, frozenset(), {}, (), "Its functions are nested too deeply.")
+
+
+def _called_with_values(tree: ast.Module) -> str:
+    """f, of a test that is nothing but lines like `assert f(1, [2]) == "a"`; "" for any other test."""
+    names = {_asserted_call(statement) for statement in tree.body}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _asserted_call(statement: ast.stmt) -> str:
+    if not isinstance(statement, ast.Assert) or statement.msg or not isinstance(statement.test, ast.Compare):
+        return ""
+    call, values = statement.test.left, statement.test.comparators
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
+        return ""
+    if call.func.id in _BUILTINS:  # what is forbidden of eval and open depends on the values
+        return ""
+    return call.func.id if all(map(_is_value, (*call.args, *values))) else ""
+
+
+def _is_value(node: ast.expr) -> bool:
+    """Whether it is written out: a number, a text, a list of such."""
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant) or (
+        isinstance(node, (ast.List, ast.Tuple)) and all(map(_is_value, node.elts))
+    )
+
+
+def _drop_imports(tree: ast.Module) -> bool:
+    """Removes imports from the candidate's module: the names become free. Returns whether there were any."""
+    found = False
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for place, statement in enumerate(body):
+            if (
+                isinstance(statement, ast.ImportFrom)
+                and statement.module in _SOLUTION
+                and all(alias.asname is None for alias in statement.names)
+            ):
+                body[place] = ast.copy_location(ast.Pass(), statement)
+                found = True
+    return found
+
+
+class _Reader:
+    def __init__(self, tree: ast.Module, source: str | ast.Module) -> None:
+        self._tree = tree
+        self._source = source
+        self._defined: dict[str, Function] = {}
+        """The test's own functions, at module level."""
+        self._classes: set[str] = set()
+        self._bound: set[str] = set()
+        self._aliases: dict[Function, set[str]] = {}
+        """Parameters that receive a function of the candidate's, as in HumanEval's check(candidate)."""
+        self._returned: set[str] = set()
+        """Variables that hold what the candidate returned."""
+        self._nodes = list(places(tree))
+        self._bind()
+        self._problem = ""
+
+    def requirements(self) -> Requirements:
+        loads = list(self._loads())
+        free = {name.id for name, _ in loads}
+        library = free_names.library(free, {name.id for name, parent in loads if not isinstance(parent, ast.Attribute)})
+        self._free = frozenset(free - library.keys())
+        self._find_aliases()
+        self._find_returned()
+        used = False
+        for node, parent, scope in self._nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._candidates(node, scope):
+                used = used or _is_used(node, parent)
+                self._look_at_name(node, parent)
+            self._look_at(node, scope)
+            if self._problem:
+                break
+        nodes = parents(self._tree)
+        names = imported(nodes) | {name: ".".join(filter(None, place)) for name, place in library.items()}
+        runs: tuple[str, ...] = ()
+        if not self._problem:
+            self._problem = forbidden(nodes, names, self._bound)
+        if not self._problem and not used:
+            self._problem = "It calls nothing that the tested code defines."
+        if not self._problem:
+            runs, self._problem = judging(self._tree, nodes, names)
+        doubt = "" if self._problem else free_names.doubt(self._tree, self._free)
+        return Requirements(self._source, self._free, library, runs, self._problem, doubt)
+
+    def _bind(self) -> None:
+        """Collects the names that the test binds outside of its functions."""
+        for node, _, scope in self._nodes:
+            if scope:
+                continue
+            self._bound.update(binds(node))
+            if isinstance(node, _ARGUMENTS_OF):
+                self._defined[node.name] = node
+            elif isinstance(node, ast.ClassDef):
+                self._classes.add(node.name)
+
+    def _loads(self) -> Iterator[tuple[ast.Name, ast.AST]]:
+        """Uses of names that the test doesn't bind, and their parents."""
+        inside: dict[Function, set[str]] = {}
+        for node, parent, scope in self._nodes:
+            if isinstance(node, FUNCTIONS):
+                inside[node] = local(node)
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+                continue
+            name = node.id
+            if name not in self._bound and name not in _BUILTINS and not any(name in inside[one] for one in scope):
+                yield node, parent
+
+    def _find_aliases(self) -> None:
+        for node, _, _ in self._nodes:
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            function = self._defined.get(node.func.id)
+            if function is None:
+                continue
+            taken = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+            for parameter, value in zip(taken, node.args, strict=False):
+                if isinstance(value, ast.Name) and value.id in self._free:
+                    self._aliases.setdefault(function, set()).add(parameter)
+
+    def _find_returned(self) -> None:
+        for node, _, scope in self._nodes:
+            if isinstance(node, ast.Assign) and self._calls(node.value, scope):
+                self._returned.update(target.id for target in node.targets if isinstance(target, ast.Name))
+
+    def _candidates(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
+        """Whether this names something of the candidate's."""
+        if not isinstance(node, ast.Name):
+            return False
+        for function in reversed(scope):
+            if node.id in self._aliases.get(function, ()):
+                return True
+            if node.id in parameters(function):
+                return False
+        return node.id in self._free
+
+    def _calls(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
+        """Whether this calls something of the candidate's."""
+        return isinstance(node, ast.Call) and self._candidates(node.func, scope)
+
+    def _look_at_name(self, node: ast.Name, parent: ast.AST) -> None:
+        name = node.id[:80]
+        if isinstance(parent, ast.Attribute) and parent.attr not in ("__name__", "__doc__"):
+            self._problem = f"“{name}” is used as more than a function: {name}.{parent.attr[:80]}."
+        elif isinstance(parent, ast.Raise):
+            self._problem = f"“{name}” is used as an exception of the tested code's own."
+        elif isinstance(parent, ast.ClassDef):
+            self._problem = f"“{name}” is used as a class to derive from."
+        elif isinstance(parent, _VALUES) or (isinstance(parent, ast.For) and parent.iter is node):
+            self._problem = f"“{name}” is used as a value, not called as a function."
+
+    def _look_at(self, node: ast.AST, scope: tuple[Function, ...]) -> None:
+        if isinstance(node, ast.Attribute) and node.attr not in _PLAIN_ATTRIBUTES:
+            if self._calls(node.value, scope):
+                self._problem = (
+                    f"What “{name_of(node.value)}” gives is used as more than a plain value: .{node.attr[:80]}."
+                )
+            elif isinstance(node.value, ast.Name) and node.value.id in self._returned:
+                name = node.value.id[:80]
+                self._problem = f"“{name}” is used as more than a plain value: {name}.{node.attr[:80]}."
+        elif isinstance(node, ast.ExceptHandler) and node.type is not None:
+            for one in ast.walk(node.type):
+                if isinstance(one, ast.Name) and self._candidates(one, scope):
+                    self._problem = f"“{one.id[:80]}” is used as an exception of the tested code's own."
+        elif isinstance(node, ast.Await) and self._calls(node.value, scope):
+            self._problem = "A function of the tested code's is awaited."
+        elif isinstance(node, ast.Call):
+            self._look_at_call(node, scope)
+
+    def _look_at_call(self, node: ast.Call, scope: tuple[Function, ...]) -> None:
+        function = node.func
+        values = [*node.args, *(one.value for one in node.keywords)]
+        if self._calls(function, scope) or (isinstance(function, ast.Name) and function.id in self._returned):
+            self._problem = f"A function that the tested code makes is called: “{name_of(function)}”."
+        elif self._candidates(function, scope):
+            for value in values:
+                self._look_at_argument(name_of(function), value, scope)
+        elif isinstance(function, ast.Name) and function.id in ("isinstance", "issubclass"):
+            for one in ast.walk(values[1]) if len(values) > 1 else ():
+                if isinstance(one, ast.Name) and self._candidates(one, scope):
+                    self._problem = f"“{one.id[:80]}” is used as a class of the tested code's."
+        elif (
+            isinstance(function, ast.Attribute)
+            and isinstance(function.value, ast.Name)
+            and function.value.id == "asyncio"
+            and any(self._calls(value, scope) for value in values)
+        ):
+            self._problem = "A function of the tested code's is awaited."
+
+    def _look_at_argument(self, called: str, value: ast.expr, scope: tuple[Function, ...]) -> None:
+        if isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in self._defined):
+            self._problem = f"A function of the test's own is given to “{called}”."
+            return
+        if isinstance(value, ast.Name) and value.id in self._classes:
+            self._problem = f"A class of the test's own is given to “{called}”."
+            return
+        for one in ast.walk(value):
+            if isinstance(one, ast.Call) and isinstance(one.func, ast.Name):
+                name = one.func.id
+                if name in self._classes or (_CLASS_NAME.match(name) and self._candidates(one.func, scope)):
+                    self._problem = f"“{name[:80]}” makes an object that is given to “{called}”."
+                    return
+
+
+def _is_used(node: ast.Name, parent: ast.AST) -> bool:
+    """Whether it is called, or passed to something that may call it."""
+    return isinstance(parent, (ast.Call, ast.keyword, ast.Assign, ast.List, ast.Tuple, ast.Dict, ast.Starred))

@@ -1,0 +1,148 @@
+"""Checks of the checkpoint that an attempt is to resume or start from, before anything slow is started.
+
+Nothing is unpickled: a torch file is a zip archive, whose end shows whether it is whole.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workers.contract.run.hardware import ZERO, Strategy
+from workers.contract.run.spec import LoraSpec, RunSpec
+from workers.models.files import InspectionError, header_length, json_object, shards_of, tensors_of
+
+STATE = "trainer_state.json"
+ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+LONGEST_HEADER = 100 * 2**20
+"""As in the safetensors library."""
+
+MOST_TARGETS = 20
+SHARDED = ZERO | {Strategy.FSDP2}
+
+
+class CheckpointError(Exception):
+    """The checkpoint can't be resumed from; the message names the file."""
+
+
+def check(folder: Path, run: RunSpec) -> None:
+    """Whether the run can resume from it. Raises CheckpointError for the first problem."""
+    with _read(folder):
+        _state(folder)
+        _model(folder, run)
+        for name in _torch_files(folder, run):
+            _whole_torch_file(folder / name)
+
+
+def check_weights(folder: Path, run: RunSpec) -> None:
+    """Whether the run can start with its weights. Raises CheckpointError for the first problem."""
+    with _read(folder):
+        _model(folder, run)
+
+
+@contextmanager
+def _read(folder: Path) -> Iterator[None]:
+    if not folder.is_dir():
+        raise CheckpointError(f"The checkpoint {folder.name} is not on this host.")
+    try:
+        yield
+    except (OSError, InspectionError) as error:
+        raise CheckpointError(f"The checkpoint {folder.name} can't be read: {error}") from error
+
+
+def _state(folder: Path) -> None:
+    state = _json(folder / STATE)
+    if state.get("global_step") != _step_of(folder):
+        raise CheckpointError(f"{folder.name}/{STATE} is of step {state.get('global_step')}.")
+
+
+def _model(folder: Path, run: RunSpec) -> None:
+    if run.lora is not None:
+        _adapter(folder, run.lora, run.model.path)
+    else:
+        _weights(folder, run)
+
+
+def _adapter(folder: Path, lora: LoraSpec, model: str) -> None:
+    config = _json(folder / ADAPTER_CONFIG)
+    if config.get("r") != lora.r:
+        raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has LoRA rank {config.get('r')}, the run has {lora.r}.")
+    targets, asked = config.get("target_modules"), set(lora.target_modules)
+    # PEFT stores a long list, and all-linear, in another form.
+    if isinstance(targets, list) and asked != {"all-linear"} and len(asked) < MOST_TARGETS and set(targets) != asked:
+        raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has adapters on other modules than the run.")
+    base = config.get("base_model_name_or_path")
+    if isinstance(base, str) and Path(base).name != Path(model).name:
+        raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} belongs to the model {base}.")
+    _whole_tensor_file(folder / ADAPTER)
+
+
+def _weights(folder: Path, run: RunSpec) -> None:
+    if (folder / INDEX).exists():
+        names = shards_of(_json(folder / INDEX))
+    elif run.hardware.strategy in SHARDED and not (folder / WEIGHTS).exists():
+        return  # the ranks' own files hold the weights
+    else:
+        names = [WEIGHTS]
+    for name in names:
+        _whole_tensor_file(folder / name)
+
+
+def _torch_files(folder: Path, run: RunSpec) -> Iterator[str]:
+    """What a checkpoint of this run holds besides the weights."""
+    count = run.hardware.processes
+    if run.grpo.get("save_only_model"):
+        return
+    ranks = [""] if count == 1 else [f"_{rank}" for rank in range(count)]
+    yield from (f"rng_state{rank}.pth" for rank in ranks)
+    if run.hardware.strategy not in SHARDED:
+        yield from ("optimizer.pt", "scheduler.pt")
+    if run.hardware.strategy not in ZERO:
+        return
+    step = _step_of(folder)
+    shards = sorted(folder.glob(f"global_step{step}/*zero_pp_rank_*_optim_states.pt"))
+    if len(shards) != count:
+        raise CheckpointError(
+            f"{folder.name}/global_step{step} has the state of {len(shards)} ranks, the run has {count}."
+        )
+    yield from (str(shard.relative_to(folder)) for shard in shards)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return json_object(path.read_bytes(), path.name)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path.parent.name}/{path.name} is missing.") from None
+    except (InspectionError, ValueError):
+        raise CheckpointError(f"{path.parent.name}/{path.name} is not complete: it is no valid JSON.") from None
+
+
+def _whole_tensor_file(path: Path) -> None:
+    """A safetensors file is as long as its header says."""
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent.name}/{path.name} is missing.")
+    with open(path, "rb") as file:
+        length = header_length(file.read(8), path.name, limit=LONGEST_HEADER)
+        _, end = tensors_of(file.read(length), path.name)
+    size = path.stat().st_size
+    if size != 8 + length + end:
+        raise CheckpointError(
+            f"{path.parent.name}/{path.name} is not complete: it has {size:,} of {8 + length + end:,} bytes."
+        )
+
+
+def _whole_torch_file(path: Path) -> None:
+    where = f"{path.parent.name}/{path.name}"
+    if not path.is_file():
+        raise CheckpointError(f"{where} is missing.")
+    if not zipfile.is_zipfile(path):
+        raise CheckpointError(f"{where} is not complete: the end of the file is missing.")
+
+
+def _step_of(folder: Path) -> int:
+    number = folder.name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() else -1

@@ -1,0 +1,336 @@
+"""An attempt's folder: its paths, its lock, and the files of an earlier supervisor."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from workers.contract.reports.lines import read_line
+from workers.contract.run import corpora
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import EndReason, EventKind, FileName, StopMode
+from workers.supervisor.processes import localsockets, procfs
+from workers.supervisor.processes.procfs import Identity
+
+log = logging.getLogger(__name__)
+
+_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class AttemptFolder:
+    """RUNS_DIR/<run>/<attempt number>/"""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lost = False
+        """The folder was removed while it was held: nothing more is written to it or recreated."""
+        self._fd: int | None = None
+
+    @classmethod
+    def of(cls, runs_dir: Path, run_id: str, number: int) -> AttemptFolder:
+        if not _RUN_ID.fullmatch(run_id):
+            raise ValueError(f"{run_id!r} is not a run id")
+        return cls(runs_dir / run_id / str(int(number)))
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def log(self, name: str) -> Path:
+        return self.path / FileName.LOGS / f"{name}.log"
+
+    def hold(self) -> None:
+        """Hold this very folder, as opposed to another one created later under the same name."""
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def look(self) -> bool:
+        """Whether the held folder still exists. The open file descriptor keeps its inode from being reused."""
+        if self._fd is None or self.lost:
+            return not self.lost
+        try:
+            opened, current = os.fstat(self._fd), os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            self.lost = True
+        except OSError:
+            pass  # a failing file system can't tell
+        else:
+            self.lost = (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino)
+        return not self.lost
+
+    def create(self) -> None:
+        (self.path / FileName.LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path.chmod(0o700)
+
+    def write_spec_once(self, text: str) -> None:
+        """Write the spec; a second delivery of the same launch leaves the existing one."""
+        if (self.path / FileName.SPEC).exists():
+            return
+        temporary = self._temporary(FileName.SPEC)
+        try:
+            _write_private(temporary, text)
+            os.link(temporary, self.path / FileName.SPEC)
+        except FileExistsError:
+            pass  # the other delivery was first, with the same content
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def read_spec(self) -> AttemptSpec:
+        return from_dict(AttemptSpec, json.loads((self.path / FileName.SPEC).read_text()))
+
+    def write(self, name: str, text: str) -> None:
+        """Replace a small file atomically."""
+        if self.lost:
+            raise FileNotFoundError(errno.ENOENT, "the attempt's folder was removed", str(self.path))
+        temporary = self._temporary(name)
+        try:
+            _write_private(temporary, text)
+            temporary.replace(self.path / name)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # on a full disk it would take up the remaining space
+            raise
+
+    def _temporary(self, name: str) -> Path:
+        """A name unique to this thread: two deliveries of one launch may write at once."""
+        return self.path / f".{name}.{os.getpid()}.{threading.get_ident()}"
+
+    def write_if_possible(self, name: str, text: str) -> None:
+        """For optional files that only save work later: a full disk isn't a reason to stop."""
+        try:
+            self.write(name, text)
+        except OSError:
+            log.debug("%s could not be written", name, exc_info=True)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A small file's JSON object; None if unreadable or no object (cut off by a full disk)."""
+        try:
+            value = json.loads((self.path / name).read_text())
+        except (OSError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def recorded(self) -> set[Identity]:
+        """The processes of FileName.PIDS, none that was written before a reboot: the pids have been reused."""
+        pids = self.read_json(FileName.PIDS) or {}
+        if pids.get("boot_id") != procfs.boot_id():
+            return set()
+        return {Identity(int(pid), int(start)) for pid, start in pids.get("processes", [])}
+
+    def remove_unfinished(self) -> None:
+        """What a job was making when it ended, and indexes of corpora: once its processes are gone, nobody will finish
+        the one, or search in the other."""
+        for path in (self.path / FileName.UNFINISHED, *corpora.index_folders(self.path)):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def was_started(self) -> bool:
+        """Whether a supervisor got its `go` here: lines exist. The folder is never started again."""
+        outbox = self.path / FileName.OUTBOX
+        return outbox.exists() and outbox.stat().st_size > 0
+
+    def has_ended(self) -> bool:
+        """Whether the supervisor or the reaper has recorded the end."""
+        return (self.path / FileName.REAPED).exists() or self.has_ended_line()
+
+    def has_ended_line(self) -> bool:
+        lines = map(read_line, last_lines(self.path / FileName.OUTBOX))
+        return any(line is not None and line.kind == EventKind.ENDED for line in lines)
+
+    def stop_request(self) -> StopMode | None:
+        try:
+            text = (self.path / FileName.STOP_REQUEST).read_text().strip()
+        except FileNotFoundError:
+            return None
+        return StopMode(text) if text in tuple(StopMode) else None
+
+    def take_watched(self) -> bool:
+        """Whether somebody has opened the run's page since the last call."""
+        try:
+            (self.path / FileName.WATCHED).unlink()
+        except OSError:
+            return False
+        return True
+
+    def host_stop(self) -> HostStop:
+        """What the host's program has left here before SIGTERM; without it somebody else has sent the signal."""
+        left = self.read_json(FileName.HOST_STOP) or {}
+        for reason in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):
+            if left.get("reason") == reason:
+                within_s = left.get("within_s")
+                known = within_s if isinstance(within_s, int | float) else None
+                return HostStop(reason, saves=left.get("save") is True, within_s=known)
+        return HostStop(EndReason.PREEMPTED, saves=False)
+
+
+class HostStop(NamedTuple):
+    """Why the host ends an attempt, whether the trainer saves first, and by when all must be over (None: unknown)."""
+
+    reason: EndReason
+    saves: bool
+    within_s: float | None = None
+
+
+class Lock:
+    """The lock of the one process that may act on this attempt. It ends with its holder, however it dies.
+
+    It consists of two locks. supervisor.lock tells people who uses the folder; but a folder can be removed while its
+    supervisor lives, and recreated by a repeated launch. So its path is also bound as the name of an abstract Unix
+    socket, which no removal of files affects. Any user may bind such a name: only root's, ours and the folder's
+    owner's count.
+    """
+
+    def __init__(self, folder: AttemptFolder) -> None:
+        self._path = folder / FileName.LOCK
+        self._name = _socket_name(folder.path)
+        self._fd: int | None = None
+        self._socket: socket.socket | None = None
+
+    def acquire(self) -> bool:
+        """Acquire the lock; without a usable folder, only the name, without creating a file."""
+        name_socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            name_socket.bind(self._name)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                name_socket.close()
+                raise
+            if self._is_named():
+                name_socket.close()
+                return False
+            log.warning("another user holds the name of %s: the file alone is locked", self._path)
+        try:
+            self._fd = _flocked(self._path)
+        except BlockingIOError:
+            name_socket.close()
+            return False
+        self._socket = name_socket
+        return True
+
+    def sign(self) -> None:
+        """Write the holder's id, for people. A full disk will show up elsewhere."""
+        assert self._fd is not None, "sign() needs the lock"  # noqa: S101
+        me = procfs.identity(os.getpid())
+        holder = {"boot_id": procfs.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(holder).encode(), 0)
+        except OSError:
+            log.warning("%s could not be written", self._path, exc_info=True)
+
+    def release(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def is_held(self) -> bool:
+        """Whether another process holds it. Creates no file; a supervisor that starts in the same instant retries, so
+        taking the lock briefly does no harm."""
+        return self._is_named() or _is_flocked(self._path)
+
+    def _is_named(self) -> bool:
+        """Whether a process that may hold the lock has bound the name."""
+        if not _is_bound(self._name):
+            return False
+        try:
+            holder = localsockets.owner(self._name)
+        except OSError as error:
+            log.warning("who holds the name of %s can't be read: %s", self._path, error)
+            return True
+        return holder in {0, os.getuid(), _owner(self._path.parent)}
+
+
+def _socket_name(path: Path) -> bytes:
+    """An abstract socket's name is at most 107 bytes long."""
+    return b"\0grpo-attempt-" + hashlib.sha256(os.path.realpath(path).encode()).hexdigest().encode()
+
+
+def _is_bound(name: bytes) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(name)
+        except ConnectionRefusedError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:  # a socket of another type than ours
+                raise
+            return False
+    return True
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
+
+
+def _flocked(path: Path) -> int | None:
+    """The locked file; None if it doesn't exist. BlockingIOError: another process has it."""
+    fd = _open_lock(path, os.O_CREAT)
+    if fd is None:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno == errno.EBADF:  # NFS locks only files open for writing
+            return None
+        raise
+    return fd
+
+
+def _open_lock(path: Path, create: int = 0) -> int | None:
+    """Unwritable files can still be locked; for unreadable ones the name must do."""
+    for flags in (os.O_RDWR | create, os.O_RDONLY):
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("%s: %s", path, error)
+    return None
+
+
+def _is_flocked(path: Path) -> bool:
+    fd = _open_lock(path)
+    if fd is None:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def last_lines(path: Path, *, limit: int = 65_536, whole: bool = True) -> list[bytes]:
+    """Lines at the end of a file; with `whole`, without an incomplete last one."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit))
+            data = file.read(limit)
+    except FileNotFoundError:
+        return []
+    lines = data.split(b"\n")
+    if whole or not lines[-1]:
+        lines.pop()
+    return lines if size <= limit else lines[1:]
+
+
+def _write_private(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)

@@ -1,0 +1,110 @@
+"""The connections between this host's GPUs, by NVML: NVLinks, or paths over PCIe."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pynvml
+
+from workers.supervisor.processes import gpus
+
+_PATHS = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: "PIX",
+    pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
+    pynvml.NVML_TOPOLOGY_MULTIPLE: "PXB",
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: "PHB",
+    pynvml.NVML_TOPOLOGY_NODE: "NODE",
+    pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
+}
+"""As in `nvidia-smi topo`: one PCIe switch, several, the CPU's bridge, one NUMA node, between CPUs."""
+
+BusId = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """The connection from one GPU to another."""
+
+    gpu: int
+    kind: str
+    """NVLink or PCIe."""
+    lanes: int | None
+    """NVLinks between the two; None if unknown."""
+    path: str | None
+
+
+@dataclass
+class _Device:
+    handle: Any
+    bus: BusId | None
+    peers: Counter[BusId] = field(default_factory=Counter)
+    """NVLinks to other GPUs, by bus id."""
+    elsewhere: int = 0
+    """NVLinks to a switch or an unnamed device."""
+
+
+def read() -> dict[int, list[Link]]:
+    """Every GPU's links to the others; {} without NVML or with fewer than two GPUs."""
+    with gpus.nvml() as available:
+        devices = _devices() if available else {}
+        return {a: [_link(devices, a, b) for b in devices if b != a] for a in devices if len(devices) > 1}
+
+
+def _devices() -> dict[int, _Device]:
+    devices = {}
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = _query("nvmlDeviceGetHandleByIndex", index)
+        if handle is not None:
+            devices[index] = _Device(handle, _bus(_query("nvmlDeviceGetPciInfo", handle)))
+    places = {device.bus for device in devices.values()}
+    for device in devices.values():
+        _count_nvlinks(device, places)
+    return devices
+
+
+def _count_nvlinks(device: _Device, places: set[BusId | None]) -> None:
+    for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        state = _query("nvmlDeviceGetNvLinkState", device.handle, number)
+        if state is None:
+            return  # the card has no more of them
+        if state != pynvml.NVML_FEATURE_ENABLED:
+            continue
+        remote = _bus(_query("nvmlDeviceGetNvLinkRemotePciInfo", device.handle, number))
+        if remote is not None and remote in places:
+            device.peers[remote] += 1
+        else:
+            device.elsewhere += 1
+
+
+def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
+    one, other = devices[a], devices[b]
+    path = _PATHS.get(_query("nvmlDeviceGetTopologyCommonAncestor", one.handle, other.handle))
+    direct = one.peers[other.bus] if other.bus is not None else 0
+    status = _query("nvmlDeviceGetP2PStatus", one.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    # Through a switch every GPU reaches every other one with all its lanes, if the driver allows it.
+    switched = min(one.elsewhere, other.elsewhere)
+    joined = status == pynvml.NVML_P2P_STATUS_OK if status is not None else switched > 0
+    if direct or joined:
+        return Link(b, "NVLink", direct or switched or None, path)
+    return Link(b, "PCIe", None, path)
+
+
+def _bus(info: Any) -> BusId | None:
+    """00000000:1B:00.0 and 0000:1b:00.0 are the same."""
+    if info is None:
+        return None
+    text = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
+    try:
+        return tuple(int(part, 16) for part in text.replace(".", ":").split(":"))
+    except ValueError:
+        return None
+
+
+def _query(function: str, *arguments: Any) -> Any:
+    """NVML's answer; None if the card or driver doesn't support the query."""
+    try:
+        return getattr(pynvml, function)(*arguments)
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,82 @@
+"""Ends a process tree and verifies it: SIGKILL to everything found, repeated until nothing is found twice and, where
+the kernel can tell, nothing is left.
+
+Used by the supervisor on its descendants and by the reaper on a dead supervisor's.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+
+from workers.supervisor.processes import procfs
+from workers.supervisor.processes.procfs import Identity, Process
+
+log = logging.getLogger(__name__)
+
+ROUNDS_A_TICK = 25
+"""A process that forks while it is being killed loses to rounds without pauses."""
+
+
+class Kill:
+    def __init__(
+        self,
+        find: Callable[[], list[Process]],
+        *,
+        now: float,
+        grace_s: float,
+        deadline_s: float,
+        is_orphan: Callable[[Process], bool] = lambda process: False,
+        nobody_left: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._find = find
+        self._is_orphan = is_orphan
+        self._nobody_left = nobody_left
+        self._kill_at = now + grace_s
+        self._deadline = now + deadline_s + grace_s
+        self._termed: set[Identity] = set()
+        self._empty = 0
+        self._alive: list[Process] = []
+        self.started_at = now
+        self.gone_at: float | None = None
+        self.ended: set[Identity] = set()
+        self.orphans: set[Identity] = set()
+
+    def tick(self, now: float) -> bool:
+        """True once the tree is gone or the deadline has passed; `gone_at` distinguishes them."""
+        if self.gone_at is not None:
+            return True
+        for _ in range(ROUNDS_A_TICK):
+            self._alive = [process for process in self._find() if process.alive]
+            if self._round(now):
+                self.gone_at = time.monotonic()  # the rounds of a tick take time too
+                return True
+            if now < self._kill_at and self._alive:
+                break
+        if now >= self._deadline:
+            log.error("processes survived SIGKILL: %s", self.survivors or "not seen by pid")
+            return True
+        return False
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        return tuple(process.pid for process in self._alive)
+
+    def _round(self, now: float) -> bool:
+        self._empty = 0 if self._alive else self._empty + 1
+        for process in self._alive:
+            self._note(process)
+            if process.identity not in self._termed:
+                self._termed.add(process.identity)
+                procfs.send(process.identity, signal.SIGTERM)
+            if now >= self._kill_at:
+                procfs.send(process.identity, signal.SIGKILL)
+        # Reading /proc takes time, and a process that keeps forking and exiting may be missed.
+        return self._empty >= 2 and self._nobody_left()
+
+    def _note(self, process: Process) -> None:
+        self.ended.add(process.identity)
+        if self._is_orphan(process):
+            self.orphans.add(process.identity)

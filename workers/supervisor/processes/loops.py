@@ -1,0 +1,104 @@
+"""Threads that run tick() units, and single background calls; both keep slow work off the main thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from workers.contract.stack.priority import niceness
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+ERROR_WAIT_S = 5.0
+
+
+class Loop(threading.Thread):
+    """Calls `tick(now)` forever; each call returns the seconds until the next one.
+
+    Threads are daemons: one that hangs (NVML with a broken driver) must not keep the supervisor alive. They give way to
+    the trainer and its servers. The main thread doesn't: what it starts would have its niceness, for ever.
+    """
+
+    def __init__(self, name: str, tick: Callable[[float], float]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._tick = tick
+        self._wake = threading.Event()
+        self._stopped = False
+
+    def run(self) -> None:
+        give_way()
+        while not self._stopped:
+            try:
+                wait = self._tick(time.monotonic())
+            except Exception:
+                log.exception("%s: a tick failed", self.name)
+                wait = ERROR_WAIT_S
+            self._wake.wait(wait)
+            self._wake.clear()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wake.set()
+
+
+def give_way() -> None:
+    """Lower the calling thread's priority; Linux has one for each thread."""
+    thread = threading.get_native_id()
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, max(niceness(), os.getpriority(os.PRIO_PROCESS, thread)))
+
+
+class BackgroundCall(Generic[T]):
+    """One call in its own thread; the main thread polls `done`."""
+
+    def __init__(self, name: str, call: Callable[[], T]) -> None:
+        self.done = False
+        self.error: Exception | None = None
+        self._call = call
+        self._value: T | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is done within `seconds`. Never called by the supervisor's main thread."""
+        self._thread.join(seconds)
+        return self.done
+
+    def value(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self._value  # type: ignore[return-value]
+
+    def _run(self) -> None:
+        try:
+            self._value = self._call()
+        except Exception as error:
+            log.debug("job failed", exc_info=True)
+            self.error = error
+        finally:
+            self.done = True
+
+
+class Backoff:
+    """Delays that double from a quarter of a second up to a limit, randomised so that a hundred supervisors don't
+    return at once."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.failures = 0
+
+    def failed(self) -> float:
+        self.failures += 1
+        return float(min(self._limit_s, 0.25 * 2 ** min(self.failures - 1, 12)) * random.uniform(0.8, 1.2))  # noqa: S311
+
+    def succeeded(self) -> None:
+        self.failures = 0

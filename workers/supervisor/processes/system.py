@@ -1,0 +1,77 @@
+"""Samples of the machine, taken in a thread: CPU, memory, each leased GPU.
+
+GPUs are read more often than samples are sent: a sample has the most memory in use since the one before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+import psutil
+
+from workers.supervisor.processes.gpus import GpuError, GpuReading
+
+log = logging.getLogger(__name__)
+
+READ_S = 1.0
+"""Between two looks at the GPUs, at most."""
+
+
+class SystemSampler:
+    def __init__(
+        self,
+        gpus: Collection[int],
+        *,
+        read_gpus: Callable[[], list[GpuReading]],
+        interval_s: float,
+        on_sample: Callable[[dict[str, float]], None],
+    ) -> None:
+        self._gpus = frozenset(gpus)
+        self._read_gpus = read_gpus
+        self._interval_s = interval_s
+        self._on_sample = on_sample
+        self._gpu_trouble = False
+        self._most: dict[str, float] = {}
+        """Memory in use at most since the last sample."""
+        self._due = float("-inf")
+        psutil.cpu_percent(None)  # the first call has nothing to compare with
+
+    def tick(self, now: float) -> float:
+        figures: dict[str, float] = {}
+        for gpu in self._leased():
+            figures |= _figures(gpu)
+        for name, value in figures.items():
+            if name.endswith("/memory_mib"):
+                self._most[name] = max(value, self._most.get(name, 0.0))
+        if now >= self._due:
+            host = {
+                "host/cpu_percent": psutil.cpu_percent(None),
+                "host/memory_mib": float(psutil.virtual_memory().used >> 20),
+            }
+            self._on_sample({**host, **figures, **self._most})
+            self._most = {}
+            self._due = now + self._interval_s
+        return min(READ_S, max(self._due - now, 0.0))
+
+    def _leased(self) -> list[GpuReading]:
+        if not self._gpus:
+            return []
+        try:
+            readings = self._read_gpus()
+        except GpuError as error:
+            if not self._gpu_trouble:
+                log.warning("NVML does not answer: %s", error)
+            self._gpu_trouble = True
+            return []
+        return [gpu for gpu in readings if gpu.index in self._gpus]
+
+
+def _figures(gpu: GpuReading) -> dict[str, float]:
+    values = {
+        "memory_mib": gpu.used_mib,
+        "util_percent": gpu.util_percent,
+        "power_w": gpu.power_w,
+        "temperature_c": gpu.temperature_c,
+    }
+    return {f"gpu/{gpu.index}/{name}": float(value) for name, value in values.items() if value is not None}

@@ -1,0 +1,41 @@
+"""The turns of a served model's chat, on their way from the control plane's answers to the program."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from workers.contract.reports.chat import ChatNews
+from workers.contract.wire.documents import to_json
+
+log = logging.getLogger(__name__)
+
+
+class ChatFile:
+    """Used by the sync thread alone. A turn that couldn't be written is asked for again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._told = ChatNews()
+        self.last = 0
+        """The last turn written."""
+
+    @property
+    def present(self) -> bool:
+        return self._told.present
+
+    def take(self, news: ChatNews) -> None:
+        news = replace(news, turns=tuple(turn for turn in news.turns if turn.number > self.last))
+        if not news.turns and replace(news, turns=()) == self._told:
+            return
+        try:
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(to_json(news).encode(errors="replace") + b"\n")
+        except OSError as error:
+            log.warning("a turn of the chat could not be written: %s", error)
+            return
+        self._told = replace(news, turns=())
+        self.last = max([self.last, *(turn.number for turn in news.turns)])

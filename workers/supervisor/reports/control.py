@@ -1,0 +1,266 @@
+"""A client of the control plane: HTTP with a bearer token and a time-out per call.
+
+For threads and Celery's short tasks only, never the supervisor's main thread.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import ssl
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from workers.contract.reports.lines import ClaimAnswer, SyncAnswer
+from workers.contract.wire.artifacts import StoreAnswer, Storing
+from workers.contract.wire.documents import ContractError, from_dict
+from workers.contract.wire.joining import JOIN, LEAVE, REVOKED, Leaving
+from workers.host.settings import HostSettings
+
+GZIP_FROM = 4096
+"""Below this, compressing costs more than it saves."""
+
+T = TypeVar("T")
+
+
+class ControlError(Exception):
+    """The control plane could not be reached or refused."""
+
+
+class Unreachable(ControlError):
+    """No answer, or none from a control plane (a proxy's 502): try again later."""
+
+
+class Refused(ControlError):
+    """The control plane refused; the same request would be refused again."""
+
+    def __init__(self, status: int, text: str, *, where: str = "") -> None:
+        super().__init__(f"HTTP {status}: {text}")
+        self.status = status
+        self.text = text
+        self.where = where
+
+    @property
+    def revoked(self) -> bool:
+        """Whether this host's credentials were revoked: what it runs must end."""
+        return self.where == REVOKED
+
+
+class Control:
+    """A client for one thread. `alive`: syncs are the supervisor's sign of life."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        token: str,
+        timeout_s: float,
+        url_file: Path | None = None,
+        ca_file: Path | None = None,
+        alive: bool = True,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._url_file = url_file
+        self._alive = alive
+        self.token = token
+        # No proxies from the environment: requests to the control plane go nowhere else.
+        self._http = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
+            timeout=httpx.Timeout(timeout_s, connect=min(3.0, timeout_s)),
+            trust_env=False,
+        )
+
+    @classmethod
+    def of(cls, settings: HostSettings, token: str, *, follow: bool = False, alive: bool = True) -> Control:
+        """`follow`: a control plane that moved, by the file that the host's worker maintains."""
+        return cls(
+            url=settings.control_url,
+            token=token,
+            timeout_s=settings.http_timeout_s,
+            url_file=settings.control_url_file if follow else None,
+            ca_file=settings.ca_file,
+            alive=alive,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def claim(self, attempt_id: str, *, schema: int, host: str, pid: int, boot_id: str) -> ClaimAnswer:
+        body = {"schema": schema, "host": host, "pid": pid, "boot_id": boot_id}
+        return _parsed(ClaimAnswer, self._post(f"/api/attempts/{attempt_id}/claim", body))
+
+    def fetch_dataset(self, attempt_id: str, path: Path) -> str:
+        """Stream the dataset to `path`; return its sha256."""
+        return self._fetch(f"/api/attempts/{attempt_id}/dataset", path)
+
+    def fetch_corpus(self, attempt_id: str, sha256: str, path: Path) -> str:
+        """Stream a corpus of the run to `path`; return the sha256 of what came."""
+        return self._fetch(f"/api/attempts/{attempt_id}/corpora/{sha256}", path)
+
+    def _fetch(self, address: str, path: Path) -> str:
+        digest = hashlib.sha256()
+        try:
+            with self._http.stream("GET", f"{self._url}{address}") as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise _error(response)
+                with open(path, "wb", opener=_private) as file:
+                    for chunk in response.iter_bytes(1 << 16):
+                        digest.update(chunk)
+                        file.write(chunk)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        return digest.hexdigest()
+
+    def sync(self, attempt_id: str, lines: Sequence[bytes], *, turns_after: int | None = None) -> SyncAnswer:
+        """`turns_after`: of a served model, the last turn of its chat that has arrived."""
+        body = {"seen": self._alive, "paced": True, **({} if turns_after is None else {"turns_after": turns_after})}
+        return _parsed(SyncAnswer, self._post_lines(f"/api/attempts/{attempt_id}/sync", body, lines))
+
+    def send_samples(self, attempt_id: str, *, first_line: int, lines: Sequence[bytes]) -> int:
+        return _number(
+            self._post_lines(f"/api/attempts/{attempt_id}/samples", {"first_line": first_line}, lines), "ack"
+        )
+
+    def send_log(self, attempt_id: str, name: str, *, offset: int, data: bytes) -> int:
+        answer = self._request(
+            f"/api/attempts/{attempt_id}/logs/{name}?offset={offset}", data, "application/octet-stream"
+        )
+        return _number(answer, "size")
+
+    def send_archive(self, attempt_id: str, *, offset: int, of: int, data: bytes) -> int:
+        """A part of a model's archive of `of` bytes; return how many are stored."""
+        path = f"/api/attempts/{attempt_id}/archive?offset={offset}&of={of}"
+        return _number(self._request(path, data, "application/octet-stream", compress=False), "size")
+
+    def send_reaped(self, attempt_id: str, body: dict[str, Any], lines: Sequence[bytes]) -> None:
+        self._post_lines(f"/api/attempts/{attempt_id}/reaped", body, lines)
+
+    def send_not_launched(self, attempt_id: str, detail: str, *, final: bool) -> None:
+        body = {"detail": detail, "final": final}
+        self._post(f"/api/attempts/{attempt_id}/not_launched", body, compress=False)
+
+    def send_deleted(self, attempt_id: str, *, path: str, problem: str) -> None:
+        """`path`: of a checkpoint. `problem`: why it isn't deleted, or ""."""
+        self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
+
+    def ask_store(self, attempt_id: str, *, folder: str = "") -> StoreAnswer:
+        """The artifact store with its keys, and what it has of the checkpoint in `folder`."""
+        return _parsed(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {"folder": folder}, compress=False))
+
+    def send_stored(self, attempt_id: str, *, path: str, state: Storing, problem: str = "", manifest: str = "") -> None:
+        """What became of a checkpoint in the store. `manifest`: the SHA-256 of a stored one's."""
+        body = {"path": path, "state": state, "problem": problem, "manifest": manifest}
+        self._post(f"/api/attempts/{attempt_id}/stored", body, compress=False)
+
+    def join(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Exchange a code for this host's credentials; the only request without a token."""
+        return self._post(JOIN, body, compress=False)
+
+    def announce(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._post("/api/hosts/announce", body, compress=False)
+
+    def leave(self, name: str, how: Leaving) -> None:
+        self._post(LEAVE, {"name": name, "how": how}, compress=False)
+
+    def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
+        """Send an answer; return whether the control plane wants the tokenizer that it names."""
+        reply = self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
+        return reply.get("want_tokenizer") is True
+
+    def send_tokenizer(self, host: str, inspection_id: int, body: Iterable[bytes], size: int) -> None:
+        """`body` has `size` bytes, in the format of workers.contract.wire.tokenizers."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        url = f"{self._url}/api/hosts/{host}/inspections/{inspection_id}/tokenizer"
+        try:
+            response = self._http.post(url, content=body, headers=headers)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.status_code != 200:
+            raise _error(response)
+
+    def _post(self, path: str, body: dict[str, Any], *, compress: bool = True) -> dict[str, Any]:
+        return self._request(path, _json(body), "application/json", compress=compress)
+
+    def _post_lines(self, path: str, body: dict[str, Any], lines: Sequence[bytes]) -> dict[str, Any]:
+        """With the lines as they are: each is JSON already."""
+        data = b'%s,"lines":[%s]}' % (_json(body)[:-1], b",".join(lines))
+        return self._request(path, data, "application/json")
+
+    def _request(self, path: str, data: bytes, content_type: str, *, compress: bool = True) -> dict[str, Any]:
+        headers = {"Content-Type": content_type}
+        if compress and len(data) >= GZIP_FROM:
+            data, headers["Content-Encoding"] = gzip.compress(data, compresslevel=3), "gzip"
+        try:
+            response = self._http.post(self._url + path, content=data, headers=headers)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.status_code != 200:
+            raise _error(response)
+        try:
+            answer = response.json()
+        except ValueError as error:
+            raise Unreachable(f"invalid JSON from {self._url}") from error
+        if not isinstance(answer, dict):
+            raise Unreachable(f"JSON that isn't an object from {self._url}")
+        return answer
+
+    def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
+        """The control plane may have moved: read its address from the file that the host's worker maintains."""
+        url = self._url
+        if self._url_file is not None:
+            try:
+                self._url = self._url_file.read_text().strip().rstrip("/") or self._url
+            except FileNotFoundError:
+                pass  # no worker wrote one: keep the address from the start
+        return Unreachable(f"{url}: {error or type(error).__name__}")
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+
+
+def _error(response: httpx.Response) -> ControlError:
+    if response.is_redirect:
+        target = response.headers.get("Location", "")[:200]
+        return Unreachable(
+            f"{response.url.copy_with(path=None, query=None)} redirects to {target}, and redirects are not followed: a "
+            "token goes to one address only. Name the address that answers itself."
+        )
+    text, where = _words(response)
+    if response.status_code in (408, 425, 429) or response.status_code >= 500:
+        return Unreachable(f"HTTP {response.status_code}: {text}")
+    return Refused(response.status_code, text, where=where)
+
+
+def _words(response: httpx.Response) -> tuple[str, str]:
+    """What an error says, and where it is, if it is one of the control plane's own."""
+    try:
+        error = response.json()["error"]
+        return " ".join(part for part in (str(error["what"]), str(error["fix"])) if part), str(error["where"])
+    except (ValueError, LookupError, TypeError):
+        return response.text[:300], ""
+
+
+def _parsed(cls: type[T], answer: dict[str, Any]) -> T:
+    try:
+        return from_dict(cls, answer)
+    except ContractError as error:
+        raise Unreachable(f"an answer that breaks the contract: {error}") from error
+
+
+def _number(answer: dict[str, Any], name: str) -> int:
+    value = answer.get(name)
+    if not isinstance(value, int):
+        raise Unreachable(f"an answer without {name!r}")
+    return value
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,87 @@
+"""Uploads of completions: samples.jsonl in requests of its own, after the metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from workers.contract.reports.lines import object_of
+from workers.host.settings import HostSettings
+from workers.supervisor.processes.loops import Backoff
+from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.tail import Tail
+
+log = logging.getLogger(__name__)
+
+BATCH_LINES = 64
+
+
+class SampleUploader:
+    """Lines are numbered from 1; the control plane's ack is the number of lines it has."""
+
+    def __init__(
+        self, attempt_id: str, path: Path, control: Control, settings: HostSettings, *, hold: Callable[[], bool]
+    ) -> None:
+        self._attempt_id = attempt_id
+        self._control = control
+        self._settings = settings
+        self._hold = hold
+        self._tail = Tail(path, _checked)
+        self._backoff = Backoff(settings.backoff_max_s)
+        self._pending: list[bytes] = []
+        self._first_line = 1
+        self._closing = False
+        self.refused = False
+        self.drained = False
+        """The trainer has ended, and the control plane has every line. Set by the sending thread."""
+
+    def close(self) -> None:
+        """The trainer has ended: the file is complete."""
+        self._closing = True
+
+    def release(self) -> None:
+        """For a program that outlives the attempt."""
+        self._tail.close()
+
+    def tick(self, now: float) -> float:
+        if self.refused or self._hold():
+            return self._settings.batch_s
+        closing = self._closing  # read first: what the file has afterwards is final
+        try:
+            more = self._send_some()
+        except Refused as error:
+            log.warning("completions are no longer sent: %s", error)
+            self.refused = True
+            return self._settings.batch_s
+        except ControlError:
+            return self._backoff.failed()
+        self._backoff.succeeded()
+        self.drained = closing and not more
+        return 0.0 if more else self._settings.batch_s
+
+    def _send_some(self) -> bool:
+        """Send one request; True if more is waiting."""
+        if not self._pending:
+            # Only now: while the control plane is away, waiting lines must not grow into a batch that is too large for
+            # it.
+            self._pending = self._tail.read()
+        if self._pending:
+            self._send()
+        # A group of long completions spans several chunks of the file.
+        return bool(self._pending) or not self._tail.at_end()
+
+    def _send(self) -> None:
+        batch = self._pending[:BATCH_LINES]
+        ack = self._control.send_samples(self._attempt_id, first_line=self._first_line, lines=batch)
+        # An ack before our first line would need lines no longer in memory; stored lines stay stored.
+        acked_count = max(0, min(len(self._pending), ack - self._first_line + 1))
+        if not acked_count:
+            raise Refused(200, f"line {self._first_line} was not stored (ack {ack})")
+        self._first_line += acked_count
+        del self._pending[:acked_count]
+
+
+def _checked(line: bytes) -> bytes | None:
+    """The line itself, sent as it is: a broken one would break the request that it travels in."""
+    return line if object_of(line) is not None else None

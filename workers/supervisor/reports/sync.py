@@ -1,0 +1,200 @@
+"""The sync thread's unit: outbox lines to the control plane, its answers to the main thread.
+
+Files are the truth: lines are read from the outbox after the confirmed one, so a control plane that was away for ten
+minutes and one that lost its last minute are the same case.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from workers.contract.reports.lines import LONGEST_PAUSE_S, Line, SyncAnswer, event_line, numbered
+from workers.contract.wire.names import EventKind, StopMode
+from workers.host.settings import HostSettings
+from workers.supervisor.processes.loops import Backoff
+from workers.supervisor.reports.chatfile import ChatFile
+from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 1 << 20
+AWAKE_S = 2.0
+"""How long a run counts as watched once its page was opened, whatever answers say: web processes learn it later."""
+LATEST = 4e9 - 1
+"""The last second that the control plane takes for a time; a host's clock may be anywhere."""
+_UNKNOWN = frozenset({401, 403, 404, 409, 410})
+
+
+class Syncer:
+    """`tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads the plain attributes."""
+
+    def __init__(
+        self,
+        attempt_id: str,
+        outbox: Outbox,
+        control: Control,
+        settings: HostSettings,
+        *,
+        acked: int,
+        on_answer: Callable[[SyncAnswer], None],
+        write_ack: Callable[[int], None],
+        chat: ChatFile | None = None,
+        asks: bool = False,
+    ) -> None:
+        """`chat`: of a served model. `asks`: a warm server asks who uses it."""
+        self._asks = asks
+        self._attempt_id = attempt_id
+        self._outbox = outbox
+        self._control = control
+        self._settings = settings
+        self._on_answer = on_answer
+        self._write_ack = write_ack
+        self._chat = chat
+        self._offset = outbox.offset_after(acked)
+        self._backoff = Backoff(settings.backoff_max_s)
+        self._last_sent = float("-inf")
+        self._not_before = float("-inf")
+        self._refused_since: float | None = None
+        self._urgent = threading.Event()
+        self._woken = threading.Event()
+        self._awake_until = float("-inf")
+        self._again_s = 0.0
+        """What the control plane has asked for, while nobody watches."""
+        self.acked = acked
+        self.watched = False
+        self.failing = False
+        self.given_up = False
+        """The control plane has said for long enough that it knows nothing of this attempt."""
+
+    def changed(self, *, urgent: bool = False) -> None:
+        if urgent:
+            self._urgent.set()
+
+    def wake(self, now: float) -> None:
+        """Somebody has opened the run's page: send what there is, and hear that it is watched."""
+        self._awake_until = now + AWAKE_S
+        self.watched = True
+        self._woken.set()
+
+    def drained(self) -> bool:
+        return self.acked >= self._outbox.last_seq or self.given_up
+
+    def tick(self, now: float) -> float:
+        due = self._due(now)
+        if now < due:
+            return due - now
+        self._urgent.clear()
+        self._woken.clear()
+        self._last_sent = now
+        try:
+            self._send()
+        except ControlError as error:
+            return self._wait_after(error, now)
+        if self.failing:
+            log.info("the control plane answers again")
+        self._backoff.succeeded()
+        self.failing = self.given_up = False
+        self._refused_since = None
+        self._not_before = float("-inf")
+        return max(0.0, self._due(now) - now)
+
+    def _due(self, now: float) -> float:
+        """When the next request may go out: lines are gathered, heartbeats fill the silence."""
+        if self._woken.is_set():
+            due = self._last_sent + self._settings.batch_watched_s
+        elif self.acked >= self._outbox.last_seq:
+            chatting = self._chat is not None and self._chat.present
+            due = self._last_sent + (self._settings.heartbeat_chat_s if chatting else self._settings.heartbeat_s)
+        elif self.watched or self._urgent.is_set():
+            due = self._last_sent + self._settings.batch_watched_s
+        else:
+            due = self._last_sent + max(self._settings.batch_s, self._again_s)
+        return max(due, self._not_before)
+
+    def _send(self) -> None:
+        while True:
+            lines, after = self._next_lines()
+            answer = self._ask(lines)
+            self._take(answer, after if lines and answer.ack == lines[-1].seq else None)
+            if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1].seq:
+                return
+
+    def _ask(self, lines: Sequence[Line]) -> SyncAnswer:
+        if self._chat is None:
+            return deliver(self._control, self._attempt_id, lines, turns_after=0 if self._asks else None)
+        answer = deliver(self._control, self._attempt_id, lines, turns_after=self._chat.last)
+        if answer.chat is not None:
+            self._chat.take(answer.chat)
+        return answer
+
+    def _next_lines(self) -> tuple[list[Line], int]:
+        """And the offset after them."""
+        if self.acked >= self._outbox.last_seq:
+            return [], self._offset
+        while True:
+            lines, after = self._outbox.read_after(self._offset, max_bytes=BATCH_BYTES)
+            fresh = [line for line in lines if line.seq > self.acked]
+            if fresh or after == self._offset:
+                return fresh, after
+            self._offset = after  # written to the file only after it was sent from memory
+
+    def _take(self, answer: SyncAnswer, after: int | None) -> None:
+        """`after`: the offset after the acked line, unless that has to be looked for."""
+        self.watched = answer.watched or self._last_sent < self._awake_until
+        self._again_s = min(answer.again_s or 0.0, LONGEST_PAUSE_S)
+        if answer.ack != self.acked:
+            start = self._offset
+            if answer.ack < self.acked:
+                log.warning("the control plane went back from line %d to %d", self.acked, answer.ack)
+                start = 0
+            acked = max(answer.ack, self._outbox.first_seq - 1)
+            self._offset = self._outbox.offset_after(acked, start=start) if after is None else after
+            self._write_ack(acked)
+            self.acked = acked  # last: the main thread may leave as soon as it sees that everything is confirmed
+        self._on_answer(answer)
+
+    def _wait_after(self, error: ControlError, now: float) -> float:
+        if not self.failing:
+            log.warning("the control plane cannot be reached, trying again: %s", error)
+        self.failing = True
+        if isinstance(error, Refused) and error.revoked:
+            self._on_answer(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
+        if isinstance(error, Refused) and error.status in _UNKNOWN:
+            self._refused_since = self._refused_since if self._refused_since is not None else now
+            self.given_up = now - self._refused_since >= self._settings.refused_deadline_s
+        else:
+            self._refused_since, self.given_up = None, False
+        wait = self._backoff.failed()
+        self._not_before = now + wait
+        return wait
+
+
+def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_after: int | None = None) -> SyncAnswer:
+    """A batch the control plane cannot take is halved, down to the one line, which is then replaced: a line nobody
+    accepts must not hold back all that follow."""
+    about = {} if turns_after is None else {"turns_after": turns_after}
+    try:
+        return control.sync(attempt_id, [line.text for line in lines], **about)
+    except Refused as error:
+        if error.status in _UNKNOWN or not lines:
+            raise
+        log.warning("a batch of %d lines was refused: %s", len(lines), error)
+        if len(lines) == 1:
+            return control.sync(attempt_id, [_stand_in(lines[0], error)], **about)
+    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    answer = deliver(control, attempt_id, first, turns_after=turns_after)
+    return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second, turns_after=turns_after)
+
+
+def _stand_in(line: Line, error: Refused) -> bytes:
+    text = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
+    t = min(max(0.0, time.time()), LATEST)  # its time or its step may be what was refused
+    data = line.data()
+    if line.kind == EventKind.ENDED and data is not None:
+        kept = {"reason": data["reason"], "detail": text, "exit_codes": {}, "receipt": data["receipt"]}
+        return numbered(event_line(EventKind.ENDED, kept, t=t), line.seq)
+    return numbered(event_line(EventKind.NOTE, {"text": text, "level": "warning"}, t=t), line.seq)

@@ -1,0 +1,140 @@
+"""Metrics of all vLLM servers as one set of figures: counts and rates summed, shares averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+import httpx
+
+from workers.supervisor.servers.vllm import PAUSE_S, REQUEST_TIMEOUT_S
+
+_COUNTS = {
+    "vllm:num_requests_running": "vllm/requests_running",
+    "vllm:num_requests_waiting": "vllm/requests_waiting",
+}
+_SHARES = {
+    "vllm:kv_cache_usage_perc": "vllm/kv_cache_percent",
+    "vllm:gpu_cache_usage_perc": "vllm/kv_cache_percent",
+}
+_RATES = {
+    "vllm:generation_tokens_total": "vllm/generated_tokens_per_s",
+    "vllm:prompt_tokens_total": "vllm/prompt_tokens_per_s",
+}
+_HITS, _QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
+_PREFIX = "vllm/prefix_hit_percent"
+"""The share of prompt tokens since the last sample that the server had in its cache."""
+_MEANS = frozenset({*_SHARES.values(), _PREFIX})
+
+
+class Pulse:
+    """Whether a server that has requests generates tokens. Written by the polling thread, read by the main thread.
+
+    Requests present at the first poll count only after some activity: an external server may report requests that were
+    abandoned long ago, until its engine takes its next step.
+    """
+
+    def __init__(self) -> None:
+        self.running = self.waiting = 0
+        self.still_since: float | None = None
+        """Since when it has had requests without generating a token, as far as observed; None while it has no
+        requests."""
+        self.seen_at = float("-inf")
+        self._stirred = False
+        self._tokens: float | None = None
+
+    def note(self, now: float, values: Mapping[str, float]) -> None:
+        before = self.running + self.waiting
+        self.running, self.waiting = (int(values.get(name, 0)) for name in _COUNTS)
+        tokens = sum(values.get(name, 0.0) for name in _RATES)
+        moved = tokens != self._tokens or now - self.seen_at > PAUSE_S
+        if self._tokens is not None:
+            self._stirred = self._stirred or tokens != self._tokens or self.running + self.waiting > before
+        if not self.running + self.waiting:
+            self.still_since = None
+        elif self._stirred and (self.still_since is None or moved):
+            self.still_since = now
+        self._tokens, self.seen_at = tokens, now
+
+    def silence(self, *, after: float) -> float:
+        """Observed seconds without a token `after` the trainer's last output."""
+        return 0.0 if self.still_since is None else self.seen_at - max(self.still_since, after)
+
+
+class _Server:
+    def __init__(self, address: str) -> None:
+        self.pulse = Pulse()
+        self._http = httpx.Client(base_url=address, timeout=REQUEST_TIMEOUT_S, trust_env=False)
+        self._before: tuple[float, dict[str, float]] | None = None
+
+    def figures(self, now: float) -> dict[str, float] | None:
+        """None: no answer (busy or ending; the main thread sees its exit)."""
+        try:
+            values, engines = prometheus(self._http.get("/metrics").text)
+        except httpx.HTTPError:
+            return None
+        self.pulse.note(now, values)
+        figures = {name: values[key] for key, name in _COUNTS.items() if key in values}
+        figures |= {name: 100.0 * values[key] / engines[key] for key, name in _SHARES.items() if key in values}
+        return figures | self._rates(now, values)
+
+    def _rates(self, now: float, values: dict[str, float]) -> dict[str, float]:
+        current = {key: values[key] for key in (*_RATES, _HITS, _QUERIES) if key in values}
+        before, self._before = self._before, (now, current)
+        if before is None or now <= before[0]:
+            return {}
+        seconds = now - before[0]
+        # A counter that decreased belongs to a restarted server.
+        grown = {key: max(0.0, current[key] - before[1][key]) for key in current if key in before[1]}
+        rates = {name: grown[key] / seconds for key, name in _RATES.items() if key in grown}
+        if queries := grown.get(_QUERIES):
+            rates[_PREFIX] = min(100.0, 100.0 * grown.get(_HITS, 0.0) / queries)
+        return rates
+
+
+class ServerMetrics:
+    """`tick` runs in a thread and passes each sample on."""
+
+    def __init__(
+        self, addresses: Sequence[str], *, interval_s: float, on_sample: Callable[[dict[str, float]], None]
+    ) -> None:
+        self._servers = [_Server(address) for address in addresses]
+        self._interval_s = interval_s
+        self._on_sample = on_sample
+
+    @property
+    def pulses(self) -> list[Pulse]:
+        """One per server, in the order of the addresses."""
+        return [server.pulse for server in self._servers]
+
+    def tick(self, now: float) -> float:
+        answers = [server.figures(now) for server in self._servers]
+        available = [figures for figures in answers if figures is not None]
+        if len(available) == len(answers) and (sample := combined(available)):
+            # One of two servers' figures alone would look as if half the work had stopped.
+            self._on_sample(sample)
+        return self._interval_s
+
+
+def combined(servers: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Figures that all servers have, combined into one set."""
+    shared = [name for name in servers[0] if all(name in figures for figures in servers)] if servers else []
+    how = {name: fmean if name in _MEANS else sum for name in shared}
+    return {name: float(how[name]([figures[name] for figures in servers])) for name in shared}
+
+
+def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:
+    """Each metric of the text format, summed over its labels, and its number of lines."""
+    totals: dict[str, float] = {}
+    lines: dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition("{") if "{" in line else line.partition(" ")
+        value = rest.rpartition("}")[2] if "{" in line else rest
+        if line.startswith("#") or not value.split():
+            continue
+        try:
+            totals[name] = totals.get(name, 0.0) + float(value.split()[0])
+        except ValueError:
+            continue
+        lines[name] = lines.get(name, 0) + 1
+    return totals, lines

@@ -1,0 +1,120 @@
+"""GRPOConfig and the LoRA config: the user's settings, those implied by the hardware, and those reserved for us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig
+from trl import GRPOConfig
+
+from workers.contract.run import ahead
+from workers.contract.run.hardware import Rollout
+from workers.contract.run.spec import AttemptSpec, LoraSpec, RunSpec, outcome_weights, servers_of
+from workers.contract.stack.training_rules import value_problems
+from workers.contract.wire.names import FileName
+from workers.trainer.configuration import hardware
+from workers.trainer.configuration.spec import NoStepsError, SpecError
+
+ALWAYS: dict[str, Any] = {
+    "logging_strategy": "steps",
+    "logging_steps": 1,
+    "report_to": [],
+    "disable_tqdm": True,
+    # samples.jsonl has the completions of every step; TRL's own recording writes a Parquet file per step.
+    "log_completions": False,
+    "push_to_hub": False,
+}
+
+
+def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
+    """`card`: the share of its GPU that a rank may use."""
+    run = spec.run
+    check(run)
+    settings = {
+        **ahead.with_correction(hardware.settings(run), run.ahead),
+        **ALWAYS,
+        **_placed(spec, card),
+        "output_dir": str(folder / FileName.CHECKPOINTS),
+        # WatchedTrainer takes them apart.
+        "reward_weights": [*outcome_weights(run.rewards), *(reward.weight for reward in run.eval_rewards)],
+        "trust_remote_code": run.model.trust_remote_code,
+    }
+    if run.keep_best and settings.get("save_total_limit"):
+        settings["save_total_limit"] += 1  # transformers counts the best one too
+    settings["model_init_kwargs"] = _model_arguments(run, settings) or None
+    return construct(GRPOConfig, settings)
+
+
+def construct(config: type[GRPOConfig], settings: dict[str, Any]) -> GRPOConfig:
+    try:
+        return config(**settings)
+    except (ValueError, TypeError, ImportError) as error:
+        raise SpecError(f"The GRPO settings can't be used: {error}") from error
+
+
+def check(run: RunSpec) -> None:
+    """Checks that GRPOConfig doesn't make."""
+    for problem in value_problems(run.grpo):
+        raise SpecError(f"The GRPO settings can't be used: {problem}")
+    if run.grpo.get("eval_strategy", "no") != "no" and not run.data.eval_rows:
+        raise SpecError("An evaluation is asked for, but no validation rows of the dataset are chosen for it.")
+
+
+def check_steps(config: GRPOConfig, prompts: int) -> None:
+    """TRL drops the last incomplete generation batch, so with fewer prompts than one batch it silently trains
+    nothing."""
+    needed = config.generation_batch_size // config.num_generations
+    if prompts < needed:
+        raise NoStepsError(
+            f"The dataset has {prompts} prompts to train on, but one generation batch takes {needed} "
+            f"({config.generation_batch_size} completions, {config.num_generations} for each prompt): there would be "
+            f"no step at all. Add prompts, or make the batch smaller."
+        )
+
+
+def lora(spec: LoraSpec | None) -> LoraConfig | None:
+    if spec is None:
+        return None
+    targets: Any = list(spec.target_modules)
+    return LoraConfig(
+        r=spec.r,
+        lora_alpha=spec.alpha,
+        lora_dropout=spec.dropout,
+        target_modules=targets[0] if targets == ["all-linear"] else targets,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+
+
+def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
+    """Where completions are generated, on the attempt's resources."""
+    profile = spec.run.hardware
+    settings: dict[str, Any] = {
+        "use_cpu": profile.trainer_gpus == 0,
+        "use_vllm": profile.rollout is not Rollout.TRANSFORMERS,
+    }
+    if profile.rollout is Rollout.COLOCATE:
+        settings |= {
+            "vllm_mode": "colocate",
+            # A share of the card; under a memory cap, of the smaller card that it emulates.
+            "vllm_gpu_memory_utilization": profile.colocate_memory_utilization * card,
+            "vllm_enable_sleep_mode": profile.colocate_sleep,
+            "vllm_tensor_parallel_size": profile.colocate_tensor_parallel,
+        }
+    if profile.rollout is Rollout.SERVER:
+        settings |= {"vllm_mode": "server", "vllm_server_base_url": servers_of(spec)[0].address}
+        if profile.server is not None:
+            settings["vllm_server_timeout"] = float(profile.server.ready_timeout_s)
+        if spec.placement.group_port is not None:
+            settings["vllm_group_port"] = spec.placement.group_port
+    return settings
+
+
+def _model_arguments(run: RunSpec, settings: dict[str, Any]) -> dict[str, Any]:
+    arguments = {
+        "revision": run.model.revision,
+        "attn_implementation": run.attn_implementation,
+        "dtype": hardware.loading_dtype(run, bf16=bool(settings["bf16"]), fp16=bool(settings["fp16"])),
+    }
+    return {name: value for name, value in arguments.items() if value is not None}

@@ -1,0 +1,84 @@
+"""The process environment, set before torch and the Hugging Face libraries are imported and read it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from workers.contract.run import jobs
+from workers.contract.run.hardware import Rollout
+from workers.contract.run.spec import AttemptSpec, models_of, servers_of
+from workers.contract.stack import commands
+from workers.trainer.configuration.spec import is_local
+
+
+def prepare(spec: AttemptSpec) -> None:
+    """The host's own settings override every default here, except telemetry, which is always off."""
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["DO_NOT_TRACK"] = "1"
+    # The trainer forks data workers after tokenizing, and the tokenizer's threads would be lost there with a warning.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    online = jobs.pushes(spec.run.kind) or jobs.fetches(spec.run.kind)
+    if not online and not any(needs_hub(model.path) for model in models_of(spec.run)):
+        # Each request to an unreachable hub costs tens of seconds of retries.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if spec.run.episodes is not None:
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # the warning of its rollout_func, which they stand on
+    wait_without_spinning()
+    for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
+        del os.environ[name]  # set by `accelerate launch`, whose file may contradict the spec
+    if spec.run.hardware.rollout is Rollout.SERVER and any(place.own for place in servers_of(spec)):
+        # vLLM's side of the weight transfer listens here; otherwise on whichever interface leads outside.
+        os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
+    if spec.run.hardware.rollout is Rollout.COLOCATE and not commands.has_ranks(spec):
+        os.environ.setdefault("MASTER_PORT", str(_free_port()))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the interface of the host's name
+    for name, value in spec.run.hardware.environment.items():  # a supervisor or script has already set them
+        os.environ.setdefault(name, value)
+    if all(place.own or place.warm for place in servers_of(spec)):
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all of the run's processes are on this host
+    if spec.run.hardware.threads:
+        os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
+
+
+def _free_port() -> int:
+    """A free port for the single-process group that vLLM creates inside a trainer. TRL would use 29500 whenever it is
+    free, so that two trainers starting at once on one host would share it."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_without_spinning() -> None:
+    """Let OpenMP's idle threads sleep instead of spinning.
+
+    Spinning is slightly faster on dedicated cores. On shared ones (a demo beside its own web server) it has made a
+    training sixteen times slower.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def needs_hub(model: str) -> bool:
+    """Whether it is a hub id that is not in the cache."""
+    if is_local(model):
+        return False
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
+    snapshots = cache / f"models--{model.replace('/', '--')}" / "snapshots"
+    return not any(snapshots.glob("*/config.json"))
+
+
+def rank() -> int:
+    """This process's rank; 0 without a launcher."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def local_rank() -> int:
+    """This process's GPU index among its visible ones."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def inside_launcher() -> bool:
+    """Whether torchrun or accelerate launch started this process as a rank."""
+    return "LOCAL_RANK" in os.environ

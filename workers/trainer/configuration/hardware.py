@@ -1,0 +1,131 @@
+"""A hardware profile as GRPOConfig settings: precision, optimizer, checkpointing, DeepSpeed, FSDP2, quantization.
+
+Plain dictionaries, so that all but the quantization can be tested without those libraries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workers.contract.run.hardware import (
+    ZERO,
+    HardwareSpec,
+    Offload,
+    Optimizer,
+    Precision,
+    Quantization,
+    Rollout,
+    Strategy,
+    WeightSync,
+    precision_of,
+)
+from workers.contract.run.spec import RunSpec
+from workers.contract.stack import deepspeed
+
+ON_CPU: dict[str, Any] = {
+    # TRL's defaults are made for GPUs: on a CPU, bf16 autocast and recomputed activations only cost time.
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "dataloader_pin_memory": False,
+}
+
+
+def settings(run: RunSpec) -> dict[str, Any]:
+    """The profile's GRPOConfig arguments, overridden by the run's own.
+
+    All but the last step are plain precedence. Activation checkpointing depends on the sharding strategy.
+    """
+    hardware = run.hardware
+    merged = {**_numbers(run), **_optimizer(hardware), **_checkpointing(hardware), **_rollout(hardware), **run.grpo}
+    if hardware.liger_kernels:
+        merged.setdefault("use_liger_kernel", True)
+    if hardware.strategy in ZERO:
+        merged["deepspeed"] = deepspeed.config_of(hardware)
+    if hardware.strategy is Strategy.FSDP2:
+        # FSDP's own checkpointing doesn't gather each layer's parameters twice in the backward pass. But it wraps the
+        # layers, so that peft finds no adapter in them and would save an empty one.
+        wrapped = bool(merged["gradient_checkpointing"]) and run.lora is None
+        merged["fsdp"] = True
+        merged["fsdp_config"] = fsdp2(hardware, checkpointing=wrapped)
+        merged["gradient_checkpointing"] = bool(merged["gradient_checkpointing"]) and not wrapped
+    return merged
+
+
+def _numbers(run: RunSpec) -> dict[str, Any]:
+    """Both flags, overriding TRL's defaults; if the run sets one, the profile's other one is off."""
+    precision = precision_of(run.hardware, run.grpo)
+    flags = {"bf16": precision is Precision.BF16, "fp16": precision is Precision.FP16}
+    return flags if run.hardware.trainer_gpus else {**ON_CPU, **flags}
+
+
+def _optimizer(hardware: HardwareSpec) -> dict[str, Any]:
+    if hardware.optimizer is Optimizer.ADAMW_8BIT:
+        return {"optim": "adamw_8bit"}
+    if hardware.optimizer is Optimizer.ADAFACTOR:
+        return {"optim": "adafactor"}
+    # DeepSpeed steps on its own flat partitions; the fused kernel expects gradients in the model's layout.
+    return {"optim": "adamw_torch" if hardware.strategy in ZERO else "adamw_torch_fused"}
+
+
+def _checkpointing(hardware: HardwareSpec) -> dict[str, Any]:
+    return {"gradient_checkpointing": hardware.checkpoints_gradients}
+
+
+def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
+    if hardware.rollout is Rollout.COLOCATE and hardware.colocate_max_model_len is not None:
+        return {"vllm_max_model_length": hardware.colocate_max_model_len}
+    if hardware.rollout is Rollout.SERVER and hardware.server is not None:
+        # The other ranks wait for rank 0, which waits for the servers: its error must come before theirs.
+        return {"ddp_timeout": max(1800, hardware.server.request_timeout_s + 300)}
+    return {}
+
+
+def fsdp2(hardware: HardwareSpec, *, checkpointing: bool) -> dict[str, Any]:
+    return {
+        "version": 2,
+        "reshard_after_forward": True,
+        "cpu_offload": hardware.offload is Offload.PARAMETERS,
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "state_dict_type": "FULL_STATE_DICT",
+        "activation_checkpointing": checkpointing,
+    }
+
+
+def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
+    """The dtype for loading the weights; None leaves TRL's fp32.
+
+    16 bits are enough where fp32 weights would never be used: DeepSpeed casts them anyway and keeps its own fp32 copy,
+    and a LoRA's frozen base is only read. Not where the LoRA is merged into the base for vLLM and unmerged again: in 16
+    bits each round would leave a residue.
+    """
+    hardware, low = run.hardware, "bfloat16" if bf16 else "float16" if fp16 else None
+    if low is None or hardware.strategy is Strategy.FSDP2:  # shards must have one dtype, the adapters' fp32
+        return None
+    if hardware.quantization is not Quantization.NONE or hardware.strategy in ZERO:
+        return low
+    return low if run.lora is not None and hardware.trainer_gpus and not merges(hardware) else None
+
+
+def merges(hardware: HardwareSpec) -> bool:
+    """Whether a LoRA reaches vLLM merged into the weights."""
+    if hardware.vllm_server:
+        return hardware.vllm_server.weight_sync is WeightSync.NCCL
+    return hardware.rollout is Rollout.COLOCATE
+
+
+def quantization(run: RunSpec) -> Any:
+    """A BitsAndBytesConfig, or None."""
+    bits = run.hardware.quantization
+    if bits is Quantization.NONE:
+        return None
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    if bits is Quantization.INT8:
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )

@@ -1,0 +1,49 @@
+"""What makes the trainer's and vLLM's imports, half of a warm start, take longer than they must."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib.metadata
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from workers.contract.run.hardware import Rollout, WeightSync
+from workers.contract.run.spec import RunSpec
+from workers.contract.stack.commands import KEEP_FROZEN
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """For imports of torch, transformers, TRL and vLLM.
+
+    They create millions of objects that stay, which the garbage collector would go through again and again for a fifth
+    of the time; afterwards it leaves them out for good, since vLLM collects a dozen times more while it starts. And
+    transformers and TRL each search all installed packages: of 300, for a second.
+    """
+    os.environ.setdefault(KEEP_FROZEN, "1")
+    importlib.metadata.packages_distributions = functools.cache(importlib.metadata.packages_distributions)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def leave_vllm_out(run: RunSpec) -> None:
+    """To be called before TRL's trainer is imported. A trainer that generates itself, or sends adapters over HTTP, has
+    no use for vLLM's Python package; TRL imports it wherever it is installed, which takes as long as torch and TRL."""
+    if needs_vllm(run):
+        return
+    from trl import import_utils
+
+    import_utils.is_vllm_available = lambda min_version=None: False
+
+
+def needs_vllm(run: RunSpec) -> bool:
+    """Whether the trainer itself runs vLLM, or sends weights with its NCCL communicator."""
+    server = run.hardware.vllm_server
+    streams = server is not None and server.weight_sync is WeightSync.NCCL
+    return run.hardware.rollout is Rollout.COLOCATE or streams

@@ -1,0 +1,95 @@
+"""Ranks: the command under torchrun, with the exit code and last words of the first rank that failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from workers.contract.run.hardware import ZERO
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.stack.commands import GROUP_STORE, RANKS, torchrun_arguments
+from workers.trainer.configuration import environment
+from workers.trainer.configuration.spec import SpecError, TrainerError
+
+_MEETS_IN = "GRPO_RANKS_MEET_IN"
+"""Set by `launch` for its ranks: the file in which their process group meets."""
+_TIMEOUT_S = 1800
+"""transformers' default of ddp_timeout."""
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+"""Set by torchrun for each rank: its content reaches the launcher."""
+
+
+def check(spec: AttemptSpec) -> None:
+    """Check that an external launcher (accelerate launch, torchrun) started the number of ranks in the spec: another
+    number would change the batch."""
+    started, expected = int(os.environ.get("WORLD_SIZE", "1")), spec.run.hardware.processes
+    if started != expected:
+        raise SpecError(f"The launcher has started {started} processes, but the spec is made for {expected}.")
+
+
+def meet(spec: AttemptSpec) -> None:
+    """Form the process group in a file: by default rank 0 would listen for the others on every interface.
+
+    On the CPU accelerate gives DeepSpeed no process group until the model is loaded, but ZeRO-3 shards it while
+    loading.
+    """
+    hardware = spec.run.hardware
+    if path := os.environ.get(_MEETS_IN):
+        import torch.distributed
+
+        torch.distributed.init_process_group(
+            "cuda:nccl,cpu:gloo" if hardware.trainer_gpus else "gloo",
+            init_method=Path(path).as_uri(),
+            rank=environment.rank(),
+            world_size=hardware.processes,
+            timeout=timedelta(seconds=float(spec.run.grpo.get("ddp_timeout", _TIMEOUT_S))),
+        )
+    if hardware.strategy in ZERO and hardware.trainer_gpus == 0:
+        import deepspeed
+
+        deepspeed.init_distributed(dist_backend="gloo", verbose=False)
+
+
+def launch(folder: Path, processes: int) -> int:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    meeting = folder / RANKS
+    shutil.rmtree(meeting, ignore_errors=True)  # left by an earlier start of a dry run's script
+    meeting.mkdir(mode=0o700)
+    os.environ[_MEETS_IN] = str(meeting / GROUP_STORE)
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # torchrun's own store for its ranks, on every interface
+    try:
+        run(parse_args(torchrun_arguments(processes, folder)))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        print(failure.message or f"Rank {rank} ended with {failure.exitcode}.", file=sys.stderr, flush=True)
+        code = int(failure.exitcode)
+        return code if code >= 0 else 128 - code  # -9: ended by signal 9
+    return 0
+
+
+def leave(error: TrainerError | None = None) -> None:
+    """End a rank after its training, successful or not, without tearing its libraries down.
+
+    Destructors of a process group can deadlock with a thread that waits for them: the rank, and so the run, never
+    ended. By now everything is written unbuffered; child processes end with the rank.
+    """
+    if environment.inside_launcher():
+        if error is not None:
+            report(str(error))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0 if error is None else error.exit_code)
+
+
+def report(sentence: str) -> None:
+    """Pass a rank's last words to the launcher; does nothing in a single-process trainer."""
+    if path := os.environ.get(_ERROR_FILE):
+        Path(path).write_text(json.dumps({"message": sentence, "timestamp": int(time.time())}), encoding="utf-8")

@@ -1,0 +1,171 @@
+"""The attempt's spec.json: read, and refused with a sentence before anything slow is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from workers.contract.run import ahead, beside, evaluation, learnability, prompts
+from workers.contract.run.batch import Batch
+from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.jobs import WARM
+from workers.contract.run.learnability import CHECK
+from workers.contract.run.spec import AttemptSpec, ModelSpec, RunSpec, models_of
+from workers.contract.stack import commands
+from workers.contract.wire.documents import ContractError, from_dict
+from workers.contract.wire.names import SCHEMA, FileName
+from workers.rewards.library import LIBRARY
+from workers.trainer.configuration import combinations
+
+EXIT_SPEC = 3
+"""The spec can't be trained; the last line on stderr says why."""
+EXIT_NO_STEPS = 4
+"""The training would take, or has taken, no step."""
+EXIT_REWARD_FAILED = 7
+"""A reward failed on more rows than the run allows."""
+
+
+class TrainerError(Exception):
+    """A sentence for the user who launched the run."""
+
+    exit_code = 1
+
+
+class SpecError(TrainerError):
+    """The spec can't be trained."""
+
+    exit_code = EXIT_SPEC
+
+
+class NoStepsError(TrainerError):
+    """There is nothing to train on."""
+
+    exit_code = EXIT_NO_STEPS
+
+
+class StoppedWaitingError(NoStepsError):
+    """A stop was asked for while the trainer waited for the programs that drive its episodes."""
+
+    def __init__(self) -> None:
+        super().__init__("The run was stopped while it waited for the programs that drive its episodes.")
+
+
+class RewardFailedError(TrainerError):
+    """A reward failed on more rows than the run allows."""
+
+    exit_code = EXIT_REWARD_FAILED
+
+
+def read(folder: Path) -> AttemptSpec:
+    """The spec of an attempt folder, checked as far as possible without torch."""
+    try:
+        document = json.loads((folder / FileName.SPEC).read_bytes())
+        spec = from_dict(AttemptSpec, document)
+    except OSError as error:
+        raise SpecError(f"The spec can't be read: {error.strerror or error} ({folder / FileName.SPEC}).") from error
+    except ContractError as error:
+        raise SpecError(f"The spec doesn't follow the contract: {error}.") from error
+    except ValueError as error:
+        raise SpecError(f"The spec is not valid JSON: {error}.") from error
+    _check_version(spec)
+    if spec.run.kind == WARM:
+        return spec  # it scores and trains nothing
+    for model in models_of(spec.run):
+        _check_model(model.path)
+    _check_rewards(spec)
+    if spec.run.rewards_beside and (whole := beside.problem(spec.run.hardware, spec.run.episodes)):
+        raise SpecError(f"Groups can't be scored while others are generated. {whole.sentence}")
+    for unusable in prompts.problems(spec.run.prompts, spec.run.rewards, spec.run.episodes):
+        raise SpecError(str(unusable))
+    if spec.run.ahead:
+        run = spec.run
+        for unusable in ahead.problems(run.hardware, run.grpo, run.prompts, run.episodes):
+            raise SpecError(str(unusable))
+    if wrong := combinations.problem(spec):
+        raise SpecError(wrong)
+    if spec.resume_from is not None:
+        _check_checkpoint(Path(spec.resume_from))
+    return replace(spec, run=replace(spec.run, grpo=_settings(spec.run)))
+
+
+def _settings(run: RunSpec) -> dict[str, Any]:
+    """The GRPO settings of the run's kind."""
+    if run.kind == CHECK:
+        batch = Batch.of(run.grpo, run.hardware.processes)
+        return learnability.settings(run.grpo, batch, run.check_groups or learnability.GROUPS)
+    return evaluation.settings(run) if run.kind == EVALUATION else run.grpo
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that write a checkpoint."""
+    return {name: version(name) for name in ("trl", "transformers", "torch")}
+
+
+def _check_checkpoint(folder: Path) -> None:
+    if not (folder / "trainer_state.json").is_file():
+        raise SpecError(f"There is no checkpoint to resume from in {folder}.")
+    try:
+        saved_by = json.loads((folder / FileName.VERSIONS).read_bytes())["trl"]
+    except FileNotFoundError:
+        return  # of an attempt that wrote none
+    except (ValueError, KeyError, TypeError) as error:
+        raise SpecError(f"{folder.name}/{FileName.VERSIONS} can't be read: {error!r}.") from error
+    if _release(saved_by) != _release(version("trl")):
+        raise SpecError(
+            f"{folder.name} was saved by TRL {saved_by}, and this host has {version('trl')}: the run would not "
+            "continue as it began. Clone the run, or install the version that it began with."
+        )
+
+
+def _release(number: object) -> list[str]:
+    """Major and minor."""
+    return str(number).split(".")[:2]
+
+
+def is_local(model: str) -> bool:
+    """Whether it is a folder on this host, absolute or below the working directory."""
+    return commands.is_local(model) or Path(model).is_dir()
+
+
+def path_of(model: ModelSpec) -> str:
+    """As transformers takes it."""
+    return str(Path(model.path).expanduser()) if model.path.startswith("~") else model.path
+
+
+def _check_version(spec: AttemptSpec) -> None:
+    if spec.run.schema != SCHEMA:
+        raise SpecError(f"The spec has version {spec.run.schema} of the contract, this trainer reads {SCHEMA}.")
+
+
+def _check_model(model: str) -> None:
+    if not is_local(model):
+        return
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        raise SpecError(f"The model folder {model} doesn't exist on this host ({os.uname().nodename}).")
+    if not (folder / "config.json").is_file():
+        raise SpecError(f"{model} is not a model folder: it has no config.json.")
+
+
+def _check_rewards(spec: AttemptSpec) -> None:
+    rewards = spec.run.rewards
+    if not rewards:
+        raise SpecError("The run has no reward: GRPO has nothing to learn from.")
+    if not 0 <= spec.run.failed_share <= 1:
+        raise SpecError(f"failed_share is a share, from 0 to 1, not {spec.run.failed_share:g}.")
+    if not any(reward.weight for reward in rewards):
+        raise SpecError("Every reward has weight 0: every advantage would be 0.")
+    names = [reward.name for reward in spec.run.every_reward]
+    for reward in spec.run.every_reward:
+        if names.count(reward.name) > 1:
+            raise SpecError(f"Two rewards are named {reward.name!r}: TRL would merge their charts into one.")
+        if reward.function not in LIBRARY:
+            raise SpecError(f"Reward {reward.name!r} uses {reward.function!r}, which the library doesn't have.")
+        if wrong := LIBRARY[reward.function].check(reward.params):
+            raise SpecError(f"Reward {reward.name!r}: {'; '.join(wrong)}.")
+        if reward.per_turn and not LIBRARY[reward.function].per_turn:
+            raise SpecError(f"Reward {reward.name!r} scores whole completions only, not each turn.")

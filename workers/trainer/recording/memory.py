@@ -1,0 +1,54 @@
+"""GPU memory of the ranks: a cap, and the peaks."""
+
+from __future__ import annotations
+
+import torch
+
+from workers.contract.run.hardware import HardwareSpec
+from workers.trainer.configuration.spec import SpecError
+
+GIB = 1024**3
+MIB = 1024**2
+NAMES = ("reserved_mib", "allocated_mib")
+
+
+def cap(hardware: HardwareSpec, *, local_rank: int) -> None:
+    """Limit this process to the profile's share of its GPU, as on a smaller card; before any allocation."""
+    if hardware.memory_cap_gib is None or not torch.cuda.is_available():
+        return
+    torch.cuda.set_device(local_rank)
+    torch.cuda.set_per_process_memory_fraction(share_of_card(hardware, local_rank=local_rank), local_rank)
+
+
+def share_of_card(hardware: HardwareSpec, *, local_rank: int) -> float:
+    """The cap as a share of the actual GPU; 1 without a cap. vLLM's own share also refers to the whole card."""
+    if hardware.memory_cap_gib is None or not torch.cuda.is_available():
+        return 1.0
+    total = torch.cuda.get_device_properties(local_rank).total_memory
+    cap_bytes = hardware.memory_cap_gib * GIB
+    if cap_bytes > total:
+        raise SpecError(
+            f"The cap of {hardware.memory_cap_gib:g} GiB is more than this GPU has ({total / GIB:.1f} GiB): the run "
+            f"can't be held to it."
+        )
+    return float(cap_bytes / total)
+
+
+def peaks() -> dict[str, float]:
+    """`memory/rank<r>/<name>` of all ranks, on each of them: all ranks must call this at the same point.
+
+    Two numbers per rank in one collective; none on a CPU.
+    """
+    if not torch.cuda.is_initialized():
+        return {}
+    peak_values = [torch.cuda.max_memory_reserved() / MIB, torch.cuda.max_memory_allocated() / MIB]
+    own = torch.tensor(peak_values, device="cuda")
+    gathered = [own]
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        gathered = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(gathered, own)
+    return {
+        f"memory/rank{rank}/{name}": value
+        for rank, values in enumerate(gathered)
+        for name, value in zip(NAMES, values.tolist(), strict=True)
+    }

@@ -1,0 +1,94 @@
+"""samples.jsonl: the completions of each generation with their rewards, one prompt group per line."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workers.contract.run.episodes import EpisodeEnd
+from workers.trainer.data import Rows, prompt_text, turns
+from workers.trainer.recording.metrics import LineFile
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A completion on its rank."""
+
+    row: int
+    text: str
+    tokens: int
+    end: str
+    """Why it ended (see `end_of`, and of an episode EpisodeEnd)."""
+    rewards: list[float]
+    """One per reward function, those of evaluations only in an evaluation; NaN if it gave none."""
+    advantage: float
+    turns: list[Any] | None = None
+    """The messages, if there was more than one text."""
+    prompt: Any = None
+    """What the model got, where an environment added to the row's."""
+    policy: int | None = None
+    """The step whose weights wrote it; None: those that it is trained with."""
+
+
+def end_of(completion: Any, tokens: Sequence[int], *, ends: Container[int], longest: int) -> str:
+    """eos: by itself | length: cut off | tools: its last tool call had no result | stop: a stop word."""
+    last = completion[-1] if not isinstance(completion, str) and completion else {}
+    if tokens and tokens[-1] in ends and not _calls(last):
+        return "eos"
+    if len(tokens) >= longest:
+        return "length"
+    return "tools" if _calls(last) else "stop"
+
+
+def _calls(message: dict[str, Any]) -> bool:
+    return message.get("role") == "tool" or bool(message.get("tool_calls"))
+
+
+class SampleFile:
+    def __init__(self, path: Path, *, rows: Rows, names: list[str], weights: list[float], writes: bool) -> None:
+        """`names`: of all rewards, those of evaluations last. `weights`: of those that make up the reward."""
+        self._file = LineFile(path, writes=writes)
+        self._rows = rows
+        self._names = names
+        self._weights = weights
+
+    def write(self, samples: list[Sample], *, group: int, step: int, mode: str) -> None:
+        """Write the groups. `samples`: those of all ranks in rank order, with the `group` completions of a prompt side
+        by side."""
+        now = time.time()
+        for start in range(0, len(samples), group):
+            members = samples[start : start + group]
+            row = self._rows.by_id[members[0].row]
+            prompt = members[0].prompt or row["prompt"]
+            line = {
+                "step": step,
+                "t": now,
+                "row": row["row"],
+                "prompt": prompt_text(prompt),
+                "answer": row.get("answer"),
+                "completions": [self._completion(sample) for sample in members],
+                "mode": mode,
+            }
+            if members[0].policy is not None:
+                line["policy"] = members[0].policy
+            prompt_turns = turns(prompt)
+            self._file.write(line if prompt_turns is None else {**line, "turns": prompt_turns})
+
+    def _completion(self, sample: Sample) -> dict[str, Any]:
+        rewards = [None if math.isnan(reward) else reward for reward in sample.rewards]
+        weighted = [w * reward for w, reward in zip(self._weights, rewards, strict=False) if reward is not None]
+        extra = {} if sample.turns is None else {"turns": sample.turns}
+        return {
+            **extra,
+            "text": sample.text,
+            "tokens": sample.tokens,
+            "ended": sample.end in ("eos", EpisodeEnd.DONE),
+            "end": sample.end,
+            "rewards": dict(zip(self._names, rewards, strict=False)),
+            "reward": sum(weighted) if weighted else None,
+            "advantage": sample.advantage,
+        }
