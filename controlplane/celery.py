@@ -72,7 +72,7 @@ app.conf.update(
 )
 app.autodiscover_tasks(
     [
-        "runs",
+        "runs.housekeeping",
         "controlplane.catalogue.datasets",
         "controlplane.catalogue.references",
         "controlplane.catalogue.joining",

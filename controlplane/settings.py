@@ -38,7 +38,8 @@ INSTALLED_APPS = [
     "allauth.account",
     "allauth.socialaccount",
     "django_htmx",
-    "controlplane",
+    "controlplane.platform",
+    "controlplane.setup",
     "controlplane.platform.accounts",
     "controlplane.platform.activity",
     "controlplane.catalogue.datasets",
@@ -50,10 +51,10 @@ INSTALLED_APPS = [
     "runs.engine.alerts",
     "runs.engine.artifacts",
     "runs.engine.machines",
-    "runs.pages.served",
-    "runs.pages.sharing",
+    "runs.engine.served",
+    "runs.engine.sharing",
     "runs.engine.warm",
-    "runs",
+    "runs.engine",
 ]
 
 MIDDLEWARE = [

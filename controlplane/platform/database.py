@@ -24,7 +24,7 @@ LOCK_WAIT_S = 20
 """Longer: a lock's holder is at work and will be done soon."""
 MOST_CONNECTIONS = 16
 LOG_PAGES = 16_000
-"""Pages of SQLite's log after which a commit copies them into the database: see controlplane.platform.sqlite.checkpoints."""
+"""Pages of SQLite's log after which a commit copies them into the database: see platform.sqlite.checkpoints."""
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 PARTS = ("host", "port", "user", "password")
 """Also allowed in the query: a Unix socket's folder fits nowhere else."""

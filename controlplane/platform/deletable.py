@@ -1,4 +1,4 @@
-"""Rows that a person deletes and may get back for a while: marked first, deleted for good later (see runs.pages.trash)."""
+"""Rows that a person deletes and can restore for a while: marked first, deleted for good later (runs.engine.trash)."""
 
 from __future__ import annotations
 

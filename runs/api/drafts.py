@@ -27,9 +27,9 @@ from runs.launch.new_run import importing, past_runs, prefill, several
 from runs.launch.new_run.drafting import Checked, host_to_ask, schema_of
 from runs.launch.new_run.fields.training_fields import TRAINING
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.preflight.draft import TRL_DEFAULTS
 from runs.launch.preflight.finding import Finding
 from workers.contract.run.learnability import CHECK
+from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError
 
 KINDS = {"train": "train", "check": CHECK}

@@ -2,14 +2,16 @@ from django.apps import AppConfig
 
 
 class RunsConfig(AppConfig):
-    name = "runs"
+    name = "runs.engine"
+    label = "runs"
 
     def ready(self) -> None:
         from controlplane.catalogue.datasets.corpora import archiving
         from controlplane.catalogue.environments import corpora as environments
-        from runs.engine import acts, corpora  # noqa: F401  # connects signal handlers; its models are only ready now
-        from runs.engine import step_spans as models  # noqa: F401  # so that they are known to Django
-        from runs.engine.scheduling import account_changes
+
+        # Its models are only ready now.
+        from runs.engine import acts, corpora, step_spans  # noqa: F401  # so that Django knows all models
+        from runs.engine.scheduling import account_changes  # noqa: F401  # connects its signal handlers
 
         acts.watch_all()
         archiving.USERS.extend([environments.users, corpora.users])

@@ -23,7 +23,7 @@ UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_not_stored",
     "checkpoint_unstored",
 )
-"""Kinds of RunEvent, written by runs.engine.artifacts.copies; data: {"path", "manifest" or "problem"}. The last one counts."""
+"""Kinds of RunEvent, written by artifacts.copies; data: {"path", "manifest" or "problem"}. The last one counts."""
 
 FOLDER_PARTS = 4
 """run/attempt/checkpoints/checkpoint-N"""

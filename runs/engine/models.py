@@ -215,7 +215,7 @@ class Attempt(models.Model):
     stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
     stop_requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+")
     resumes_at = models.DateTimeField(null=True, db_index=True)
-    """When the tick resumes the run after this attempt's end; NULL: it doesn't (see runs.engine.scheduling.recovery)."""
+    """When the tick resumes the run after this attempt's end; NULL: it doesn't (see scheduling.recovery)."""
     samples_ack = models.IntegerField(default=0)
     """Lines of samples.jsonl stored."""
 

@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from controlplane.platform.http.errors import Deleted
 from runs.engine import sentences
+from runs.engine.gain import counts, gain
 from runs.engine.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
 from runs.engine.scheduling import queueing
 from runs.engine.states import ON_HOST, RunStatus
-from runs.insight.metrics.trend import counts, gain
 
 __all__ = [
     "events",
@@ -57,7 +57,7 @@ class Summary(TypedDict):
     reward: float | None
     gain: float | None
     gain_counts: bool
-    """It is more than chance. Of both, see runs.insight.metrics.trend."""
+    """It is more than chance. Of both, see runs.engine.gain."""
     waits_for: str
     place: str
     """Position in the queue: `2nd of 5`."""

@@ -157,3 +157,13 @@ class LogChunk(models.Model):
     class Meta:
         ordering = ("attempt", "name", "offset")
         constraints = [models.UniqueConstraint(fields=["attempt", "name", "offset"], name="log_offset")]
+
+
+def number(value: object) -> float | None:
+    """A stored JSON value as a float; None if it is no number or too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

@@ -142,20 +142,6 @@ def reap_lost(now: datetime) -> None:
             _send_reap(attempt, now)
 
 
-def give_up(attempt: Attempt, by: str, *, detail: str = "") -> bool:
-    """Declare an attempt's host lost, at a user's request. Its resources are not proved free, so they are
-    quarantined."""
-    unclaimed = attempt.claimed_at is None
-    return ending.end(
-        attempt,
-        EndReason.HOST_LOST,
-        actor=by,
-        detail=detail or f"Given up by {by}.",
-        only_if=Q(status__in=ON_HOST, claimed_at__isnull=unclaimed),
-        proved_free=unclaimed,
-    )
-
-
 def _send_reap(attempt: Attempt, now: datetime) -> None:
     if attempt.host is None:
         return

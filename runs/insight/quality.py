@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from runs.engine.artifacts.saved_models import SavedModel
 from runs.engine.checkpoints import Checkpoint
+from runs.engine.gain import gain
 from runs.engine.models import Run
 from runs.insight.health import page as health
 from runs.insight.metrics.series import Series, series
-from runs.insight.metrics.trend import REWARD, gain
+from runs.insight.metrics.trend import REWARD
 from workers.contract.run import best
 
 FIGURES = {REWARD: "Reward", "eval_reward": "Validation reward", "kl": "KL"}
@@ -23,7 +24,7 @@ class Quality:
     figures: list[tuple[str, float | None]]
     """At its step, each with its label; the first is the reward if the run has one."""
     gain: float | None
-    """Of the reward, as in runs.insight.metrics.trend, over the steps up to its own."""
+    """Of the reward, as in runs.engine.gain, over the steps up to its own."""
     last: float | None
     """The run's newest reward."""
     best: float | None

@@ -24,7 +24,10 @@ ends = {"number": 1, "status": "failed", "reason": "oom"}
 Attempt.objects.bulk_create([Attempt(id=f"{run.pk}-1", run=run, **ends) for run in runs])
 """
 TAGGED = "from runs.engine.models import Run\nRun.objects.filter(pk=run).update(tags=tags)"
-STEPS = "from runs.engine.models import Run\nrun = Run.objects.get(pk=run)\nrun.spec['grpo']['max_steps'] = steps\nrun.save()"
+STEPS = (
+    "from runs.engine.models import Run\nrun = Run.objects.get(pk=run)\n"
+    "run.spec['grpo']['max_steps'] = steps\nrun.save()"
+)
 ENDS_SEEN = """() => [...document.querySelectorAll('#run-list a.name, h1 .run-name')].every((name) => {
   const [box, end] = [name, name.querySelector('.end')].map((each) => each.getBoundingClientRect());
   return end.right <= box.right + 1 && end.bottom <= box.bottom + 1 && end.width > 0;

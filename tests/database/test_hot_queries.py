@@ -31,19 +31,14 @@ with many.plans() as plans:
     act()
 result = [plans.asked, plans.read_whole]
 """
+REQUEST = "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
 HOT = {
-    "the list of runs": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
-    "    listing(RequestFactory().get('/runs/'))",
-    "active runs in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
-    "    listing(RequestFactory().get('/runs/?status=active'))",
-    "succeeded runs in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
-    "    listing(RequestFactory().get('/runs/?status=succeeded'))",
-    "failed runs in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
-    "    listing(RequestFactory().get('/runs/?status=failed'))",
-    "runs of a host in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
-    "    listing(RequestFactory().get('/runs/?host=few'))",
-    "runs by name in the list": "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
-    "    listing(RequestFactory().get('/runs/?sort=name'))",
+    "the list of runs": REQUEST + "    listing(RequestFactory().get('/runs/'))",
+    "active runs in the list": REQUEST + "    listing(RequestFactory().get('/runs/?status=active'))",
+    "succeeded runs in the list": REQUEST + "    listing(RequestFactory().get('/runs/?status=succeeded'))",
+    "failed runs in the list": REQUEST + "    listing(RequestFactory().get('/runs/?status=failed'))",
+    "runs of a host in the list": REQUEST + "    listing(RequestFactory().get('/runs/?host=few'))",
+    "runs by name in the list": REQUEST + "    listing(RequestFactory().get('/runs/?sort=name'))",
     "all tags": "from runs.pages.run_list.rows import tags\n    tags()",
     "a look whether the list has changed": "queries.figures()",
     "a sync": "ingest.accept(some[0], [event(some[0].last_seq + 1, 'phase', phase='training')])",
@@ -79,7 +74,7 @@ def test_no_big_table_is_read_from_end_to_end(store: Racers, act: str) -> None:
 
 
 def test_runs_with_a_tag_come_from_an_index_where_the_words_of_a_list_can_have_one(store: Racers) -> None:
-    listing = "from django.test import RequestFactory\n    from runs.pages.run_list.rows import listing\n"
+    listing = REQUEST + ""
     code = READ_WHOLE.replace("{code}", f"{listing}    listing(RequestFactory().get('/runs/?tag=rare'))")
     vendor, read_whole = store.alone(f"{code}\nfrom django.db import connection\nresult[0] = connection.vendor")
     assert read_whole == [] or vendor == "sqlite"

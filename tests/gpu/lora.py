@@ -4,10 +4,10 @@
     python -m tests.gpu.lora --out DIR --rehearsal   a tiny model by transformers and PEFT, on the CPU
 
 Each setting has an engine of its own, and base and adapter take turns on it. `as-before` has three slots and adapters
-on every linear layer, `r16` and `r32` what the product asks for now, `tuned` the kernels of workers/contract/stack/adapters
+on every linear layer, `r16` and `r32` what the product asks for now, `tuned` the kernels of contract/stack/adapters
 on top of that, and `merged` is an engine without adapters. Weights are random. DIR/results.json is saved after each
 engine; `python -m tests.gpu.prove --render DIR/results.json` takes it in, and writes
-workers/contract/stack/adapters/speed.json.
+contract/stack/adapters/speed.json.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def entry(found: dict[str, dict[str, Any]], card: str, vllm: str, *, rehearsal: 
 
 
 def speeds(entries: Sequence[Entry], known: Iterable[Speed] = ()) -> list[dict[str, Any]]:
-    """What workers/contract/stack/adapters/speed.json holds of these entries; what else is known stays."""
+    """What contract/stack/adapters/speed.json holds of these entries; what else is known stays."""
     table = {(one.card, one.vllm, one.parameters, one.rank, one.requests): one for one in known}
     for one in entries:
         if one["name"] != NAME:

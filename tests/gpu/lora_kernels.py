@@ -4,7 +4,7 @@
 
 For ranks 16 and 32 and the layers of a 7B shape, with one slot for adapters, it times each candidate of the shrink and
 of the expand kernel as they are run in CUDA graphs, from 1 to 2,048 tokens, and keeps the quickest that gives the same
-product. The files go to workers/contract/stack/adapters/kernels/VLLM-VERSION/, from where servers take them on this card:
+product. The files go to contract/stack/adapters/kernels/VLLM-VERSION/, from where servers take them on this card:
 `{card}_SHRINK.json` and `{card}_EXPAND_TRUE.json`, each {slots + 1: {slices: {tokens: {k: {n: config}}}}}. Which tokens
 and sizes are missing there vLLM takes from the nearest; what was not reached in time has vLLM's own config.
 """

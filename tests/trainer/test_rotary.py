@@ -47,7 +47,7 @@ deepspeed.init_distributed(dist_backend="gloo", verbose=False)
 wanted = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
 kept = HfDeepSpeedConfig(wanted)
 model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-assert model.model.rotary_emb.inv_freq.dtype == torch.bfloat16, "nothing to mend: workers.trainer.configuration.rotary can go"
+assert model.model.rotary_emb.inv_freq.dtype == torch.bfloat16, "nothing to mend: configuration.rotary can go"
 assert rotary.restore(model) == 1
 assert torch.equal(model.model.rotary_emb.inv_freq, exact)
 """

@@ -16,7 +16,8 @@ SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 INSIDE = Path(__file__).resolve().parent / "inside"
 MISSING = (
     "The environments of others (reasoning-gym, TextArena, OpenEnv) are not installed here. Run `python3 -m "
-    f"controlplane.setup.bootstrap.on_demand {GROUP}` on this machine, or name an interpreter that has them in {PYTHON}."
+    f"controlplane.setup.bootstrap.on_demand {GROUP}` on this machine, "
+    f"or name an interpreter that has them in {PYTHON}."
 )
 LONGEST_WHY = 300
 

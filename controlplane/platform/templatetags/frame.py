@@ -75,7 +75,7 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
 
 @register.simple_tag
 def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
-    """A runs.insight.metrics.spread.Spread on a scale from `low` to `high`: its range a line, mean ± deviation a band."""
+    """A metric's Spread on a scale from `low` to `high`: its range a line, mean ± deviation a band."""
     if spread.mean is None or spread.low is None or spread.high is None:
         return ""
 

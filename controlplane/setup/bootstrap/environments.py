@@ -20,7 +20,7 @@ from controlplane.setup.bootstrap import torch
 from controlplane.setup.bootstrap.console import Failed, ask, say
 from controlplane.setup.bootstrap.installers import choose_installer
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / ".tools"
 
 

@@ -107,7 +107,7 @@ class Installation:
 
     def control_worker(self) -> Program:
         """The control plane's Celery worker, with beat inside."""
-        # One more than the datasets processed at once (controlplane.catalogue.datasets.worker.SLOTS), so that the tick never
+        # One more than the datasets processed at once (datasets.worker.SLOTS), so that the tick never
         # waits for one.
         node = f"control@{self.host_name}"
         argv = celery_worker(sys.executable, "controlplane.celery", "control", node, concurrency=3)

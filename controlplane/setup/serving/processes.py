@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workers.contract.wire.tied import end_with
 
-BASE_DIR = Path(__file__).resolve().parent.parent.parent
+BASE_DIR = Path(__file__).resolve().parents[3]
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0

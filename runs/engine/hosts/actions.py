@@ -15,10 +15,9 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.activity.recording import record
 from runs.engine.hosts.view import is_fresh
 from runs.engine.models import Attempt, Lease
-from runs.engine.scheduling import launching, leasing, recovery
+from runs.engine.scheduling import ending, launching, leasing, recovery
 from runs.engine.sentences import resource_words
 from runs.engine.states import ACTIVE, ON_HOST, RunStatus
-from runs.housekeeping import tick
 
 
 def drain(host: Host, *, draining: bool) -> None:
@@ -64,7 +63,7 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
     if is_fresh(host):
         return 0, 0
     record(host, "Marked as lost")
-    ended = sum(tick.give_up(attempt, user.get_username()) for attempt in on_host(host))
+    ended = sum(ending.give_up(attempt, user.get_username()) for attempt in on_host(host))
     quarantined = Lease.objects.filter(host=host, state=Lease.QUARANTINED)
     return ended, len(release(quarantined, user)) if free else 0
 
@@ -80,7 +79,7 @@ def revoke(host: Host, user: User) -> tuple[int, str]:
         record(host, "Revoked its credentials")
         Host.every.filter(pk=host.pk).update(announced_at=None)
         detail = f"The host's credentials were revoked by {user.get_username()}."
-        ended = sum(tick.give_up(attempt, user.get_username(), detail=detail) for attempt in on_host(host))
+        ended = sum(ending.give_up(attempt, user.get_username(), detail=detail) for attempt in on_host(host))
     try:
         host_redis.end(host.name)
     except RedisError:

@@ -11,7 +11,7 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import starting
 from runs.engine.jobs.results import JobView
 from runs.engine.models import Run
-from runs.insight.completions import solving
+from runs.engine.recorded import number
 from workers.contract.run.benchmarks import MOST_EXAMPLES, TASKS
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.jobs import BENCHMARK, BenchmarkSettings
@@ -61,10 +61,10 @@ def results(jobs: Iterable[JobView]) -> list[BenchmarkResult]:
         if job.run.kind != BENCHMARK:
             continue
         for one in job.facts.get("results") or ():
-            task, metric, value = str(one.get("task")), str(one.get("metric")), solving.number(one.get("value"))
+            task, metric, value = str(one.get("task")), str(one.get("metric")), number(one.get("value"))
             if value is None:
                 continue
             title = TASKS[task].title if task in TASKS else task
-            result = BenchmarkResult(title, metric, value, solving.number(one.get("stderr")), one.get("n"), job.run)
+            result = BenchmarkResult(title, metric, value, number(one.get("stderr")), one.get("n"), job.run)
             found.setdefault((task, metric), result)
     return list(found.values())

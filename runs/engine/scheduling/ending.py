@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from runs.engine.models import Attempt
 from runs.engine.scheduling import launching, leasing, recovery
-from runs.engine.states import EndReason, RunStatus, final_status, may_move
+from runs.engine.states import ON_HOST, EndReason, RunStatus, final_status, may_move
 from runs.engine.transitions import move
 from runs.engine.warm import using
 from workers.contract.reports.lines import Receipt
@@ -41,6 +41,20 @@ def end(
         recovery.plan(attempt)
         transaction.on_commit(launching.dispatch_ready, robust=True)
     return True
+
+
+def give_up(attempt: Attempt, by: str, *, detail: str = "") -> bool:
+    """Declare an attempt's host lost, at a user's request. Its resources are not proved free, so they are
+    quarantined."""
+    unclaimed = attempt.claimed_at is None
+    return end(
+        attempt,
+        EndReason.HOST_LOST,
+        actor=by,
+        detail=detail or f"Given up by {by}.",
+        only_if=Q(status__in=ON_HOST, claimed_at__isnull=unclaimed),
+        proved_free=unclaimed,
+    )
 
 
 def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:

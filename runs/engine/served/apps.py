@@ -2,5 +2,5 @@ from django.apps import AppConfig
 
 
 class ServedConfig(AppConfig):
-    name = "runs.pages.served"
+    name = "runs.engine.served"
     label = "served"

@@ -2,5 +2,5 @@ from django.apps import AppConfig
 
 
 class SharingConfig(AppConfig):
-    name = "runs.pages.sharing"
+    name = "runs.engine.sharing"
     label = "sharing"

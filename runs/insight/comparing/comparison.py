@@ -21,8 +21,8 @@ from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE
 from runs.insight.metrics import run_charts
 from runs.insight.metrics.chart_spec import ChartGroup
-from runs.launch.preflight.draft import TRL_DEFAULTS
 from workers.contract.run.hardware import HardwareSpec, precision_of
+from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError, from_dict
 
 MAX_RUNS = 20

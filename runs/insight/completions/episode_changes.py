@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from runs.engine.gain import mean
 from runs.engine.models import SampleRow
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import Episode, TurnPair
 from runs.insight.completions.groups import StoredCompletion, completions
-from runs.insight.metrics.trend import mean
 
 MOST_VISITS = 16
 """Visits whose messages are read: the first, the last and some between, evenly spread."""

@@ -1,6 +1,6 @@
 """An episode by turn, as pages show it: what the model wrote, its calls with their results, credit, and totals.
 
-Messages may be odd or old (workers.contract.run.episodes describes today's): what can't be read as part of a turn is shown
+Messages may be odd or old (contract.run.episodes describes today's): what can't be read as part of a turn is shown
 all the same, and a figure that a message lacks is left out.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from runs.insight.completions.solving import number
+from runs.engine.recorded import number
 from runs.insight.completions.transcripts import ChatTurn
 from runs.insight.completions.transcripts import turns as chat_turns
 from workers.contract.run.episodes import ToolError

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from runs.engine.gain import mean
+from runs.engine.recorded import number
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import EpisodeFacts
-from runs.insight.completions.solving import Solving, number
-from runs.insight.metrics.trend import mean
+from runs.insight.completions.solving import Solving
 
 _BIG = 2**31
 FIGURES = "figures"

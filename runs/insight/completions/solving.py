@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runs.engine.recorded import number
 from workers.rewards.library import LIBRARY
 
 SHARE = 0.9
@@ -64,15 +65,6 @@ def of(spec: Mapping[str, Any]) -> Solving:
 def names(spec: Mapping[str, Any]) -> list[str]:
     """The reward components in the config's order, which determines their colours, then those of evaluations."""
     return [str(part.get("name")) for key in ("rewards", "eval_rewards") for part in _parts(spec, key)]
-
-
-def number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
 
 
 def _parts(spec: Mapping[str, Any], key: str = "rewards") -> Iterable[Mapping[str, Any]]:

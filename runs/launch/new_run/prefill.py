@@ -24,9 +24,9 @@ from runs.launch.new_run.fields import (
 from runs.launch.new_run.fields.choice_fields import offered_profiles
 from runs.launch.new_run.fields.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.launch.new_run.forms import LORA_DEFAULT, LaunchForm
-from runs.launch.preflight.draft import TRL_DEFAULTS
 from workers.contract.run.ahead import with_correction
 from workers.contract.run.hardware import HardwareSpec
+from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError, to_dict
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name", "environment")

@@ -17,39 +17,7 @@ from workers.contract.run.limits import LimitsSpec
 from workers.contract.run.prompts import PromptsSpec
 from workers.contract.run.sinks import SinkSpec
 from workers.contract.run.spec import LoraSpec, RewardSpec
-
-TRL_DEFAULTS: dict[str, Any] = {
-    "beta": 0.0,
-    "entropy_coef": 0.0,
-    "epsilon": 0.2,
-    "generation_batch_size": None,
-    "gradient_accumulation_steps": 1,
-    "importance_sampling_level": "token",
-    "loss_type": "dapo",
-    "lr_scheduler_type": "linear",
-    "max_completion_length": 512,
-    "max_steps": -1,
-    "multi_objective_aggregation": "sum_then_normalize",
-    "num_generations": 8,
-    "num_generations_eval": None,
-    "num_iterations": 1,
-    "num_train_epochs": 3.0,
-    "per_device_eval_batch_size": 8,
-    "per_device_train_batch_size": 8,
-    "save_steps": 500,
-    "save_strategy": "steps",
-    "scale_rewards": "group",
-    "steps_per_generation": None,
-    "sync_ref_model": False,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "vllm_importance_sampling_clip_max": 3.0,
-    "vllm_importance_sampling_clip_min": None,
-    "vllm_importance_sampling_correction": True,
-    "vllm_importance_sampling_mode": "sequence_mask",
-}
-"""The assumed defaults of fields that no one has set and no host has reported (TRL 1.16)."""
+from workers.contract.stack.training_rules import TRL_DEFAULTS
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from runs.engine.models import Run
 from runs.insight.completions import solving
 from runs.insight.evaluations import results
 from runs.insight.evaluations.results import EvaluationResult
-from runs.launch.preflight.draft import TRL_DEFAULTS
 from workers.contract.run.batch import Batch
+from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.rewards import LIBRARY
 
 MOST_BYTES = 64 * 1024

@@ -24,7 +24,7 @@ HEADINGS = (
 
 
 def text(query: RunListQuery, everything: QuerySet[Run]) -> str:
-    """In the list's order; the reward is the newest one, the gain as in runs.insight.metrics.trend."""
+    """In the list's order; the reward is the newest one, the gain as in runs.engine.gain."""
     others = columns.chosen(query.columns)[1]
     target = io.StringIO()
     writer = csv.writer(target)

@@ -16,13 +16,13 @@ from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
 from runs.engine import queries
+from runs.engine.gain import gain
 from runs.engine.models import Attempt, Lease, Run, SavedView
 from runs.engine.names import Parts, told_apart
 from runs.engine.scheduling import leasing, queueing
 from runs.engine.sentences import placement_text
 from runs.engine.states import ACTIVE, RunStatus
 from runs.insight.comparing import comparison
-from runs.insight.metrics.trend import gain
 from runs.pages.run_list.columns import (
     FIGURE,
     USUAL,

@@ -14,6 +14,7 @@ from django.utils import timezone
 from controlplane.platform.accounts.models import User
 from controlplane.platform.templatetags.figures import duration
 from runs.engine import checkpoints, queries, tags
+from runs.engine.gain import mean
 from runs.engine.gateway import endpoint
 from runs.engine.jobs import results as job_results
 from runs.engine.models import Attempt, Lease, MetricRow, Run
@@ -25,7 +26,6 @@ from runs.engine.warm import overview as warm_servers
 from runs.insight import diagnosis
 from runs.insight.health.page import card
 from runs.insight.metrics import step_time
-from runs.insight.metrics.trend import mean
 from runs.pages.run_page import limits, notes
 from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EventKind, StopMode

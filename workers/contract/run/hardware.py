@@ -90,7 +90,7 @@ class ServerSpec:
     all_graphs: bool = False
     """CUDA graphs for every batch size that vLLM would capture, not only for those that the run's batches reach."""
     keep_warm_minutes: int = 0
-    """How long the servers stay for the next run after one that used them (workers.contract.stack.warm); 0: they end with
+    """How long the servers stay for the next run after one that used them (contract.stack.warm); 0: they end with
     their run."""
     kv_cache_gib: float | None = None
     """Of the KV cache on each GPU, so that vLLM doesn't measure what its share leaves; None: it measures."""

@@ -15,7 +15,7 @@ class FileName:
     LOCK = "supervisor.lock"  # flock; holds {"boot_id", "pid", "start_time"} as JSON
     DOWNLOAD = "download.jsonl"  # workers.trainer.fetch: progress of the model's download
     DATASET = "dataset.parquet"  # supervisor, at the claim, from its cache or the control plane: canonical rows
-    CORPORA = "corpora"  # supervisor, at the claim: a folder with <sha256>.parquet of each corpus of workers.contract.run.corpora
+    CORPORA = "corpora"  # supervisor, at the claim: a folder with <sha256>.parquet of each corpus
     METRICS = "metrics.jsonl"  # trainer, rank 0: lines of the outbox without their seq, of TRAINER_KINDS
     SAMPLES = "samples.jsonl"  # trainer, rank 0: one prompt group a line
     OUTBOX = "outbox.jsonl"  # supervisor: OutboxLine objects; the first line's seq is spec.first_seq
@@ -33,7 +33,7 @@ class FileName:
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
     WATCHED = "watched"  # watch_run -> supervisor: somebody has opened the run's page; removed once seen
     HOST_STOP = "host_stop"  # host program -> supervisor, before SIGTERM: {"reason": an EndReason, "save", "within_s"}
-    LOG_PARTS = "log_parts.jsonl"  # supervisor: the parts of its logs sent beyond their heads, workers.supervisor.reports.logparts
+    LOG_PARTS = "log_parts.jsonl"  # supervisor: the parts of its logs sent beyond their heads
     REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
     UNFINISHED = "checkpoints/unfinished"  # trainer: a model that a job is still making; removed if it never ends

@@ -28,8 +28,9 @@ _PROGRAM = (
 )
 """As `run-api --host 127.0.0.1`, and ends with the trainer."""
 _NOT_INSTALLED = (
-    "Atropos could not be installed on this host ({why}). Run `python3 -m controlplane.setup.bootstrap.on_demand atropos` "
-    "there, or name an interpreter that has it in GRPO_ATROPOS_PYTHON."
+    "Atropos could not be installed on this host ({why}). "
+    "Run `python3 -m controlplane.setup.bootstrap.on_demand atropos` there, "
+    "or name an interpreter that has it in GRPO_ATROPOS_PYTHON."
 )
 Group = dict[str, Any]
 

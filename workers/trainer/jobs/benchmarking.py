@@ -48,8 +48,9 @@ UNFETCHED = re.compile(
 )
 UNKNOWN = re.compile(r"Tasks not found|No tasks (specified|found)")
 NOT_INSTALLED = (
-    "lm-eval could not be installed on this host ({why}). Run `python3 -m controlplane.setup.bootstrap.on_demand lm-eval` "
-    "there, or name an interpreter that has it in GRPO_LM_EVAL_PYTHON."
+    "lm-eval could not be installed on this host ({why}). "
+    "Run `python3 -m controlplane.setup.bootstrap.on_demand lm-eval` there, "
+    "or name an interpreter that has it in GRPO_LM_EVAL_PYTHON."
 )
 
 

@@ -19,13 +19,13 @@ from typing import Any
 from controlplane.catalogue.datasets.reader import limits
 
 VERBS = {
-    "check": ("check_file", "run"),
-    "import": ("import_rows", "run"),
-    "render": ("render_rows", "run"),
-    "tools": ("tool_template", "run"),
-    "look": ("find_rows", "look"),
-    "derive": ("derive_rows", "run"),
-    "export": ("export_rows", "export"),
+    "check": ("checking.check_file", "run"),
+    "import": ("versions.import_rows", "run"),
+    "render": ("prompts.render_rows", "run"),
+    "tools": ("prompts.tool_template", "run"),
+    "look": ("versions.find_rows", "look"),
+    "derive": ("versions.derive_rows", "run"),
+    "export": ("versions.export_rows", "export"),
     "corpus": ("corpus_rows", "run"),
     "search": ("corpus_rows", "search"),
     "sample": ("sample_rows", "export"),

@@ -295,7 +295,8 @@ def test_a_child_dies_with_its_worker_and_the_work_is_sent_again(tmp_path, sent)
     importing.ask_for_import(version, MAPPING)
     tells = "import os, sys, time; open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); time.sleep(600)"
     starts_it = (
-        "import django; django.setup()\nfrom pathlib import Path\nfrom controlplane.catalogue.datasets import reader_process\n"
+        "import django; django.setup()\nfrom pathlib import Path\n"
+        "from controlplane.catalogue.datasets import reader_process\n"
         f"reader_process.work(Path({str(tmp_path)!r}), 'import', {{}}, is_wanted=lambda: 1, program=('-c', {tells!r}))"
     )
     environment = os.environ | {"CONTROLPLANE_DATA": str(tmp_path / "data")}

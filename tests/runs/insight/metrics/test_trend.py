@@ -10,6 +10,7 @@ from statistics import fmean
 import pytest
 from django.test import Client
 
+from runs.engine import gain
 from runs.engine.models import Attempt
 from runs.engine.states import RunStatus
 from runs.insight.metrics import folding, trend
@@ -36,11 +37,11 @@ def test_the_largest_numbers_have_a_mean() -> None:
 
 def test_a_gain_counts_if_it_is_more_than_chance() -> None:
     noisy = [0.1, 0.5] * 5
-    assert not trend.counts([*noisy, *(each + 0.03 for each in noisy)])
-    assert trend.counts([*noisy, *(each + 0.4 for each in noisy)])
-    assert trend.counts([-LARGEST] * 10 + [LARGEST] * 10)
-    assert not trend.counts([0.0] * 20)
-    assert not trend.counts([1.0])
+    assert not gain.counts([*noisy, *(each + 0.03 for each in noisy)])
+    assert gain.counts([*noisy, *(each + 0.4 for each in noisy)])
+    assert gain.counts([-LARGEST] * 10 + [LARGEST] * 10)
+    assert not gain.counts([0.0] * 20)
+    assert not gain.counts([1.0])
 
 
 def test_points_that_no_number_goes_with_are_begun_anew() -> None:
@@ -82,8 +83,8 @@ def test_the_gain_is_of_ten_steps_at_each_end_and_the_same_on_the_list_and_the_r
 
 
 def test_a_run_of_eleven_steps_has_no_gain_yet_and_one_of_twelve_that_of_its_halves() -> None:
-    assert trend.gain([0.0] * 11) is None
-    assert trend.gain([0.0] * 6 + [0.5] * 6) == pytest.approx(0.5)
+    assert gain.gain([0.0] * 11) is None
+    assert gain.gain([0.0] * 6 + [0.5] * 6) == pytest.approx(0.5)
 
 
 @pytest.mark.django_db
@@ -93,7 +94,7 @@ def test_rewards_whose_sum_no_float_holds_leave_the_pages_and_the_store_as_they_
     largest = {"reward": LARGEST, "step_time": LARGEST}
     ingest.accept(attempt, [train(seq, **largest) for seq in range(1, 101)])
     rebuilt = trend.rebuilt(attempt.run)
-    assert (rebuilt["trend"], rebuilt["trend_of"], trend.gain(rebuilt["reward_ends"])) == ([LARGEST] * 25, 100, 0.0)
+    assert (rebuilt["trend"], rebuilt["trend_of"], gain.gain(rebuilt["reward_ends"])) == ([LARGEST] * 25, 100, 0.0)
     told = [{"text": "x", "reward": reward} for reward in (LARGEST, LARGEST, -LARGEST)]
     uploads.samples(attempt, 1, [{"step": 1, "row": 1, "completions": told[:2]}, {"step": 1, "completions": told}])
     assert attempt.run.samples.first().reward_mean == LARGEST

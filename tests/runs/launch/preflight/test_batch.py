@@ -1,4 +1,4 @@
-"""The batch arithmetic as a table; tests/runs/launch/preflight/test_trl.py holds the same table against the real TRL."""
+"""The batch arithmetic as a table; test_trl.py holds the same table against the real TRL."""
 
 from __future__ import annotations
 

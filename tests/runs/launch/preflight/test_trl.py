@@ -55,7 +55,7 @@ def test_the_enumerations_are_those_of_the_trainer(told):
 
 
 def test_what_checks_assume_are_the_trainers_defaults(told):
-    from runs.launch.preflight.draft import TRL_DEFAULTS
+    from workers.contract.stack.training_rules import TRL_DEFAULTS
 
     defaults = told["schema"]["defaults"]
     assert {name: defaults[name] for name in TRL_DEFAULTS if name in defaults} == {
