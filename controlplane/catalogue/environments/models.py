@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db import models
 
-from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.catalogue.versioned.kind import Kind
+from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.platform.deletable import Kept
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
 from workers.contract.wire.documents import ContractError, from_dict

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
-from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.catalogue.versioned.kind import Kind
+from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.platform.deletable import Kept
 from workers.contract.run.spec import RewardSpec
 from workers.rewards import LIBRARY

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
-from controlplane.catalogue.versioned.models import Kind, Version
+from controlplane.catalogue.versioned.kind import Kind
+from controlplane.catalogue.versioned.models import Version
 from controlplane.catalogue.versioned.reading import full_params, title
 from controlplane.platform.templatetags.figures import setting
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from controlplane.catalogue.versioned.kind import Kind
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 from workers.environments import Entry
 from workers.rewards import Reward
-
-if TYPE_CHECKING:
-    from controlplane.catalogue.versioned.models import Kind, Version
 
 LONG = 60
 """Longer or multi-line texts are shown separately."""
@@ -30,7 +28,7 @@ class PartView:
 
 
 def readable(parts: Iterable[Any], spec: type[SpecT]) -> list[SpecT]:
-    """Those that the contract can read."""
+    """The parts that the contract can read, in its types."""
     specs = []
     for part in parts:
         try:
@@ -67,15 +65,17 @@ def title(kind: Kind, function: str) -> str:
     return entry.title if entry else function
 
 
-def parts(version: Version) -> list[PartView]:
-    return [_part(version.kind.library.get(spec.function), spec) for spec in version.specs]
+def parts(kind: Kind, specs: Iterable[Any]) -> list[PartView]:
+    return [_part(kind.library.get(spec.function), spec) for spec in specs]
 
 
 def _part(entry: Entry | Reward | None, spec: Any) -> PartView:
     defaults = entry.defaults() if entry else {}
     changed = {name: value for name, value in spec.params.items() if name not in defaults or defaults[name] != value}
     texts = {name: value for name, value in changed.items() if _is_long(value)}
-    return PartView(spec, entry, [one for one in changed.items() if one[0] not in texts], list(texts.items()))
+    return PartView(
+        spec, entry, [(name, value) for name, value in changed.items() if name not in texts], list(texts.items())
+    )
 
 
 def _is_long(value: Any) -> bool:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self, TypeVar
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.catalogue.versioned.kind import Kind
+from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.catalogue.versioned.queries import free_name
 from controlplane.catalogue.versioned.reading import full
 from controlplane.platform.activity.recording import recorded
