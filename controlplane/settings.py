@@ -219,7 +219,7 @@ DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_
 """Folders of this machine from which operators may import datasets; none by default."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4
-FILE_UPLOAD_HANDLERS = ["controlplane.catalogue.datasets.upload.LimitedUpload"]
+FILE_UPLOAD_HANDLERS = ["controlplane.platform.http.upload.LimitedUpload"]
 FILE_UPLOAD_TEMP_DIR = incoming(DATA_DIR)
 FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 """Uploads are on the data folder's disk from the first byte: /tmp may be memory, or another disk."""

@@ -63,7 +63,7 @@ def incoming_folder() -> Path:
 
 
 def _linked(source: Readable, path: Path) -> Received | None:
-    """An upload that lies in the same folder already, whole and hashed (controlplane.catalogue.datasets.upload): no second copy.
+    """An upload that lies in the same folder already, whole and hashed (controlplane.platform.http.upload): no second copy.
     None for everything else, and on file systems without hard links."""
     sha256 = getattr(source, "sha256", "")
     if not isinstance(source, TemporaryUploadedFile) or not sha256 or not source.size:

@@ -7,18 +7,18 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from controlplane.catalogue.datasets import upload
 from controlplane.catalogue.exchange import documents, trl
 from controlplane.catalogue.exchange.reading import Kind, Reading, Unreadable, Verdict
 from controlplane.catalogue.hardware.models import Host
-from controlplane.catalogue.hardware.profile_fields import ATTACHED, BATCH_FIELDS
+from controlplane.catalogue.hardware.profile_fields import ATTACHED
 from controlplane.catalogue.hardware.profile_pages import profile_yaml
 from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, values_of
 from controlplane.catalogue.hardware.profile_pages.profile_yaml import Imported
 from controlplane.catalogue.hardware.profiles import Profile
 from controlplane.platform import safe_yaml
+from controlplane.platform.http import upload
 from controlplane.platform.safe_yaml import YamlRefused
-from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout
 
 
 @dataclass(frozen=True)

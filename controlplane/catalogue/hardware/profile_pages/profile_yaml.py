@@ -9,10 +9,10 @@ from typing import Any
 
 from controlplane.catalogue.hardware.profile_fields import ATTACHED
 from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, sent, values_of
-from controlplane.catalogue.hardware.profiles import BATCH_FIELDS, Profile
+from controlplane.catalogue.hardware.profiles import Profile
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
-from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout, ServerSpec
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.documents import ContractError, from_dict
 
