@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from controlplane.catalogue.rewards import permissions, turns
+from controlplane.catalogue.rewards import turns
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned import permissions
 from controlplane.platform.accounts.models import User
 from workers.contract.run.spec import RewardSpec
 from workers.rewards import LIBRARY, Completion
@@ -29,9 +31,9 @@ def problems(
     """
     by_index = {}
     for place, spec in enumerate(specs):
-        if not permissions.may_use(user, spec):
-            by_index[place] = permissions.REFUSED
-        elif spec.function == KEY and not permissions.is_saved(spec):
+        if not permissions.may_use(RewardVersion, user, spec):
+            by_index[place] = permissions.refused(RewardVersion)
+        elif spec.function == KEY and not permissions.is_saved(RewardVersion, spec):
             error_text = check(str(spec.params.get(PARAM, _default())), samples()).problem
             if error_text:
                 by_index[place] = f"It can't be saved like this: {error_text}"

@@ -17,7 +17,7 @@ from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.hardware.profile_pages.profile_words import Group, group_of
 from controlplane.catalogue.hardware.profiles import launch_values, profile_of
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.models import User
 from runs.engine import sentences
@@ -155,7 +155,7 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User
     offered: dict[str, list[Any]] = {
         "model": known_models(hosts),
         "dataset_version": list(datasets.values()),
-        "reward_version": list(offered_versions(None).values_list("pk", flat=True)),
+        "reward_version": list(offered_versions(RewardVersion, None).values_list("pk", flat=True)),
     }
     found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):

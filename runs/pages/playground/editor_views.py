@@ -13,9 +13,9 @@ from controlplane.catalogue.rewards import code_check, config_yaml
 from controlplane.catalogue.rewards.forms import NAME_TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
 from controlplane.catalogue.rewards.library import groups
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
-from controlplane.catalogue.rewards.queries import config_for
 from controlplane.catalogue.rewards.version_views import version_page
 from controlplane.catalogue.versioned import parts_yaml
+from controlplane.catalogue.versioned.queries import item_for
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
@@ -49,7 +49,7 @@ def edit(request: HttpRequest, config_id: int) -> HttpResponse:
         and not RewardConfig.objects.filter(pk=config_id).exists()
     ):
         return _gone(request)
-    config = config_for(request, config_id)
+    config = item_for(RewardConfig, request, config_id)
     if request.method == "POST":
         if not person(request).may_operate:
             raise PermissionDenied("This requires the operator role. Ask an admin of this installation for it.")

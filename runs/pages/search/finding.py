@@ -16,11 +16,10 @@ from django.urls import Resolver404, resolve, reverse
 
 from controlplane.catalogue.datasets.corpora.queries import corpora_for
 from controlplane.catalogue.datasets.queries import datasets_for
-from controlplane.catalogue.environments import queries as environments
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.queries import hosts_for, profiles_for
-from controlplane.catalogue.rewards import queries as rewards
 from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned.queries import newest_versions
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
 from runs.engine import checkpoints, queries
@@ -72,11 +71,11 @@ class Noun:
 
 
 def _rewards(request: HttpRequest) -> QuerySet[RewardVersion]:
-    return rewards.newest_versions()
+    return newest_versions(RewardVersion)
 
 
 def _environments(request: HttpRequest) -> QuerySet[EnvironmentVersion]:
-    return environments.newest_versions()
+    return newest_versions(EnvironmentVersion)
 
 
 NOUNS = {

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controlplane.catalogue.datasets.models import StoredFolder
-from controlplane.catalogue.rewards.models import RewardConfig
-from controlplane.catalogue.rewards.queries import newest_versions
+from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.catalogue.versioned.queries import newest_versions
 from controlplane.platform import sealing
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.models import HUB_TOKEN, Secret
@@ -113,7 +113,7 @@ def _trouble(row: Secret) -> str:
 
 def _configs() -> dict[str, list[RewardConfig]]:
     configs: dict[str, list[RewardConfig]] = defaultdict(list)
-    for version in newest_versions():
+    for version in newest_versions(RewardVersion):
         try:
             rewards = [from_dict(RewardSpec, part) for part in version.components]
         except ContractError:
