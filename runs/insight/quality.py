@@ -23,7 +23,7 @@ class Quality:
     figures: list[tuple[str, float | None]]
     """At its step, each with its label; the first is the reward if the run has one."""
     gain: float | None
-    """Of the reward, as in runs.insight.metrics.trend, over the steps up to its own."""
+    """Trend of the reward (runs.insight.metrics.trend) over the steps up to its own."""
     last: float | None
     """The run's newest reward."""
     best: float | None

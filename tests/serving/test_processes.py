@@ -7,13 +7,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.setup.serving.processes import Fleet, NotReady, Program
+from controlplane.setup.serving.processes import Fleet, NotReady, ServedProgram
 
 pytestmark = pytest.mark.processes
 
 
-def python(name: str, code: str, folder: Path, **fields: object) -> Program:
-    return Program(name=name, argv=[sys.executable, "-c", code], env=None, log=folder / f"{name}.log", **fields)  # type: ignore[arg-type]
+def python(name: str, code: str, folder: Path, **fields: object) -> ServedProgram:
+    return ServedProgram(name=name, argv=[sys.executable, "-c", code], env=None, log=folder / f"{name}.log", **fields)  # type: ignore[arg-type]
 
 
 def until(condition: object, deadline_s: float = 60) -> None:

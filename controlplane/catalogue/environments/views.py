@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.catalogue.environments import config_yaml, showing
 from controlplane.catalogue.environments.forms import (
     NAME_TAKEN,
-    Editor,
+    EnvironmentEditor,
     editor_from,
     editor_of,
     fresh,
@@ -110,7 +110,12 @@ def import_(request: HttpRequest) -> HttpResponse:
 
 
 def editor_page(
-    request: HttpRequest, editor: Editor, environment: Environment | None, *, status: int = 200, imported: bool = False
+    request: HttpRequest,
+    editor: EnvironmentEditor,
+    environment: Environment | None,
+    *,
+    status: int = 200,
+    imported: bool = False,
 ) -> HttpResponse:
     context = {
         "editor": editor,
@@ -124,7 +129,7 @@ def editor_page(
     return render(request, "catalogue/environments/edit.html", context, status=status)
 
 
-def _save(request: HttpRequest, editor: Editor, environment: Environment | None) -> HttpResponse:
+def _save(request: HttpRequest, editor: EnvironmentEditor, environment: Environment | None) -> HttpResponse:
     before = environment.name if environment else ""
     if editor.is_valid() and _may_be_saved(request, editor, environment):
         try:
@@ -143,7 +148,7 @@ def _save(request: HttpRequest, editor: Editor, environment: Environment | None)
     return editor_page(request, editor, environment, status=422)
 
 
-def _may_be_saved(request: HttpRequest, editor: Editor, environment: Environment | None) -> bool:
+def _may_be_saved(request: HttpRequest, editor: EnvironmentEditor, environment: Environment | None) -> bool:
     if environment and environment.archived_at:
         editor.problem = "This environment is archived. Unarchive it to change it."
         return False

@@ -25,7 +25,7 @@ _ROW = {"row": 0, "prompt": "What is 6 times 7?", "answer": "42", "test_cases": 
 def problems(
     specs: Sequence[RewardSpec], user: User, samples: Callable[[], Sequence[Sample]] = lambda: ()
 ) -> dict[int, str]:
-    """By component index: why this user may not save it. Code of an existing version was checked then.
+    """Return component index → reason for refusal. Code of an existing version was checked then.
 
     `samples`: the playground's, requested only for new code; made-up ones if there are none.
     """

@@ -11,7 +11,7 @@ from workers.rewards import Reward
 
 
 @dataclass(frozen=True)
-class Kind:
+class ItemKind:
     """The names of one kind of item, and the composition of its versions."""
 
     name: str

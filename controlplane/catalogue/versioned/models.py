@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from controlplane.catalogue.versioned.kind import Kind
+from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.reading import in_order, readable
 from controlplane.platform.deletable import Deletable, unique_name
 
@@ -46,7 +46,7 @@ class Version(models.Model):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     created_at = models.DateTimeField(auto_now_add=True)
-    kind: ClassVar[Kind]
+    kind: ClassVar[ItemKind]
 
     class Meta:
         abstract = True

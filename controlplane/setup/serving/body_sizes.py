@@ -50,7 +50,7 @@ def _token_may_upload(text: str) -> bool:
 
 
 def _may_upload(scope: Message) -> bool:
-    """Whether the cookie belongs to the session of an operator: a viewer, or an account that was disabled, must not
+    """True if the cookie belongs to the session of an operator: a viewer, or an account that was disabled, must not
     fill the disk."""
     try:
         cookies = SimpleCookie(header(scope, b"cookie"))

@@ -292,7 +292,9 @@ def _row(request: HttpRequest, asked: Row) -> rows.RowPlace:
     return rows.RowPlace(own)
 
 
-def _play(request: HttpRequest, version: EnvironmentVersion, asked: Episode, player: model_turn.Player | None) -> Any:
+def _play(
+    request: HttpRequest, version: EnvironmentVersion, asked: Episode, player: model_turn.ModelPlayer | None
+) -> Any:
     moves = [WrittenMove(one.text, tuple(_call(each) for each in one.calls)) for one in asked.moves]
     until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
     row = _row(request, asked.row).row
@@ -304,7 +306,7 @@ def _play(request: HttpRequest, version: EnvironmentVersion, asked: Episode, pla
     return _played(result)
 
 
-def _written(player: model_turn.Player, prompt: Any, tools: Tools, until: float, so_far: Play) -> WrittenMove:
+def _written(player: model_turn.ModelPlayer, prompt: Any, tools: Tools, until: float, so_far: Play) -> WrittenMove:
     return model_turn.write(player, prompt, so_far, tools, until - time.monotonic())
 
 

@@ -163,7 +163,7 @@ def scores(request: HttpRequest, environment_id: int, number: int) -> HttpRespon
 @admin_required
 @require_POST
 def check_tool(request: HttpRequest) -> HttpResponse:
-    """What the model will see of an own tool in the editor's form (?of=its prefix); nothing of it is run."""
+    """The schema that the model will see of a tool in the editor's form (?of=its prefix); no code runs."""
     prefix = request.GET.get("of", "")
     name = f"{prefix}-{PARAM}source"
     if not PREFIX.fullmatch(prefix) or name not in request.POST:

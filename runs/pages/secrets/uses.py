@@ -40,11 +40,11 @@ class SecretView:
     """Attempts of runs that are queued or on a host."""
     last_run: Run | None
     holds: tuple[str, ...] = ()
-    """Of a store: what it has, in sentences."""
+    """Contents of an artifact store, in sentences."""
 
     @property
     def purpose(self) -> str:
-        """What uses a secret that no config names."""
+        """Uses of a secret that no config names."""
         return PURPOSES.get(Secret.Kind(self.row.kind), "nobody")
 
     @property
