@@ -20,6 +20,7 @@ from django.conf import settings  # noqa: E402
 from controlplane.platform.http.api_throttle import ApiThrottle  # noqa: E402
 from controlplane.platform.http.body_limit import BodyLimit  # noqa: E402
 from controlplane.platform.http.one_thread import OneThread  # noqa: E402
+from controlplane.setup.serving.body_sizes import body_limit  # noqa: E402
 from runs.intake.host_api.sync_route import SyncRoute  # noqa: E402
 from runs.urls import websocket_urlpatterns  # noqa: E402
 
@@ -48,7 +49,7 @@ sys.setswitchinterval(0.0005)
 
 application = ProtocolTypeRouter(
     {
-        "http": SyncRoute(ApiThrottle(BodyLimit(OneThread()))),
+        "http": SyncRoute(ApiThrottle(BodyLimit(OneThread(), body_limit))),
         "websocket": SameOrigin(AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))),
     }
 )

@@ -115,7 +115,7 @@ AUTH_PASSWORD_VALIDATORS = [
 OIDC = oidc.from_environment()
 """Sign-in at an OpenID provider beside local accounts; None: local ones alone."""
 SOCIALACCOUNT_PROVIDERS = OIDC.for_allauth() if OIDC else {}
-SOCIALACCOUNT_ADAPTER = "controlplane.platform.accounts.oidc.SignIn"
+SOCIALACCOUNT_ADAPTER = "controlplane.platform.accounts.oidc.OidcSignIn"
 ACCOUNT_EMAIL_VERIFICATION = "none"
 
 SESSION_COOKIE_HTTPONLY = True
@@ -197,7 +197,7 @@ if LOG_AS == "json":
     LOGGING["loggers"]["uvicorn.error"] |= {"handlers": ["stderr"], "propagate": False}
 
 METRICS_TOKEN = token_of("CONTROLPLANE_METRICS_TOKEN_FILE")
-"""What Prometheus may send in place of a person's API token, which expires."""
+"""Token that Prometheus may send in place of a person's API token, which expires."""
 
 EMAIL_HOST = os.environ.get("CONTROLPLANE_SMTP_HOST", "")
 EMAIL_PORT = whole("CONTROLPLANE_SMTP_PORT", 587)
@@ -211,7 +211,7 @@ DEFAULT_FROM_EMAIL = os.environ.get("CONTROLPLANE_MAIL_FROM", "") or EMAIL_HOST_
 
 DATASET_MAX_BYTES = whole("CONTROLPLANE_DATASET_MAX_MB", 4096) * 2**20
 ARCHIVES_MAX_BYTES = whole("CONTROLPLANE_ARCHIVES_MAX_GB", 200) * 10**9
-"""Of all archives of models together, which the data folder has for a day."""
+"""Size of all archives of models together, kept in the data folder for a day."""
 DELETED_KEPT_DAYS = whole("CONTROLPLANE_DELETED_KEPT_DAYS", 14)
 """How long what a person deletes can be restored."""
 DATASET_HUB_SILENCE_S = whole("CONTROLPLANE_DATASET_HUB_SILENCE_S", 10)
@@ -220,7 +220,7 @@ DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_
 """Folders of this machine from which operators may import datasets; none by default."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4
-FILE_UPLOAD_HANDLERS = ["controlplane.catalogue.datasets.upload.LimitedUpload"]
+FILE_UPLOAD_HANDLERS = ["controlplane.platform.http.upload.LimitedUpload"]
 FILE_UPLOAD_TEMP_DIR = incoming(DATA_DIR)
 FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 """Uploads are on the data folder's disk from the first byte: /tmp may be memory, or another disk."""

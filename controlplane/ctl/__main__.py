@@ -6,7 +6,7 @@ import os
 import sys
 
 from controlplane.ctl import config
-from controlplane.ctl.client import Client, Refused, Unreachable
+from controlplane.ctl.client import Client, RequestRefused, ServerUnreachable
 from controlplane.ctl.output import clean
 from controlplane.ctl.parser import parser
 from controlplane.ctl.waiting import REFUSED, UNREACHABLE
@@ -18,10 +18,10 @@ def main(argv: list[str]) -> int:
     try:
         client = None if getattr(options, "offline", False) else Client(config.access())
         return int(options.run(client, options))
-    except Unreachable as error:
+    except ServerUnreachable as error:
         print(error, file=sys.stderr)
         return UNREACHABLE
-    except Refused as error:
+    except RequestRefused as error:
         print(clean(str(error)), file=sys.stderr)
         for finding in error.answer.get("findings", ()):
             print(clean(f"{finding['grade']}: {finding['field']}: {finding['cause']}"), file=sys.stderr)

@@ -15,7 +15,7 @@ TIMEOUT_S = 30.0
 LONGEST_WAIT_S = 30.0
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The control plane answered with an error."""
 
     def __init__(self, status: int, what: str, where: str, fix: str, answer: dict[str, Any] | None = None) -> None:
@@ -27,7 +27,7 @@ class Refused(Exception):
         return f"{self.what}{where} {self.fix}".strip()
 
 
-class Unreachable(Exception):
+class ServerUnreachable(Exception):
     """No control plane answers there."""
 
 
@@ -66,7 +66,7 @@ class Client:
         along."""
         inside = path.removeprefix("/").removeprefix("api/v1/")
         if inside.startswith("/") or ":" in inside.partition("?")[0] or ".." in inside:
-            raise Refused(0, f"{path} is no path of the API.", "", f"See {self.url}/api/v1/openapi.json.")
+            raise RequestRefused(0, f"{path} is no path of the API.", "", f"See {self.url}/api/v1/openapi.json.")
         return self._send(method, inside, **({} if body is None else {"json": body}))
 
     def every(self, path: str, *, most: int, **query: Any) -> Iterator[dict[str, Any]]:
@@ -84,7 +84,9 @@ class Client:
         try:
             content = answer.json()
         except ValueError:
-            raise Refused(answer.status_code, "The answer is no JSON.", self.url, "Is this a control plane?") from None
+            raise RequestRefused(
+                answer.status_code, "The answer is no JSON.", self.url, "Is this a control plane?"
+            ) from None
         return content if isinstance(content, dict) else {"items": content}
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
@@ -95,7 +97,7 @@ class Client:
                 answer = self._http.request(method, path, **more)
             except httpx.HTTPError as error:
                 if attempt == TRIES or not (repeatable or isinstance(error, httpx.ConnectError)):
-                    raise Unreachable(f"{self.url} can't be reached: {error or type(error).__name__}.") from None
+                    raise ServerUnreachable(f"{self.url} can't be reached: {error or type(error).__name__}.") from None
                 self.pause(0.5 * 2**attempt)
                 continue
             if answer.status_code not in (429, 503) or attempt == TRIES or "files" in more:
@@ -107,7 +109,7 @@ class Client:
 def _checked(answer: httpx.Response, url: str) -> httpx.Response:
     if answer.is_redirect:
         to = answer.headers.get("Location", "elsewhere")
-        raise Refused(
+        raise RequestRefused(
             answer.status_code, f"{url} redirects to {to}.", "", "The token was not sent there: use that address."
         )
     if answer.status_code < 400:
@@ -115,10 +117,10 @@ def _checked(answer: httpx.Response, url: str) -> httpx.Response:
     try:
         content = answer.json()
         error = content["error"]
-        raise Refused(answer.status_code, error["what"], error["where"], error["fix"], content)
+        raise RequestRefused(answer.status_code, error["what"], error["where"], error["fix"], content)
     except (ValueError, KeyError, TypeError):
         text = answer.text.strip()[:200] if "html" not in answer.headers.get("Content-Type", "") else ""
-        raise Refused(answer.status_code, text or f"{url} answered {answer.status_code}.", "", "") from None
+        raise RequestRefused(answer.status_code, text or f"{url} answered {answer.status_code}.", "", "") from None
 
 
 def _seconds(text: str) -> float:

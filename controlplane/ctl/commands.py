@@ -1,4 +1,4 @@
-"""What each command of grpoctl does; each returns its exit code."""
+"""The commands of grpoctl; each returns its exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import yaml
 
 from controlplane.ctl import completion as shells
 from controlplane.ctl import config, output, waiting
-from controlplane.ctl.client import Client, Refused
+from controlplane.ctl.client import Client, RequestRefused
 
 OK = waiting.SUCCEEDED
 HOST_LOOKS_S = 10
@@ -259,7 +259,7 @@ def api(client: Client, options: Namespace) -> int:
         try:
             body = json.loads(_read(options.data))
         except ValueError as error:
-            raise Refused(0, f"{options.data} is no JSON: {error}.", "", "") from None
+            raise RequestRefused(0, f"{options.data} is no JSON: {error}.", "", "") from None
     answer = client.ask(options.method or ("POST" if options.data else "GET"), options.path, body)
     if answer.headers.get("Content-Type", "").startswith("application/json"):
         output.as_json(answer.json())
@@ -296,7 +296,7 @@ def drain(client: Client, options: Namespace) -> int:
     hosts = client.get("hosts")["items"]
     found = next((host["id"] for host in hosts if options.host in (host["name"], str(host["id"]))), None)
     if found is None:
-        raise Refused(404, f"There is no host {options.host}.", "host", "grpoctl hosts lists them.")
+        raise RequestRefused(404, f"There is no host {options.host}.", "host", "grpoctl hosts lists them.")
     return _one(client.patch(f"hosts/{found}", {"draining": options.draining})["item"], options)
 
 
@@ -338,7 +338,7 @@ def _tell_findings(answer: dict[str, Any], *, file: Any) -> None:
 def _pair(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise Refused(0, f"{text} is no FIELD=VALUE.", "", "")
+        raise RequestRefused(0, f"{text} is no FIELD=VALUE.", "", "")
     try:
         read = json.loads(value)
     except ValueError:
@@ -359,5 +359,5 @@ def _read(path: str) -> str:
 
 
 def _say(text: str) -> None:
-    """Beside the answer, which may go into a file."""
+    """Print to standard error: the answer on standard output may go into a file."""
     print(f"{datetime.now().strftime('%H:%M:%S')} {output.clean(text)}", file=sys.stderr, flush=True)

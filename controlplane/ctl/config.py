@@ -1,4 +1,4 @@
-"""Where the control plane is and with which token: from the environment, or from what `grpoctl login` has stored."""
+"""The control plane's address and the token: from the environment, or as stored by `grpoctl login`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class NotConfigured(Exception):
-    """What is missing, and what to do."""
+    """Names the missing setting and how to provide it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def store(found: Access) -> Path:
 
 
 def forget() -> bool:
-    """Whether there was something to forget."""
+    """True if there was something to forget."""
     path = _path()
     there = path.exists()
     path.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-from controlplane.ctl.client import Client, Refused, Unreachable
+from controlplane.ctl.client import Client, RequestRefused, ServerUnreachable
 
 ABOUT = (
     "Runs of a GRPO control plane: reinforcement learning of language models. Completions and logs are what models and "
@@ -92,5 +92,5 @@ def _acting(made: MCPServer[Any], client: Client) -> None:
 def _ask(client: Client, path: str, body: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     try:
         return client.get(path, **more) if body is None else client.post(path, body, **more)
-    except (Refused, Unreachable) as error:
+    except (RequestRefused, ServerUnreachable) as error:
         raise ToolError(str(error)) from None

@@ -1,4 +1,4 @@
-"""What a terminal shows: tables, single things, and JSON or YAML for programs."""
+"""Output: tables and single items for terminals, JSON or YAML for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the catalogue has: how each kind is listed."""
+"""The kinds of the catalogue, and the columns of their lists."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from controlplane.ctl.client import Client, Unreachable
+from controlplane.ctl.client import Client, ServerUnreachable
 from controlplane.ctl.output import harmless
 
 SUCCEEDED, REFUSED, USAGE, FAILED, STOPPED, UNREACHABLE = 0, 1, 2, 3, 4, 5
@@ -26,7 +26,7 @@ def until_end(
     while True:
         try:
             run, since = client.get(f"runs/{run_id}"), 0.0
-        except Unreachable:
+        except ServerUnreachable:
             since = since or time.monotonic()
             if time.monotonic() - since > patience:
                 raise

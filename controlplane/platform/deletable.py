@@ -13,7 +13,7 @@ ModelT = TypeVar("ModelT", bound=models.Model)
 
 
 class Kept(models.Manager[ModelT]):
-    """Without deleted rows."""
+    """Manager without deleted rows."""
 
     def get_queryset(self) -> models.QuerySet[ModelT]:
         return super().get_queryset().filter(deleted_at=None)

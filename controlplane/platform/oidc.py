@@ -22,7 +22,7 @@ class Oidc:
     client_id: str
     secret: str
     name: str
-    """What the button says."""
+    """Label of the button."""
     scopes: tuple[str, ...]
     groups_claim: str
     groups: dict[str, frozenset[str]]

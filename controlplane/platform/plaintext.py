@@ -55,7 +55,7 @@ def refuse_open_postgresql(variable: str, host: str, password: str, options: Map
 
 
 def _knows_password() -> bool:
-    """Whether libpq may find a password where it looks by itself."""
+    """True if libpq may find a password where it looks by itself."""
     file = os.environ.get("PGPASSFILE") or Path.home() / ".pgpass"
     return bool(os.environ.get("PGPASSWORD")) or Path(file).exists()
 

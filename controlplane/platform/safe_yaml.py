@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from django.http import HttpRequest
 
-from controlplane.catalogue.datasets import upload
+from controlplane.platform.http import upload
 from controlplane.platform.templatetags.figures import size_in_words
 
 MOST_BYTES = 64 * 1024

@@ -30,7 +30,7 @@ class Shown:
 class Report:
     causes: list[Shown]
     first_errors: list[LogLine]
-    """Of each process; shown if no cause is known."""
+    """First error of each process; shown if no cause is known."""
 
 
 def of_attempt(attempt: Attempt) -> Report | None:
@@ -44,7 +44,7 @@ def _event(attempt: Attempt) -> RunEvent | None:
 
 
 def report_of(event: RunEvent) -> Report:
-    """What travels is checked: another version may have written it."""
+    """Check the stored diagnosis: another version may have written it."""
     rows = (row for row in _list(event.data.get("diagnoses")) if isinstance(row, dict))
     return Report([shown for row in rows if (shown := _shown(row))], list(_lines(event.data.get("first_errors"))))
 

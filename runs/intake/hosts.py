@@ -123,7 +123,7 @@ def _noted(credential: HostCredential, document: Document) -> str:
 
 
 def _is_schema(schema: object) -> bool:
-    """Whether the schema has the shape that forms are built from. Hosts are trusted to run code, not to be free of
+    """True if the schema has the shape that forms are built from. Hosts are trusted to run code, not to be free of
     bugs."""
     if not isinstance(schema, dict) or not isinstance(schema.get("defaults", {}), dict):
         return False
@@ -135,7 +135,7 @@ def _is_schema(schema: object) -> bool:
 
 
 def _wants_schema(host: Host) -> bool:
-    """Whether the schema is missing, or belongs to a TRL version other than the host's."""
+    """True if the schema is missing, or belongs to a TRL version other than the host's."""
     if host.inventory.get("trainer") != "ready":
         return False
     versions = host.inventory.get("versions") or {}

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controlplane.setup.serving.processes import Program
+from controlplane.setup.serving.processes import ServedProgram
 from tests.faults.harness import LIMIT_S, ARun, Product
 from workers.supervisor.processes import procfs
 
@@ -77,7 +77,7 @@ def _again(product: Product, names: tuple[str, ...], environment: dict[str, str]
     product.healthy()
 
 
-def _program(product: Product, name: str) -> Program:
+def _program(product: Product, name: str) -> ServedProgram:
     here, listener = product.stack.installation, product.stack.listener
     if name == "web":
         assert listener is not None

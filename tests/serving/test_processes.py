@@ -7,13 +7,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.setup.serving.processes import Fleet, NotReady, Program
+from controlplane.setup.serving.processes import Fleet, NotReady, ServedProgram
 
 pytestmark = pytest.mark.processes
 
 
-def python(name: str, code: str, folder: Path, **fields: object) -> Program:
-    return Program(name=name, argv=[sys.executable, "-c", code], env=None, log=folder / f"{name}.log", **fields)  # type: ignore[arg-type]
+def python(name: str, code: str, folder: Path, **fields: object) -> ServedProgram:
+    return ServedProgram(name=name, argv=[sys.executable, "-c", code], env=None, log=folder / f"{name}.log", **fields)  # type: ignore[arg-type]
 
 
 def until(condition: object, deadline_s: float = 60) -> None:
@@ -111,9 +111,9 @@ def test_stopping_kills_what_a_child_left_that_has_just_died(tmp_path: Path) -> 
 def test_children_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from controlplane.setup.serving.processes import Fleet, Program\n"
+        "from controlplane.setup.serving.processes import Fleet, ServedProgram\n"
         f"fleet = Fleet(report=print); log = Path({str(tmp_path)!r}) / 'child.log'\n"
-        "fleet.start(Program(name='child', argv=['sleep', '1000'], env=None, log=log))\n"
+        "fleet.start(ServedProgram(name='child', argv=['sleep', '1000'], env=None, log=log))\n"
         "print(fleet.pids()['child'], flush=True); time.sleep(1000)"
     )
     log = tmp_path / "parent.log"

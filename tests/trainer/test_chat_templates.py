@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from tests.controlplane.catalogue.datasets.tokenizers import CHATML, INST, TALK, a_tokenizer
 from tests.trainer.preloaded import Preloaded
 
@@ -39,7 +39,7 @@ def by_transformers(preloaded: Preloaded, folder: Path) -> list[tuple[str, int, 
 
 
 def by_us(folder: Path) -> list[tuple[str, int | None, int | None]]:
-    made = Renderer(folder)
+    made = ChatRenderer(folder)
     return [(*made.render(talk), made.render(talk[-1:], chat=False)[1]) for talk in TALKS]
 
 

@@ -1,4 +1,4 @@
-"""Archiving and deleting versions: archived ones aren't offered for launches, deleted ones lose their files."""
+"""Archives versions, which are then no longer offered for launches, and deletes versions with their files."""
 
 from __future__ import annotations
 
@@ -8,34 +8,31 @@ from functools import partial
 
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
-from django.utils import timezone
 
+from controlplane.archivable import set_archived
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import remove_folder
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
-from controlplane.platform.activity.recording import recorded
 
 USED = "Runs were trained on it, and their record needs it: it can't be deleted. Archive it instead."
 
 
 def archive(version: DatasetVersion) -> bool:
     """Archive a version: the launch form no longer offers it; its runs and derived versions stay unchanged."""
-    live = DatasetVersion.objects.filter(pk=version.pk, archived_at=None)
-    return recorded(live.update(archived_at=timezone.now()), version.dataset, f"Archived: version {version.number}")
+    return set_archived(version, True, subject=version.dataset, act=f"Archived: version {version.number}")
 
 
 def unarchive(version: DatasetVersion) -> bool:
-    away = DatasetVersion.objects.filter(pk=version.pk, archived_at__isnull=False)
-    return recorded(away.update(archived_at=None), version.dataset, f"Offered again: version {version.number}")
+    return set_archived(version, False, subject=version.dataset, act=f"Offered again: version {version.number}")
 
 
 def refusal(version: DatasetVersion) -> str:
-    """Why it can't be deleted; "" if it can."""
+    """The reason why a version can't be deleted; empty if it can."""
     return USED if version.runs.exists() else ""
 
 
 def is_the_whole_dataset(version: DatasetVersion) -> bool:
-    """Whether deleting it means deleting its dataset, which can be restored."""
+    """True if deleting the version deletes its dataset, which can be restored."""
     return version.status == version.READY and not version.dataset.versions.exclude(pk=version.pk).exists()
 
 

@@ -57,7 +57,7 @@ class DatasetVersion(models.Model):
     number = models.IntegerField()
     status = models.CharField(max_length=16, default=CHECKING, choices=[(s, s) for s in STATUSES])
     file_name = models.CharField(max_length=255)
-    """As sent by the browser: text to show, never a path."""
+    """The name that the browser sent: text to show, never a path."""
     bytes = models.BigIntegerField(default=0)
     rows = models.IntegerField(default=0)
     columns = models.JSONField(default=list)
@@ -115,14 +115,14 @@ class DatasetVersion(models.Model):
 
     @property
     def usable_without_bad_rows(self) -> bool:
-        """Whether it is possible to continue without the bad rows."""
+        """True if the import can continue without the bad rows."""
         report = self.report
         read = report.get("rows") and not report.get("file_error") and not report.get("gave_up")
         return bool(self.status == self.INVALID and read)
 
     @property
     def may_be_tried_again(self) -> bool:
-        """Whether it failed for a temporary reason: the hub, the server, its disk."""
+        """True if it failed for a temporary reason: the hub, the server, its disk."""
         file_error = self.report.get("file_error")
         return self.status == self.INVALID and isinstance(file_error, dict) and file_error.get("kind") in self.MAY_PASS
 
@@ -146,7 +146,7 @@ class Tokenizer(models.Model):
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     model = models.CharField(max_length=500, db_index=True)
-    """As the launch form names it: a hub id, or a folder on a host."""
+    """The model's name in the launch form: a hub id, or a folder on a host."""
     has_chat_template = models.BooleanField(default=False)
     bytes = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -192,18 +192,18 @@ class CorpusVersion(models.Model):
     """The version whose file the documents come from. None: it was deleted, or the file came with the corpus and is in
     `folder`."""
     source = models.CharField(max_length=255)
-    """Where the documents came from, in words that stay."""
+    """The origin of the documents, in words that never change."""
     title_column = models.CharField(max_length=200, blank=True)
     text_columns = models.JSONField(default=list)
     about = models.CharField(max_length=200, blank=True)
-    """What the documents are, for the model: a part of the tool's description."""
+    """Describes the documents to the model: a part of the tool's description."""
     documents = models.IntegerField(default=0)
     bytes = models.BigIntegerField(default=0)
-    """Of the Parquet file."""
+    """Size of the Parquet file."""
     report = models.JSONField(default=dict)
-    """What the child answered (reader.corpus_rows); "file_error" as in DatasetVersion.report."""
+    """The child's answer (reader.corpus_rows); "file_error" as in DatasetVersion.report."""
     sha256 = models.CharField(max_length=64, blank=True, db_index=True)
-    """Of the Parquet file, by which hosts identify it."""
+    """Checksum of the Parquet file, by which hosts identify it."""
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -236,7 +236,7 @@ class CorpusVersion(models.Model):
 
 
 class StoredFolder(models.Model):
-    """What the artifact store has of a ready version's folder. It outlives the version until the store has nothing."""
+    """The copy of a ready version's folder in the artifact store. Outlives the version until the copy is deleted."""
 
     name = models.CharField(max_length=64, unique=True)
     """Relative to the data folder: datasets/12, corpora/3."""
@@ -246,7 +246,7 @@ class StoredFolder(models.Model):
     """The store's address at the upload."""
     stored_at = models.DateTimeField(null=True)
     problem = models.CharField(max_length=1000, blank=True)
-    """What went wrong last; "": nothing."""
+    """The last error; empty if there was none."""
     next_at = models.DateTimeField(null=True)
     """When it is tried again."""
     tries = models.IntegerField(default=0)

@@ -56,7 +56,7 @@ def shown_name(name: str) -> str:
 
 
 def incoming_folder() -> Path:
-    """Where files lie until they are whole; made where it is missing."""
+    """The folder of incomplete files, created if missing."""
     folder = incoming(Path(settings.DATA_DIR))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder

@@ -54,7 +54,7 @@ class HubSource:
 
     @property
     def title(self) -> str:
-        """As a file's name would stand on the page."""
+        """The name shown on the page, like a file's."""
         return f"{self.id} · {self.config + ' · ' if self.config else ''}{self.split}"
 
 

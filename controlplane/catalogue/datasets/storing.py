@@ -31,7 +31,7 @@ LEFT_OUT = {LOCK, files.PROGRESS}
 
 
 @dataclass(frozen=True)
-class Kept:
+class ReadyFolder:
     """A ready version's folder."""
 
     name: str
@@ -59,12 +59,12 @@ def tend(now: datetime) -> None:
 
 
 def stored(version: DatasetVersion | CorpusVersion) -> StoredFolder | None:
-    """What the store has of it, or why it has nothing."""
+    """The state of the copy in the store, or the reason why there is none."""
     return StoredFolder.objects.filter(name=_name(version)).first()
 
 
 def is_on_its_way(version: DatasetVersion | CorpusVersion) -> bool:
-    """Whether its files are missing here, but in the store: they are fetched soon."""
+    """True if its files are in the store but missing here: they are fetched soon."""
     return _is_in(stored(version), vault.artifact_store_address())
 
 
@@ -95,11 +95,11 @@ def _open() -> ArtifactStore | None:
     return ArtifactStore(store) if store else None
 
 
-def _ready() -> Iterator[Kept]:
+def _ready() -> Iterator[ReadyFolder]:
     for pk in DatasetVersion.objects.filter(status=DatasetVersion.READY).values_list("pk", flat=True):
-        yield Kept(f"datasets/{pk}", files.ROWS)
+        yield ReadyFolder(f"datasets/{pk}", files.ROWS)
     for pk in CorpusVersion.objects.filter(status=CorpusVersion.READY).values_list("pk", flat=True):
-        yield Kept(f"corpora/{pk}", files.DOCUMENTS)
+        yield ReadyFolder(f"corpora/{pk}", files.DOCUMENTS)
 
 
 def _name(version: DatasetVersion | CorpusVersion) -> str:
@@ -111,7 +111,7 @@ def _is_in(row: StoredFolder | None, address: str) -> bool:
     return row is not None and row.stored_at is not None and row.store == address
 
 
-def _upload(store: ArtifactStore, kept: Kept, address: str, now: datetime) -> None:
+def _upload(store: ArtifactStore, kept: ReadyFolder, address: str, now: datetime) -> None:
     row, _ = StoredFolder.objects.get_or_create(name=kept.name)
     try:
         content = _content(kept.folder, row)
@@ -128,7 +128,7 @@ def _upload(store: ArtifactStore, kept: Kept, address: str, now: datetime) -> No
 
 
 def _content(folder: Path, row: StoredFolder) -> list[dict[str, Any]]:
-    """What a ready version's folder holds; its files no longer change, so an earlier try has their hashes."""
+    """The files of a ready version's folder. They no longer change, so an earlier try has their hashes."""
     known = {(each["path"], each["size"]): each["sha256"] for each in row.files}
     paths = [path for path in sorted(folder.iterdir()) if path.name not in LEFT_OUT and path.is_file()]
     sizes = [(path, path.stat().st_size) for path in paths if path.suffix != ".part"]
@@ -138,7 +138,7 @@ def _content(folder: Path, row: StoredFolder) -> list[dict[str, Any]]:
     ]
 
 
-def _fetch(store: ArtifactStore, kept: Kept, row: StoredFolder, now: datetime) -> None:
+def _fetch(store: ArtifactStore, kept: ReadyFolder, row: StoredFolder, now: datetime) -> None:
     try:
         for each in sorted(row.files, key=lambda file: file["path"] == kept.main):
             target = kept.folder / Path(each["path"]).name
@@ -152,7 +152,7 @@ def _fetch(store: ArtifactStore, kept: Kept, row: StoredFolder, now: datetime) -
 
 
 def _remove(store: ArtifactStore, row: StoredFolder, now: datetime) -> None:
-    """Of a deleted version, what no other has."""
+    """Delete the objects of a deleted version that no other version shares."""
     others = StoredFolder.objects.exclude(pk=row.pk).values_list("files", flat=True)
     shared = {each["sha256"] for content in others for each in content}
     try:

@@ -46,7 +46,7 @@ def note(inspection: ModelInspection) -> str:
 
 
 def wanted(inspection: ModelInspection) -> bool:
-    """Whether the answer names a tokenizer that is not here."""
+    """True if the answer names a tokenizer that is missing here."""
     sha256 = named_in(inspection)
     return bool(sha256) and not _is_here(sha256)
 

@@ -1,4 +1,4 @@
-"""What a model's chat template makes of tools, read by the child from the tokenizer that a host has brought."""
+"""Support for tools in a model's chat template, read by the child from a tokenizer that a host uploaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workers.contract.stack.tool_templates import alternative, name_of
 @dataclass(frozen=True)
 class ToolTemplate:
     lacks: tuple[str, ...] = ()
-    """What it doesn't show: tools, calls, results."""
+    """Parts that the template leaves out: tools, calls, results."""
     keeps_prefix: bool = True
     """A result leaves the text before it as it was."""
     readable: bool = True
@@ -52,6 +52,6 @@ def of_model(model: str, model_type: str = "", *, revision: str = "") -> ToolTem
 
 @lru_cache(maxsize=256)
 def _read(sha256: str) -> dict[str, Any]:
-    """By the files' own checksum, so that an answer holds for ever."""
+    """Cached by the files' checksum, so that an answer never expires."""
     answer: dict[str, Any] = reader_process.ask(Tokenizer(sha256=sha256).folder, "tools", {})
     return answer

@@ -75,7 +75,7 @@ def progress(version: DatasetVersion) -> WorkProgress | None:
 
 
 def read_progress(folder: Path) -> WorkProgress:
-    """What the child wrote last."""
+    """The progress that the child wrote last."""
     try:
         state = json.loads((folder / files.PROGRESS).read_bytes())
     except (OSError, ValueError):

@@ -108,7 +108,7 @@ def _due(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fields], t
 
 
 def _is_checked(version: DatasetVersion) -> bool:
-    """Whether the check had this mapping: the one on disk, which an import reads, and the one in the database."""
+    """True if the check used this mapping, both on disk (which an import reads) and in the database."""
     try:
         on_disk = json.loads((version.folder / files.REPORT).read_bytes())
     except (OSError, ValueError):
@@ -201,7 +201,7 @@ def _mapped(version: DatasetVersion, verb: str, arguments: dict[str, Any]) -> di
 
 
 def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], answer: str) -> dict[str, Any]:
-    """What the child wrote into the file `answer`. Raises ChildFailed and Unwanted."""
+    """Read the child's file `answer`. Raises ChildFailed and Unwanted."""
     backend = reader_process.backend_for(ColumnMapping.from_dict(arguments.get("mapping") or {}))
     reader_process.work(version.folder, verb, arguments | backend, is_wanted=_wanted(version))
     try:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.catalogue.environments.forms import LIMITS, MOST_PARTS, Editor, editor_from, limit_names
+from controlplane.catalogue.environments.forms import (
+    LIMITS,
+    MOST_PARTS,
+    EnvironmentEditor,
+    editor_from,
+    limit_names,
+)
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
 from controlplane.catalogue.versioned.parts_yaml import Read, document_of, no_field
 from controlplane.platform import safe_yaml
@@ -27,7 +33,7 @@ def export(version: EnvironmentVersion) -> str:
     return safe_yaml.dump(document, TOP)
 
 
-def read(content: bytes, environment: Environment | None = None) -> Editor:
+def read(content: bytes, environment: Environment | None = None) -> EnvironmentEditor:
     """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not an
     environment at all. `environment`: of which it is to be the next version."""
     document, result = document_of(content, top=TOP, what="an environment")

@@ -41,7 +41,7 @@ _BOUNDS: dict[str, tuple[float, float, str]] = {
     "episode_s": (1, 86_400, "For one episode, the model's own time included."),
     "at_once": (1, 128, "Calls that run side by side on the host."),
 }
-"""Of each limit: smallest, largest, and what it bounds."""
+"""Limit → smallest, largest, and what it bounds."""
 LIMIT_LABELS = {
     "turns": "Turns",
     "calls": "Calls in one turn",
@@ -130,7 +130,7 @@ class PartForm(ParametersForm):
 
 
 @dataclass
-class Editor:
+class EnvironmentEditor:
     """The forms of an environment, validated together."""
 
     environment: EnvironmentForm
@@ -193,11 +193,11 @@ class Editor:
             return saving.save(environment, self.composition(), by=by, note=note)
 
 
-def new_editor() -> Editor:
-    return Editor(EnvironmentForm(), _limits_form(EpisodeLimits()), [])
+def new_editor() -> EnvironmentEditor:
+    return EnvironmentEditor(EnvironmentForm(), _limits_form(EpisodeLimits()), [])
 
 
-def editor_of(version: EnvironmentVersion) -> Editor:
+def editor_of(version: EnvironmentVersion) -> EnvironmentEditor:
     """The editor filled from a version; parts that the library no longer has are left out and reported."""
     rows, lost = [], []
     for part in version.parts:
@@ -207,11 +207,11 @@ def editor_of(version: EnvironmentVersion) -> Editor:
             lost.append(str(part.get("name") if isinstance(part, dict) else part))
     problem = f"No longer in the library and removed when you save: {', '.join(lost)}." if lost else ""
     form = EnvironmentForm(instance=version.environment, initial={"based_on": version.number})
-    return Editor(form, _limits_form(version.episode_limits), rows, problem)
+    return EnvironmentEditor(form, _limits_form(version.episode_limits), rows, problem)
 
 
-def editor_from(post: QueryDict, environment: Environment | None = None) -> Editor:
-    return Editor(EnvironmentForm(post, instance=environment), LimitsForm(post), parts_from(post))
+def editor_from(post: QueryDict, environment: Environment | None = None) -> EnvironmentEditor:
+    return EnvironmentEditor(EnvironmentForm(post, instance=environment), LimitsForm(post), parts_from(post))
 
 
 def parts_from(post: QueryDict) -> list[PartForm]:
@@ -246,7 +246,7 @@ def limit_names() -> list[str]:
 
 
 def _given_name(entry: Entry, params: Mapping[str, Any]) -> str:
-    """By the parameters, once they are right."""
+    """Check the parameters together, once each is valid."""
     if entry.name_of is None or entry.check(params):
         return ""
     return entry.name_of(entry.build(params))

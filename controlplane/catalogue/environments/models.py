@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db import models
 
-from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.catalogue.versioned.kind import ItemKind
+from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.platform.deletable import Kept
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
 from workers.contract.wire.documents import ContractError, from_dict
@@ -31,7 +32,7 @@ class EnvironmentVersion(Version):
     """A list of workers.contract.run.episodes.PartSpec; their names are unique."""
     limits = models.JSONField(default=dict)
     """A workers.contract.run.episodes.EpisodeLimits; what is missing has its default."""
-    kind = Kind(
+    kind = ItemKind(
         name="environment",
         slug="environment",
         page="Environments",
@@ -52,7 +53,7 @@ class EnvironmentVersion(Version):
         return limits_of(self.limits)
 
     def episode_spec(self, turn_advantage_coef: float = 1.0) -> EpisodeSpec:
-        """What the spec of a run with this version holds."""
+        """Build the spec of a run with this version."""
         return EpisodeSpec(
             name=self.environment.name,
             version=self.number,

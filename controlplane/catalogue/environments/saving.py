@@ -1,4 +1,4 @@
-"""From a composition of parts and limits to a version: a new environment, a changed one, a clone."""
+"""Saves parts and limits as a version: of a new environment, a changed environment or a clone."""
 
 from __future__ import annotations
 

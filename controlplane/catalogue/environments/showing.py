@@ -21,18 +21,18 @@ KINDS = {EntryKind.TOOL: "Tools", EntryKind.GAME: "Games", EntryKind.SERVER: "Se
 
 
 @dataclass(frozen=True)
-class LibraryEntry:
+class LibraryPart:
     entry: Entry
     cost: str
     params: list[dict[str, Any]]
     offered: bool
-    """Whether this user may add it."""
+    """True if this user may add it."""
 
 
 @dataclass(frozen=True)
-class Shelf:
+class LibraryShelf:
     title: str
-    entries: list[LibraryEntry]
+    entries: list[LibraryPart]
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Preview:
         return [(one.name, json.dumps(one.as_dict(), indent=2, ensure_ascii=False)) for one in self.tools]
 
 
-def shelves(user: User) -> list[Shelf]:
+def shelves(user: User) -> list[LibraryShelf]:
     """All entries, in the library's order within each kind."""
     every = [
-        Shelf(title, [_entry(entry, user) for entry in LIBRARY.values() if entry.kind is kind])
+        LibraryShelf(title, [_entry(entry, user) for entry in LIBRARY.values() if entry.kind is kind])
         for kind, title in KINDS.items()
     ]
     return [shelf for shelf in every if shelf.entries]
@@ -71,5 +71,5 @@ def preview(specs: Sequence[PartSpec]) -> Preview:
     return Preview(executor.descriptions, executor.has_game)
 
 
-def _entry(entry: Entry, user: User) -> LibraryEntry:
-    return LibraryEntry(entry, COSTS[entry.cost], entry.schema(), user.may_administer or not entry.admin_only)
+def _entry(entry: Entry, user: User) -> LibraryPart:
+    return LibraryPart(entry, COSTS[entry.cost], entry.schema(), user.may_administer or not entry.admin_only)

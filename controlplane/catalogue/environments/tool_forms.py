@@ -42,7 +42,7 @@ class ArgumentsForm(forms.Form):
         return [self[name] for name in self.fields if name != "json"]
 
     def arguments(self) -> Any:
-        """What a model would send; of a valid form."""
+        """The arguments as a model would send them; for valid forms."""
         values = self.cleaned_data
         if values["json"].strip():
             try:
@@ -60,7 +60,7 @@ class _Optional(forms.Field):
         return None if value in (None, "") and not self.required else super().clean(value)
 
 
-class _Number(_Optional, forms.FloatField):
+class _NumberSchema(_Optional, forms.FloatField):
     pass
 
 
@@ -68,7 +68,7 @@ class _Whole(_Optional, forms.IntegerField):
     pass
 
 
-class _Text(_Optional, TextField):
+class _TextSchema(_Optional, TextField):
     """A required text may be empty."""
 
     def validate(self, value: Any) -> None:
@@ -97,11 +97,11 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
     if kind == "integer":
         return _Whole(initial=default, **common)
     if kind == "number":
-        return _Number(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
+        return _NumberSchema(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
     if kind == "string":
         long = any(one in name.lower() for one in _LONG_NAMES)
         attrs: dict[str, Any] = {"spellcheck": "false", "maxlength": LONGEST}
         widget = forms.Textarea(attrs=attrs | {"rows": 4, "class": "code"}) if long else forms.TextInput(attrs=attrs)
-        return _Text(strip=False, max_length=LONGEST, initial=default, widget=widget, **common)
+        return _TextSchema(strip=False, max_length=LONGEST, initial=default, widget=widget, **common)
     area = forms.Textarea(attrs={"rows": 2, "class": "code", "spellcheck": "false"})
     return _Json(initial=default, widget=area, **common | {"help_text": f"{note} JSON.".strip()})

@@ -1,7 +1,6 @@
 from django.urls import path
 
 from controlplane.catalogue.environments import config_yaml, saving, version_views, views
-from controlplane.catalogue.environments.differences import differences
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.versioned.urls import routes
 
@@ -12,5 +11,5 @@ urlpatterns = [
     path("preview/", views.preview, name="environment_preview"),
     path("<int:environment_id>/", views.edit, name="environment"),
     path("<int:environment_id>/v<int:number>/", version_views.version, name="environment_version"),
-    *routes(EnvironmentVersion, differences=differences, clone=saving.clone, export=config_yaml.export),
+    *routes(EnvironmentVersion, differences=version_views.differences, clone=saving.clone, export=config_yaml.export),
 ]

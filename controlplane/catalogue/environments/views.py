@@ -9,10 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.catalogue.environments import config_yaml, permissions, showing
+from controlplane.catalogue.environments import config_yaml, showing
 from controlplane.catalogue.environments.forms import (
     NAME_TAKEN,
-    Editor,
+    EnvironmentEditor,
     editor_from,
     editor_of,
     fresh,
@@ -20,9 +20,9 @@ from controlplane.catalogue.environments.forms import (
     parts_from,
 )
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
-from controlplane.catalogue.environments.queries import environment_for
 from controlplane.catalogue.environments.version_views import version_page
-from controlplane.catalogue.versioned import parts_yaml
+from controlplane.catalogue.versioned import parts_yaml, permissions
+from controlplane.catalogue.versioned.queries import item_for
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
@@ -54,8 +54,8 @@ def preview(request: HttpRequest) -> HttpResponse:
             problems.append(
                 (form.shown_name or form.of.title, [text for each in form.errors.values() for text in each])
             )
-        elif not permissions.may_use(person(request), form.spec()):
-            problems.append((form.shown_name, [permissions.REFUSED]))
+        elif not permissions.may_use(EnvironmentVersion, person(request), form.spec()):
+            problems.append((form.shown_name, [permissions.refused(EnvironmentVersion)]))
         else:
             specs.append(form.spec())
     waits = showing.costly(specs) if "unasked" in request.GET else []
@@ -83,7 +83,7 @@ def edit(request: HttpRequest, environment_id: int) -> HttpResponse:
         gone = "This environment was deleted since you opened it. Save again to create a new one."
         editor.problem = f"{gone} {editor.problem}".strip()
         return editor_page(request, editor, None, status=422)
-    environment = environment_for(request, environment_id)
+    environment = item_for(Environment, request, environment_id)
     if request.method == "POST":
         if not may:
             raise PermissionDenied("This requires the operator role. Ask an admin of this installation for it.")
@@ -110,7 +110,12 @@ def import_(request: HttpRequest) -> HttpResponse:
 
 
 def editor_page(
-    request: HttpRequest, editor: Editor, environment: Environment | None, *, status: int = 200, imported: bool = False
+    request: HttpRequest,
+    editor: EnvironmentEditor,
+    environment: Environment | None,
+    *,
+    status: int = 200,
+    imported: bool = False,
 ) -> HttpResponse:
     context = {
         "editor": editor,
@@ -124,7 +129,7 @@ def editor_page(
     return render(request, "catalogue/environments/edit.html", context, status=status)
 
 
-def _save(request: HttpRequest, editor: Editor, environment: Environment | None) -> HttpResponse:
+def _save(request: HttpRequest, editor: EnvironmentEditor, environment: Environment | None) -> HttpResponse:
     before = environment.name if environment else ""
     if editor.is_valid() and _may_be_saved(request, editor, environment):
         try:
@@ -143,13 +148,15 @@ def _save(request: HttpRequest, editor: Editor, environment: Environment | None)
     return editor_page(request, editor, environment, status=422)
 
 
-def _may_be_saved(request: HttpRequest, editor: Editor, environment: Environment | None) -> bool:
+def _may_be_saved(request: HttpRequest, editor: EnvironmentEditor, environment: Environment | None) -> bool:
     if environment and environment.archived_at:
         editor.problem = "This environment is archived. Unarchive it to change it."
         return False
-    refused = [form for form in editor.parts if not permissions.may_use(person(request), form.spec())]
+    refused = [
+        form for form in editor.parts if not permissions.may_use(EnvironmentVersion, person(request), form.spec())
+    ]
     for form in refused:
-        form.refuse(permissions.REFUSED)
+        form.refuse(permissions.refused(EnvironmentVersion))
     if environment and not refused:
         newest, based_on = environment.newest(), editor.environment.cleaned_data["based_on"]
         if based_on is not None and based_on != newest.number:

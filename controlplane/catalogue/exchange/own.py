@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict
-from controlplane.catalogue.hardware.profile_fields import BATCH_FIELDS
 from controlplane.platform.safe_yaml import short
 from workers.contract.run import sinks
 from workers.contract.run.ahead import FIELD as AHEAD
 from workers.contract.run.beside import FIELD as BESIDE
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
-from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout, ServerSpec
 from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec
 from workers.contract.run.prompts import PromptsSpec
 from workers.contract.run.sinks import SinkSpec

@@ -48,5 +48,5 @@ def latest(host: Host, model: str, revision: str = "") -> ModelInspection | None
 
 
 def overdue(inspection: ModelInspection) -> bool:
-    """Whether the answer is overdue."""
+    """True if the answer is overdue."""
     return inspection.answered_at is None and inspection.asked_at < timezone.now() - timedelta(seconds=ANSWER_WITHIN_S)

@@ -11,7 +11,7 @@ from controlplane.platform.deletable import Deletable, Kept, unique_name
 
 
 class HostsInUse(models.Manager["Host"]):
-    """Without removed hosts."""
+    """Leaves out removed hosts."""
 
     def get_queryset(self) -> models.QuerySet[Host]:
         return super().get_queryset().filter(removed_at=None)
@@ -42,12 +42,12 @@ class Host(models.Model):
     unsandboxed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     """The admin."""
     gpu_hour_price = models.FloatField(null=True)
-    """Of one GPU for one hour, set by an admin; None: no money is shown."""
+    """Price of one GPU per hour, set by an admin; None: no money is shown."""
     CURRENCY_LENGTH = 5
     currency = models.CharField(max_length=CURRENCY_LENGTH, blank=True)
     """A sign or a code."""
     serve_address = models.GenericIPAddressField(null=True)
-    """Where an admin lets served models listen, besides loopback."""
+    """Address on which an admin lets served models listen, besides loopback."""
 
     objects = HostsInUse()
     every = models.Manager["Host"]()
@@ -64,14 +64,14 @@ class Host(models.Model):
         return str((self.inventory.get("versions") or {}).get("vllm") or "")[:40]
 
     def is_fresh(self, now: datetime) -> bool:
-        """Whether a recent announcement means that launches can arrive."""
+        """True if a recent announcement means that launches can arrive."""
         if self.announced_at is None:
             return False
         # A timestamp in the future means that the clock was set back since.
         return abs(now - self.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
 
     def is_another_machine(self, boot_id: object, now: datetime) -> bool:
-        """Whether a machine of this boot uses the name, and so the token, of one that is still there: a copy of its
+        """True if a machine of this boot uses the name, and so the token, of one that is still there: a copy of its
         disk. After a restart the earlier boot is soon silent."""
         known = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
         return bool(known and boot_id and known != boot_id) and self.is_fresh(now)
@@ -83,7 +83,7 @@ class ModelInspection(models.Model):
     host = models.ForeignKey(Host, on_delete=models.CASCADE)
     model = models.CharField(max_length=500)
     revision = models.CharField(max_length=200, blank=True)
-    """Of a model of the hub; "": the newest."""
+    """Revision of a model of the hub; empty: the newest."""
     asked_at = models.DateTimeField(auto_now_add=True)
     answered_at = models.DateTimeField(null=True)
     answer = models.JSONField(null=True)

@@ -1,4 +1,4 @@
-"""What an hour of a host's GPUs costs: the form in which admins say it, and money in words."""
+"""Prices of a host's GPUs per hour: the admins' form, and money in words."""
 
 from __future__ import annotations
 

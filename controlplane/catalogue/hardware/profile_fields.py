@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from workers.contract.run.hardware import (
+    BATCH_FIELDS,
     Offload,
     Optimizer,
     Precision,
@@ -23,14 +24,6 @@ from workers.contract.wire.names import MAX_SERVERS
 
 ATTACHED = "attached"
 """The form's additional rollout choice: mode `server` with external servers."""
-BATCH_FIELDS = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "num_generations",
-    "max_completion_length",
-    "num_iterations",
-)
-"""The batch settings of a profile, by GRPOConfig's names."""
 
 
 class When(StrEnum):

@@ -10,9 +10,9 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import HardwareProfile
-from controlplane.catalogue.hardware.profile_fields import BATCH_FIELDS, HELP
+from controlplane.catalogue.hardware.profile_fields import HELP
 from workers.contract.run.batch import Batch, BatchRule, broken, repairs
-from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout
 from workers.contract.run.problem import Problem
 from workers.contract.run.spec import LoraSpec
 from workers.contract.stack.deepspeed import number_problems

@@ -11,7 +11,7 @@ BARE = (
     "It can do all that the trainer’s user can: read files and keys, empty files, and use the network through that "
     "user’s other processes."
 )
-"""What code can do on a host without a sandbox; workers/README.md has the details."""
+"""Risks of code on a host without a sandbox; workers/README.md has the details."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class HostSandbox:
 
     @property
     def bare(self) -> bool:
-        """Whether code runs there without a sandbox."""
+        """True if code runs there without a sandbox."""
         return self.known and not self.backend and self.allowed
 
     @property
@@ -36,7 +36,7 @@ class HostSandbox:
 
     @property
     def reach(self) -> str:
-        """What model-written code can do there, in words; "" if a sandbox isolates it or it doesn't run."""
+        """Risk of model-written code, in words; empty if a sandbox isolates it or it doesn't run."""
         return BARE if self.bare else ""
 
     @property

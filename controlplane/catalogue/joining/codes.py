@@ -65,5 +65,5 @@ def forget(now: datetime) -> None:
 
 
 def command(url: str, code: str) -> str:
-    """What to run on the new machine, in a copy of the source."""
+    """The command to run on the new machine, in a copy of the source."""
     return f"python3 -m workers.host.join {url.rstrip('/')} {code}"

@@ -18,7 +18,7 @@ NOTED_EVERY = timedelta(minutes=1)
 """An unchanged host announces itself every few seconds; its last use is stored this often."""
 
 
-class NameTaken(Exception):
+class HostNameTaken(Exception):
     """Another machine has joined under this name."""
 
 
@@ -36,7 +36,7 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
     token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with transaction.atomic():
         if active(name) is not None:
-            raise NameTaken(f"A host named {name} has joined already.")
+            raise HostNameTaken(f"A host named {name} has joined already.")
         credential = HostCredential.objects.create(
             host_name=name,
             token_sha256=hashed(token),
@@ -62,7 +62,7 @@ def fits(name: str, token: str) -> bool:
 
 
 def was_revoked(name: str, token: str) -> bool:
-    """Whether this was the host's token."""
+    """True if this was the host's token."""
     return HostCredential.objects.filter(host_name=name, token_sha256=hashed(token)).exclude(revoked_at=None).exists()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from django.db import transaction
 
 from controlplane.catalogue.joining import credentials
-from controlplane.catalogue.joining.credentials import NameTaken
+from controlplane.catalogue.joining.credentials import HostNameTaken
 from controlplane.catalogue.joining.models import HostCredential
 
-__all__ = ["NameTaken", "token_for"]
+__all__ = ["HostNameTaken", "token_for"]
 
 
 def token_for(name: str, present: str) -> str | None:
@@ -18,7 +18,7 @@ def token_for(name: str, present: str) -> str | None:
     with transaction.atomic():
         before = credentials.active(name)
         if before is not None and not before.embedded:
-            raise NameTaken(
+            raise HostNameTaken(
                 f"Another machine has joined as {name}. Set GRPO_HOST_NAME to another name for this one; to replace "
                 "that machine, start under the other name and revoke it on the Hardware page."
             )

@@ -50,7 +50,7 @@ def join(code: str, *, name: str, hostname: str, version: str) -> Joined:
             Host.every.update_or_create(name=chosen, defaults={"removed_at": None})
             # Last, as the transaction takes everything back if there is no user for the host.
             host_redis.allow(issued.credential)
-    except (credentials.NameTaken, IntegrityError):
+    except (credentials.HostNameTaken, IntegrityError):
         raise NotJoined(409, f"A host named {chosen} has joined already.", where="name", fix=TAKEN) from None
     except host_redis.NoUser as error:
         raise NotJoined(503, str(error), where="redis", fix=AGAIN) from None

@@ -23,7 +23,7 @@ COMMANDS = (
     "hset", "hget", "hdel", "zadd", "zrem", "zrange", "zrevrangebyscore", "zrangebyscore", "set", "get", "del",
     "expire", "pexpire", "eval", "evalsha", "script|load",
 )  # fmt: skip
-"""What kombu's transport sends. None of them lists keys, reads other users, or changes the server."""
+"""Commands of kombu's transport. None of them lists keys, reads other users, or changes the server."""
 SETINFO, SETINFO_SINCE = "client|setinfo", (7, 2)
 """redis-py names itself with it and works without. A server that doesn't know a command refuses the whole user."""
 TIMEOUT_S = 2
@@ -120,7 +120,7 @@ def _allow(client: redis.Redis, credential: HostCredential) -> None:
 
 
 def _commands(client: redis.Redis) -> list[str]:
-    """As rules of a user. Valkey, too, says which Redis it is like."""
+    """Build the ACL rules of a user. Valkey, too, reports a compatible Redis version."""
     version = tuple(int(part) for part in str(client.info("server")["redis_version"]).split(".")[:2])
     return [f"+{name}" for name in (*COMMANDS, *([SETINFO] if version >= SETINFO_SINCE else []))]
 

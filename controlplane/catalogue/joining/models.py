@@ -13,15 +13,15 @@ class HostCredential(models.Model):
     host_name = models.CharField(max_length=64)
     token_sha256 = models.CharField(max_length=64, unique=True)
     redis_sha256 = models.CharField(max_length=64, blank=True)
-    """Of the password in Redis; "" for the host of `up`, which uses the control plane's own connection."""
+    """Hash of the password in Redis; empty for the host of `up`, which uses the control plane's own connection."""
     embedded = models.BooleanField(default=False)
-    """Of the host that `up` runs beside the control plane."""
+    """True for the host that `up` runs beside the control plane."""
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     """Who made the code."""
     last_used_at = models.DateTimeField(null=True)
     version = models.CharField(max_length=60, blank=True)
-    """As the host announced it."""
+    """The version that the host announced."""
     clock_skew_s = models.FloatField(null=True)
     """How far the host's clock is ahead of ours. For people: nothing is decided by it."""
     refusal = models.TextField(blank=True)

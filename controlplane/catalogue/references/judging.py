@@ -20,7 +20,7 @@ UNREAD = "The reward can't read this answer, so no completion gets a score on th
 
 
 @dataclass(frozen=True)
-class Judge:
+class AnswerJudge:
     """A component of the config."""
 
     name: str
@@ -38,12 +38,12 @@ class Judge:
 
     @property
     def compares(self) -> bool:
-        """Whether it compares with the answer alone: then a row that has one should get a score."""
+        """True if it compares with the answer alone: then a row that has one should get a score."""
         return self.reward is not None and "answer" in self.reward.needs and "test_cases" not in self.reward.needs
 
     @property
     def place(self) -> str:
-        """Where in the completion it gets the answer."""
+        """The place in the completion that holds the answer."""
         params = {} if self.reward is None or self.spec is None else self.reward.defaults() | self.spec.params
         source = params.get("source")
         if source == "answer tag":
@@ -67,7 +67,7 @@ class Judged:
     """A batch of rows by one component."""
 
     scored: int
-    """Without rows that it doesn't apply to."""
+    """Leave out rows that it doesn't apply to."""
     failed: list[FailedAnswer]
     total: float = 0.0
     """The sum of the scores."""
@@ -75,11 +75,11 @@ class Judged:
     """Why nothing could be scored on this machine."""
 
 
-def judges(components: Sequence[Mapping[str, Any]]) -> list[Judge]:
+def judges(components: Sequence[Mapping[str, Any]]) -> list[AnswerJudge]:
     return [_judge(part) for part in components]
 
 
-def judge(one: Judge, rows: Sequence[Row], tools: Tools) -> Judged:
+def judge(one: AnswerJudge, rows: Sequence[Row], tools: Tools) -> Judged:
     """Score the answers of rows, all of which have one."""
     if one.spec is None or one.reward is None:
         return Judged(0, [])
@@ -118,23 +118,23 @@ def completion(answer: str, params: Mapping[str, Any]) -> str:
     return f"{FENCE}python\n{answer}\n{FENCE}" if params.get("needs_block") and FENCE not in answer else answer
 
 
-def _judge(part: Mapping[str, Any]) -> Judge:
+def _judge(part: Mapping[str, Any]) -> AnswerJudge:
     name = str(part.get("name"))
     try:
         spec = from_dict(RewardSpec, dict(part))
     except ContractError:
-        return Judge(name, skipped="Another version of the control plane saved it.")
+        return AnswerJudge(name, skipped="Another version of the control plane saved it.")
     reward = LIBRARY.get(spec.function)
     if reward is None:
-        return Judge(name, skipped="It is no longer in the library.")
+        return AnswerJudge(name, skipped="It is no longer in the library.")
     if reward.check(spec.params):
-        return Judge(name, skipped="Its parameters are no longer valid.")
+        return AnswerJudge(name, skipped="Its parameters are no longer valid.")
     if reward.cost is Cost.TRAINER:
-        return Judge(name, skipped="Only the trainer can score it.")
+        return AnswerJudge(name, skipped="Only the trainer can score it.")
     if reward.cost is Cost.HTTP:
-        return Judge(name, skipped="It asks another server.")
+        return AnswerJudge(name, skipped="It asks another server.")
     form = {"answer", "test_cases"}.isdisjoint(reward.needs) and reward.group is not RewardGroup.CUSTOM
-    return Judge(name, spec, reward, form=form)
+    return AnswerJudge(name, spec, reward, form=form)
 
 
 def _excerpt(answer: str) -> str:

@@ -24,7 +24,7 @@ class ReferenceCheck(models.Model):
     done = models.IntegerField(default=0)
     """Rows looked at; a check that was interrupted goes on after them."""
     unanswered = models.IntegerField(default=0)
-    """Of these, rows without an answer."""
+    """Number of these rows without an answer."""
     failed_rows = models.IntegerField(default=0)
     counts = models.JSONField(default=dict)
     """Component -> {"scored", "failed"}: answers; "total": the sum of their scores."""

@@ -1,15 +1,15 @@
-"""What the page of a check says: a verdict, the components, and the answers that fail."""
+"""Content of a check's page: the verdict, the components, and the failing answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.catalogue.references.judging import Judge, judges
+from controlplane.catalogue.references.judging import AnswerJudge, judges
 from controlplane.catalogue.references.models import ReferenceCheck
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AnswerVerdict:
     grade: str
     """good | watch | bad"""
     text: str
@@ -17,8 +17,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class ComponentResult:
-    judge: Judge
+class ComponentVerdicts:
+    judge: AnswerJudge
     scored: int
     failed: int
     untold: int
@@ -26,28 +26,30 @@ class ComponentResult:
     mean: float | None
 
 
-def components(check: ReferenceCheck) -> list[ComponentResult]:
+def components(check: ReferenceCheck) -> list[ComponentVerdicts]:
     answered = check.done - check.unanswered
     found = []
     for judge in judges(check.reward_version.components):
         counts = check.counts.get(judge.name, {})
         scored, failed = int(counts.get("scored", 0)), int(counts.get("failed", 0))
         mean = counts["total"] / scored if scored and "total" in counts else None
-        found.append(ComponentResult(judge, scored, failed, 0 if judge.skipped else answered - scored, mean))
+        found.append(ComponentVerdicts(judge, scored, failed, 0 if judge.skipped else answered - scored, mean))
     return found
 
 
-def verdict(check: ReferenceCheck) -> Verdict:
+def verdict(check: ReferenceCheck) -> AnswerVerdict:
     answered, failed = check.done - check.unanswered, check.failed_rows
     answers = f"{failed:,} of the {answered:,} answers that were checked"
     if not answered:
-        return Verdict("watch", "No answer was checked.", "Rows without an answer have nothing to check.")
+        return AnswerVerdict("watch", "No answer was checked.", "Rows without an answer have nothing to check.")
     if failed == answered:
         text = "Every answer fails, so the fault is hardly in the answers."
-        return Verdict("bad", text, "Look at the column mapping, and at where the component looks for the answer.")
+        return AnswerVerdict(
+            "bad", text, "Look at the column mapping, and at where the component looks for the answer."
+        )
     if failed:
         text = f"{answers} fail: on these rows a right completion can't get the full reward."
-        return Verdict("bad", text, "Correct them, or train on a version without these rows.")
+        return AnswerVerdict("bad", text, "Correct them, or train on a version without these rows.")
     if not any(result.scored for result in components(check) if not result.judge.form):
-        return Verdict("watch", "No component applied to any answer.", "Rows without tests have nothing to run.")
-    return Verdict("good", f"All {answered:,} answers that were checked get the full score.")
+        return AnswerVerdict("watch", "No component applied to any answer.", "Rows without tests have nothing to run.")
+    return AnswerVerdict("good", f"All {answered:,} answers that were checked get the full score.")

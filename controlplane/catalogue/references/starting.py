@@ -60,7 +60,7 @@ def leave_out(check: ReferenceCheck, user: User) -> DatasetVersion:
 
 
 def _send() -> None:
-    """Without a broker it waits until the worker looks by itself."""
+    """Start the check now; without a broker it starts at the worker's next sweep."""
     if not settings.REDIS_URL:
         return  # the demo and tests call the worker directly
     try:

@@ -17,7 +17,7 @@ from controlplane.catalogue.references import showing, starting
 from controlplane.catalogue.references.models import ReferenceCheck
 from controlplane.catalogue.references.queries import check_for, checks_for
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.htmx import STOP_POLLING
 
@@ -43,7 +43,7 @@ class CheckForm(forms.Form):
             error_messages=GONE,
             help_text="Its components that compare with the answer or run the row's tests.",
         )
-        self.fields["reward_version"].queryset = offered_versions(self["reward_version"].value())  # type: ignore[attr-defined]
+        self.fields["reward_version"].queryset = offered_versions(RewardVersion, self["reward_version"].value())  # type: ignore[attr-defined]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -22,10 +22,10 @@ from controlplane.catalogue.datasets.exporting import JSONL
 from controlplane.catalogue.datasets.folders import held
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.worker import slot
-from controlplane.catalogue.references.judging import FailedAnswer, Judge, Judged, judge, judges
+from controlplane.catalogue.references.judging import AnswerJudge, FailedAnswer, Judged, judge, judges
 from controlplane.catalogue.references.models import ReferenceCheck, ReferenceFailure
 from controlplane.catalogue.rewards import turns
-from controlplane.catalogue.rewards.turns import Turn
+from controlplane.catalogue.rewards.turns import TrialTurn
 from workers.contract.run.dataset import row_for_rewards
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def _work(check: ReferenceCheck) -> None:
 
 def _score(check: ReferenceCheck) -> None:
     """Return early once the check is no longer wanted."""
-    turn = Turn(until=math.inf, is_wanted=lambda: _still(check).exists())
+    turn = TrialTurn(until=math.inf, is_wanted=lambda: _still(check).exists())
     chosen = [one for one in judges(check.reward_version.components) if not one.skipped]
     for rows in _batches(_rows(check.dataset_version, after=check.done)):
         answered = [row for row in rows if str(row["answer"] or "").strip()]
@@ -88,7 +88,9 @@ def _score(check: ReferenceCheck) -> None:
             raise _Ended(TOO_MANY)
 
 
-def _store(check: ReferenceCheck, looked_at: int, unanswered: int, judged: Sequence[tuple[Judge, Judged]]) -> None:
+def _store(
+    check: ReferenceCheck, looked_at: int, unanswered: int, judged: Sequence[tuple[AnswerJudge, Judged]]
+) -> None:
     failed = [each for _, result in judged for each in result.failed]
     check.done += looked_at
     check.unanswered += unanswered

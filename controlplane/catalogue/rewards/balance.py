@@ -22,7 +22,7 @@ NORMALISED = {"unique_chars": "unique_chars_normalised"}
 
 
 @dataclass(frozen=True)
-class Span:
+class ScoreSpan:
     """A component's weighted part of the total."""
 
     spec: RewardSpec
@@ -62,10 +62,10 @@ class Span:
 class Drowns:
     """A component that dominates the others, and the remedy."""
 
-    span: Span
+    span: ScoreSpan
     times: float
     """Ratio to the span of the largest other component."""
-    largest: Span
+    largest: ScoreSpan
     """The largest other component."""
     size: float
     """Its span."""
@@ -78,7 +78,7 @@ class Drowns:
 
 @dataclass(frozen=True)
 class Balance:
-    spans: list[Span]
+    spans: list[ScoreSpan]
     low: float | None
     high: float | None
     zero: float
@@ -126,7 +126,7 @@ def expected(spec: RewardSpec) -> tuple[float, float | None]:
     return reward.range if reward.check(spec.params) else reward.expected(spec.params)
 
 
-def _span(spec: RewardSpec, place: int) -> Span:
+def _span(spec: RewardSpec, place: int) -> ScoreSpan:
     reward = LIBRARY[spec.function]
     low, high = expected(spec)
     raw = (low, high) if high is not None else reward.typical
@@ -139,17 +139,17 @@ def _span(spec: RewardSpec, place: int) -> Span:
     if raw is not None and spec.weight:
         first, last = sorted(spec.weight * edge for edge in raw)
         usual = (first, last)
-    return Span(spec, reward.title, edges[0], edges[1], usual, raw, place)
+    return ScoreSpan(spec, reward.title, edges[0], edges[1], usual, raw, place)
 
 
-def _bar_edges(span: Span) -> tuple[float, ...]:
+def _bar_edges(span: ScoreSpan) -> tuple[float, ...]:
     """The edges of its bar; an unbounded one uses its usual range."""
     if span.low is not None and span.high is not None:
         return (span.low, span.high)
     return span.usual or ()
 
 
-def _placed(span: Span, left: float, width: float) -> Span:
+def _placed(span: ScoreSpan, left: float, width: float) -> ScoreSpan:
     edges = _bar_edges(span)
     if not edges:
         return span
@@ -158,7 +158,7 @@ def _placed(span: Span, left: float, width: float) -> Span:
     return replace(span, bar=bar)
 
 
-def _drowns(spans: Sequence[Span], aggregation: str) -> Drowns | None:
+def _drowns(spans: Sequence[ScoreSpan], aggregation: str) -> Drowns | None:
     """If components are normalised separately, scales don't matter: the weights alone are the spans."""
     normalised = aggregation == NORMALIZE_THEN_SUM
     sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from controlplane.catalogue.rewards import permissions, turns
+from controlplane.catalogue.rewards import turns
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned import permissions
 from controlplane.platform.accounts.models import User
 from workers.contract.run.spec import RewardSpec
 from workers.rewards import LIBRARY, Completion
@@ -23,15 +25,15 @@ _ROW = {"row": 0, "prompt": "What is 6 times 7?", "answer": "42", "test_cases": 
 def problems(
     specs: Sequence[RewardSpec], user: User, samples: Callable[[], Sequence[Sample]] = lambda: ()
 ) -> dict[int, str]:
-    """By component index: why this user may not save it. Code of an existing version was checked then.
+    """Return component index → reason for refusal. Code of an existing version was checked then.
 
     `samples`: the playground's, requested only for new code; made-up ones if there are none.
     """
     by_index = {}
     for place, spec in enumerate(specs):
-        if not permissions.may_use(user, spec):
-            by_index[place] = permissions.REFUSED
-        elif spec.function == KEY and not permissions.is_saved(spec):
+        if not permissions.may_use(RewardVersion, user, spec):
+            by_index[place] = permissions.refused(RewardVersion)
+        elif spec.function == KEY and not permissions.is_saved(RewardVersion, spec):
             error_text = check(str(spec.params.get(PARAM, _default())), samples()).problem
             if error_text:
                 by_index[place] = f"It can't be saved like this: {error_text}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.catalogue.rewards import saving
-from controlplane.catalogue.rewards.forms import MOST_COMPONENTS, TURNS, WHOLE, Editor, editor_from
+from controlplane.catalogue.rewards.forms import MOST_COMPONENTS, TURNS, WHOLE, RewardEditor, editor_from
 from controlplane.catalogue.rewards.models import FAILED_SHARE, RewardConfig, RewardVersion
 from controlplane.catalogue.versioned.parts_yaml import Read, document_of
 from controlplane.platform import safe_yaml
@@ -27,7 +27,7 @@ def export(version: RewardVersion) -> str:
     return safe_yaml.dump(document, TOP)
 
 
-def read(content: bytes, config: RewardConfig | None = None) -> Editor:
+def read(content: bytes, config: RewardConfig | None = None) -> RewardEditor:
     """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not a
     reward config at all. `config`: of which it is to be the next version."""
     document, result = document_of(content, top=TOP, what="a reward config")

@@ -140,7 +140,7 @@ class ComponentForm(ParametersForm):
 
 
 @dataclass
-class Editor:
+class RewardEditor:
     """The config's form and its components, validated together."""
 
     config: ConfigForm
@@ -207,7 +207,7 @@ class Editor:
             return saving.save(config, self.composition(), by=by, note=note)
 
 
-def editor_of(version: RewardVersion) -> Editor:
+def editor_of(version: RewardVersion) -> RewardEditor:
     """The editor filled from a version; components that the library no longer has are left out and reported."""
     forms_, lost = [], []
     for part in version.components:
@@ -218,11 +218,11 @@ def editor_of(version: RewardVersion) -> Editor:
             lost.append(str(part.get("name") if isinstance(part, dict) else part))
     problem = f"No longer in the library and removed when you save: {', '.join(lost)}." if lost else ""
     initial = {"aggregation": version.aggregation, "failed_share": version.failed_share, "based_on": version.number}
-    return Editor(ConfigForm(instance=version.config, initial=initial), forms_, problem)
+    return RewardEditor(ConfigForm(instance=version.config, initial=initial), forms_, problem)
 
 
-def editor_from(post: QueryDict, config: RewardConfig | None = None) -> Editor:
-    return Editor(ConfigForm(post, instance=config), components_from(post))
+def editor_from(post: QueryDict, config: RewardConfig | None = None) -> RewardEditor:
+    return RewardEditor(ConfigForm(post, instance=config), components_from(post))
 
 
 def components_from(post: QueryDict) -> list[ComponentForm]:

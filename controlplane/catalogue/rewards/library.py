@@ -46,7 +46,7 @@ class LibraryEntry:
     params: list[dict[str, Any]]
     examples: list[Worked]
     offered: bool
-    """Whether this user may add it."""
+    """True if this user may add it."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
-from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.catalogue.versioned.kind import ItemKind
+from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.platform.deletable import Kept
 from workers.contract.run.spec import RewardSpec
 from workers.rewards import LIBRARY
@@ -35,7 +36,7 @@ class RewardVersion(Version):
     )
     failed_share = models.FloatField(default=FAILED_SHARE)
     """The share of rows on which a component may fail before the run ends; 1: never ends."""
-    kind = Kind(
+    kind = ItemKind(
         name="reward config",
         slug="reward",
         page="Rewards",

@@ -1,4 +1,4 @@
-"""From a composition of components to a version: a new config, a changed one, a clone."""
+"""Saves components as a version: of a new config, a changed config or a clone."""
 
 from __future__ import annotations
 

@@ -51,13 +51,13 @@ class OutOfTime(Unavailable):
 
 
 @dataclass
-class Turn:
+class TrialTurn:
     """A request's use of the shared tools."""
 
     until: float
-    """By the monotonic clock. An evaluation under way still ends by its own limits."""
+    """Deadline by the monotonic clock. An evaluation under way still ends by its own limits."""
     is_wanted: Callable[[], bool] = lambda: True
-    """Whether the client still waits for the answer."""
+    """True if the client still waits for the answer."""
     unavailable: str = ""
     """Why nothing can be run here, once something was tried."""
     late: bool = False
@@ -87,17 +87,17 @@ class Turn:
         raise OutOfTime
 
 
-def turn(seconds: float, *, of: str = "") -> Turn:
+def turn(seconds: float, *, of: str = "") -> TrialTurn:
     """`of`: an id of a repeating requester, whose next turn ends this one."""
     if not of:
-        return Turn(until=time.monotonic() + seconds)
+        return TrialTurn(until=time.monotonic() + seconds)
     number = next(_numbers)
     with _lock:
         _newest[of] = number
         _newest.move_to_end(of)
         while len(_newest) > MOST_PAGES:
             _newest.popitem(last=False)
-    return Turn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(of, number) == number)
+    return TrialTurn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(of, number) == number)
 
 
 def shared(preload: tuple[str, ...]) -> Sandbox:
@@ -116,7 +116,7 @@ def close() -> None:
 class _InTurn(Sandbox):
     """The shared sandbox during one request's turn. Closing it closes nothing."""
 
-    def __init__(self, request_turn: Turn, inner: Sandbox) -> None:
+    def __init__(self, request_turn: TrialTurn, inner: Sandbox) -> None:
         self._request, self._shared, self.backend = request_turn, inner, inner.backend
 
     def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:

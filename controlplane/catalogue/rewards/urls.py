@@ -1,7 +1,6 @@
 from django.urls import path
 
 from controlplane.catalogue.rewards import config_yaml, saving, version_views, views
-from controlplane.catalogue.rewards.differences import differences
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.urls import routes
 
@@ -10,5 +9,5 @@ urlpatterns = [
     path("balance/", views.balance, name="reward_balance"),
     path("component/", views.component, name="reward_component"),
     path("<int:config_id>/v<int:number>/", version_views.version, name="reward_version"),
-    *routes(RewardVersion, differences=differences, clone=saving.clone, export=config_yaml.export),
+    *routes(RewardVersion, differences=version_views.differences, clone=saving.clone, export=config_yaml.export),
 ]

@@ -1,1 +1,1 @@
-"""What reward configs and environments share: named items with versions, each composed of entries of a library."""
+"""Named items with versions, each composed of entries of a library: reward configs and environments."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
-from controlplane.catalogue.versioned.models import Kind, Version
+from controlplane.catalogue.versioned.kind import ItemKind
+from controlplane.catalogue.versioned.models import Version
 from controlplane.catalogue.versioned.reading import full_params, title
 from controlplane.platform.templatetags.figures import setting
 
@@ -57,7 +58,7 @@ def of_setting(what: str, old: Any, new: Any) -> list[Difference]:
     return [Difference(what, setting(old), setting(new))] if old != new else []
 
 
-def _params(kind: Kind, old: Any, new: Any) -> list[Difference]:
+def _params(kind: ItemKind, old: Any, new: Any) -> list[Difference]:
     first, second = (full_params(kind, spec.function, spec.params) for spec in (old, new))
     return [
         _param(f"{new.name} {name.replace('_', ' ')}", first.get(name), second.get(name))

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any, ClassVar, cast
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 
+from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.reading import in_order, readable
 from controlplane.platform.deletable import Deletable, unique_name
-from workers.environments import Entry
-from workers.rewards import Reward
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What one kind of item is called, and of what its versions are composed."""
-
-    name: str
-    """Of one item, in words."""
-    slug: str
-    """Among the kinds that can be deleted and renamed (runs.pages.trash)."""
-    page: str
-    """The title of their list."""
-    route: str
-    """The name of an item's route, and the start of those of its actions."""
-    version_route: str
-    item: str
-    """The column of a version that refers to its item."""
-    parts: str
-    """The column with the list of its parts, and what they are called."""
-    spec: type[Any]
-    """A part in the contract: name, function, params."""
-    library: Mapping[str, Entry | Reward]
-    """The functions."""
-
-    @property
-    def part(self) -> str:
-        """Of one, in words."""
-        return self.parts.removesuffix("s")
 
 
 class Item(Deletable):
@@ -76,7 +46,7 @@ class Version(models.Model):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     created_at = models.DateTimeField(auto_now_add=True)
-    kind: ClassVar[Kind]
+    kind: ClassVar[ItemKind]
 
     class Meta:
         abstract = True

@@ -17,7 +17,7 @@ from workers.rewards.parameters import Described
 
 PARAM = "p_"
 PREFIX = re.compile(r"[a-z0-9]{1,16}")
-"""Of a row in a form that has several."""
+"""Prefix of a row in a form that has several."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 TEXT_AREAS: dict[str | None, dict[str, Any]] = {
     "code": {"class": "code", "rows": 14, "data-code": "python"},
@@ -58,7 +58,7 @@ class StoredChoiceField(ChoiceParamField):
 
 
 def endpoints() -> Choices:
-    """Those of the secrets page."""
+    """Endpoints of the secrets page."""
     names = Secret.objects.filter(kind=Secret.Kind.ENDPOINT).order_by("name").values_list("name", "address")
     return [("", "choose an endpoint"), *((name, f"{name} · {urlsplit(address).netloc}") for name, address in names)]
 
@@ -70,7 +70,7 @@ def corpora() -> Choices:
 
 
 STORED: dict[str | None, Callable[[], Choices]] = {"secret": endpoints, "corpus": corpora}
-"""What a parameter's widget offers to choose from."""
+"""Widget of a parameter → its choices."""
 _REQUIRED = ("corpus",)
 """Widgets whose choice no entry can do without."""
 
@@ -95,13 +95,13 @@ class ParametersForm(forms.Form):
 
     @property
     def needed(self) -> bool:
-        """Whether the defaults are not enough, so that the user must enter something."""
+        """True if the defaults are not enough, so that the user must enter something."""
         chosen = any(one["widget"] in _REQUIRED for one in self.entry.schema())
         return chosen or bool(self.entry.check(self.entry.defaults()))
 
     @property
     def wrong_inside(self) -> bool:
-        """Whether the fold contains an error."""
+        """True if the fold contains an error."""
         return any(field.errors for field in self.params)
 
     @property
@@ -113,7 +113,7 @@ class ParametersForm(forms.Form):
         return ", ".join(word if len(word) <= 40 else f"{word[:39]}…" for word in words if "\n" not in word)
 
     def current_params(self) -> dict[str, Any]:
-        """As sent or as filled in; none while there are errors."""
+        """The parameters as sent or filled in; empty while there are errors."""
         if not self.is_bound:
             return params_of({name: self.initial.get(name) for name in self.fields})
         return params_of(self.cleaned_data) if self.is_valid() else {}

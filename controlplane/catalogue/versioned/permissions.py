@@ -17,13 +17,13 @@ def refused(model: type[Version]) -> str:
 
 
 def may_use(model: type[Version], user: User, spec: Any) -> bool:
-    """Whether the user may save and try a part: both run it. Its name doesn't matter, nor does a weight."""
+    """True if the user may save and try a part: both run it. Its name doesn't matter, nor does a weight."""
     entry = model.kind.library.get(spec.function)
     return user.may_administer or entry is None or not entry.admin_only or is_saved(model, spec)
 
 
 def is_saved(model: type[Version], spec: Any) -> bool:
-    """Whether a version of any item has this function with the same parameters: an admin saved it."""
+    """True if a version of any item has this function with the same parameters: an admin saved it."""
     lists: Iterable[Any] = kept(model).values_list(model.kind.parts, flat=True).iterator(chunk_size=200)
     parts = (part for parts in lists if isinstance(parts, list) for part in parts if isinstance(part, dict))
     wanted = _content(model, spec.function, spec.params)

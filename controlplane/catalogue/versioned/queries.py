@@ -57,7 +57,7 @@ def _by_name(model: type[VersionT]) -> QuerySet[VersionT]:
 
 
 def kept(model: type[VersionT]) -> QuerySet[VersionT]:
-    """Of items that aren't deleted."""
+    """Versions of items that aren't deleted."""
     return model._default_manager.filter(**{f"{model.kind.item}__deleted_at": None})
 
 

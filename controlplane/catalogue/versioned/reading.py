@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from controlplane.catalogue.versioned.kind import ItemKind
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 from workers.environments import Entry
 from workers.rewards import Reward
-
-if TYPE_CHECKING:
-    from controlplane.catalogue.versioned.models import Kind, Version
 
 LONG = 60
 """Longer or multi-line texts are shown separately."""
@@ -30,7 +28,7 @@ class PartView:
 
 
 def readable(parts: Iterable[Any], spec: type[SpecT]) -> list[SpecT]:
-    """Those that the contract can read."""
+    """The parts that the contract can read, in its types."""
     specs = []
     for part in parts:
         try:
@@ -40,20 +38,20 @@ def readable(parts: Iterable[Any], spec: type[SpecT]) -> list[SpecT]:
     return specs
 
 
-def in_order(kind: Kind, spec: SpecT) -> SpecT:
+def in_order(kind: ItemKind, spec: SpecT) -> SpecT:
     """The part with its parameters as its entry lists them, unknown ones last."""
     stored, entry = spec.params, kind.library.get(spec.function)  # type: ignore[attr-defined]  # every kind's parts
     names = [*(entry.defaults() if entry else {}), *sorted(stored)]
     return replace(spec, params={name: stored[name] for name in dict.fromkeys(names) if name in stored})  # type: ignore[type-var]
 
 
-def full_params(kind: Kind, function: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def full_params(kind: ItemKind, function: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """All parameters; missing ones are the entry's defaults."""
     entry = kind.library.get(function)
     return {**(entry.defaults() if entry else {}), **params}
 
 
-def full(kind: Kind, part: dict[str, Any]) -> dict[str, Any]:
+def full(kind: ItemKind, part: dict[str, Any]) -> dict[str, Any]:
     """The part with all its fields and parameters; as it is if the contract can't read it."""
     try:
         spec = to_dict(from_dict(kind.spec, part))
@@ -62,20 +60,22 @@ def full(kind: Kind, part: dict[str, Any]) -> dict[str, Any]:
     return {**spec, "params": full_params(kind, spec["function"], spec["params"])}
 
 
-def title(kind: Kind, function: str) -> str:
+def title(kind: ItemKind, function: str) -> str:
     entry = kind.library.get(function)
     return entry.title if entry else function
 
 
-def parts(version: Version) -> list[PartView]:
-    return [_part(version.kind.library.get(spec.function), spec) for spec in version.specs]
+def parts(kind: ItemKind, specs: Iterable[Any]) -> list[PartView]:
+    return [_part(kind.library.get(spec.function), spec) for spec in specs]
 
 
 def _part(entry: Entry | Reward | None, spec: Any) -> PartView:
     defaults = entry.defaults() if entry else {}
     changed = {name: value for name, value in spec.params.items() if name not in defaults or defaults[name] != value}
     texts = {name: value for name, value in changed.items() if _is_long(value)}
-    return PartView(spec, entry, [one for one in changed.items() if one[0] not in texts], list(texts.items()))
+    return PartView(
+        spec, entry, [(name, value) for name, value in changed.items() if name not in texts], list(texts.items())
+    )
 
 
 def _is_long(value: Any) -> bool:

@@ -1,16 +1,16 @@
-"""From a composition to a version: of a new item, of a changed one, of a clone. Archiving an item."""
+"""Saves a composition as a version: of a new item, a changed item or a clone. Archives items."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Self, TypeVar
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
-from controlplane.catalogue.versioned.models import Item, Kind, Version
+from controlplane.archivable import set_archived
+from controlplane.catalogue.versioned.kind import ItemKind
+from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.catalogue.versioned.queries import free_name
 from controlplane.catalogue.versioned.reading import full
-from controlplane.platform.activity.recording import recorded
 
 VersionT = TypeVar("VersionT", bound=Version)
 
@@ -18,18 +18,18 @@ VersionT = TypeVar("VersionT", bound=Version)
 class Composition:
     """The content of a version."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[ItemKind]
 
     @classmethod
     def of(cls, version: Any) -> Self:
         raise NotImplementedError
 
     def columns(self) -> dict[str, Any]:
-        """As a version stores it."""
+        """The columns of a version that stores it."""
         raise NotImplementedError
 
     def same_as(self, other: Composition) -> bool:
-        """Whether both are the same to a run; missing fields and parameters are defaults."""
+        """True if both are the same to a run; missing fields and parameters are defaults."""
         return self._full() == other._full()
 
     def _full(self) -> dict[str, Any]:
@@ -76,15 +76,13 @@ def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
 
 
 def archive(item: Item) -> bool:
-    """Offer it no more for new runs; runs that used it are unaffected. False: it was archived already."""
-    live = type(item)._default_manager.filter(pk=item.pk, archived_at=None)
-    return recorded(live.update(archived_at=timezone.now()), item, "Archived")
+    """Stop offering an item for new runs; runs that used it are unaffected. False: it was archived already."""
+    return set_archived(item, True, act="Archived")
 
 
 def unarchive(item: Item) -> bool:
     """False: it wasn't archived."""
-    away = type(item)._default_manager.filter(pk=item.pk).exclude(archived_at=None)
-    return recorded(away.update(archived_at=None), item, "Unarchived")
+    return set_archived(item, False, act="Unarchived")
 
 
 def _add(model: type[VersionT], item: Item, number: int, content: Composition, by: Any, note: str) -> VersionT:

@@ -72,7 +72,7 @@ def version_page(request: HttpRequest, version: Any, **context: Any) -> HttpResp
         "item": version.item,
         "version": version,
         "newest": version.item.newest(),
-        "parts": parts(version),
+        "parts": parts(version.kind, version.specs),
         "runs": version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS],
         "run_count": version.runs.count(),
     }

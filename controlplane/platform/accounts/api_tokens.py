@@ -23,7 +23,7 @@ DAYS = (7, 30, 90, 365)
 """How long a token may be valid; none lives for ever."""
 MOST_PER_USER = 50
 KEPT_ACTS = 1000
-"""Of each token, the newest."""
+"""Most acts kept per token; the newest stay."""
 FORGOTTEN_AFTER = timedelta(days=90)
 """Until then an expired or revoked token stays, with what was done with it."""
 USED_EVERY = timedelta(minutes=1)
@@ -67,7 +67,7 @@ def find(text: str) -> ApiToken | None:
 
 
 def allows(token: ApiToken, scope: str) -> bool:
-    """Whether the token may do this now: a lowered role lowers its user's tokens at once."""
+    """True if the token may do this now: a lowered role lowers its user's tokens at once."""
     order = list(ApiScope)
     return scope in SCOPES[token.user.role] and order.index(ApiScope(scope)) <= order.index(ApiScope(token.scope))
 

@@ -1,4 +1,4 @@
-"""What admins do to accounts: roles, disabling and enabling, limits. There is always an admin left."""
+"""Account management by admins: roles, disabling and enabling, limits. At least one admin always remains."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def set_active(user_id: int, by: User, *, active: bool) -> User:
 
 
 def save_limits(user: User) -> None:
-    """Of the user's active and queued runs."""
+    """Save the limits of the user's active and queued runs."""
     with transaction.atomic():
         user.save(update_fields=["max_running", "max_queued"])
         transaction.on_commit(lambda: limits_raised.send(User), robust=True)

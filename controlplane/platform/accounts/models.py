@@ -76,7 +76,7 @@ class ApiToken(models.Model):
 
 
 class ApiTokenAct(models.Model):
-    """What was done to a token, or with it: made, revoked, and each request for a change."""
+    """An act on a token or with it: made, revoked, and each request for a change."""
 
     token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="acts")
     at = models.DateTimeField()
@@ -121,7 +121,7 @@ class Secret(models.Model):
     """The URL prefix of requests to an endpoint or an engine, or a store's server, bucket, prefix and region; "" for a
     token."""
     private_too = models.BooleanField(default=False)
-    """Whether the endpoint may be inside the private network."""
+    """True if the endpoint may be inside the private network."""
     sealed = models.TextField()
     """The encrypted key and address: a row whose address was changed yields no key."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

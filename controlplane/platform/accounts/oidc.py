@@ -30,7 +30,7 @@ from requests import RequestException
 
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.next_page import safe_next
-from controlplane.platform.accounts.provider import Adapter, Provider
+from controlplane.platform.accounts.provider import Adapter, IdentityProvider
 from controlplane.platform.oidc import Oidc
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 _NOT_IN_NAMES = re.compile(r"[^\w.@+-]+")
 _LONGEST_NAME = 140
-"""Of the model's 150, with room for a number."""
+"""Most characters of a name: the model's 150, with room for a number."""
 
 
 @login_not_required
@@ -48,7 +48,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     """Send the browser to the provider."""
 
     def go() -> HttpResponse:
-        provider: Provider = _adapter(request).get_provider()
+        provider: IdentityProvider = _adapter(request).get_provider()
         target = safe_next(request, request.GET.get("next", ""))
         sent: HttpResponse = provider.redirect(
             request, "login", next_url=target, scope=provider.get_scope(), auth_params={}
@@ -62,7 +62,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_GET
 def callback(request: HttpRequest) -> HttpResponse:
-    """Where the provider sends the browser back to."""
+    """The address that the provider sends the browser back to."""
     return _guarded(request, lambda: OAuth2CallbackView.adapter_view(_adapter(request))(request))
 
 
@@ -72,7 +72,7 @@ def refuse_password(user: User) -> None:
         raise PermissionDenied(f"You sign in with {settings.OIDC.name}, so there is no password to set here.")
 
 
-class SignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
+class OidcSignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
     """allauth asks it between the provider's word and an account; its own forms for accounts are never reached."""
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> NoReturn:
@@ -96,11 +96,11 @@ def _chosen() -> Oidc:
 
 def _adapter(request: HttpRequest) -> Adapter:
     _chosen()
-    return Adapter(request, Provider.id)
+    return Adapter(request, IdentityProvider.id)
 
 
 def _guarded(request: HttpRequest, act: Callable[[], HttpResponse]) -> HttpResponse:
-    """What a provider that is away, or that breaks its protocol, ends in."""
+    """Turn provider outages and protocol errors into a sign-in error."""
     try:
         return act()
     except (RequestException, OAuth2Error, KeyError, TypeError, ValueError) as error:

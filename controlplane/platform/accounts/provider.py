@@ -24,7 +24,7 @@ ALGORITHMS = {
     "EC": ["ES256", "ES384", "ES512"],
     "OKP": ["EdDSA"],
 }
-"""Of a public key's kind. None of them takes a public key for a shared secret."""
+"""Signature algorithms with a public key. None of them takes a public key for a shared secret."""
 
 
 class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
@@ -80,7 +80,7 @@ def _named(keys: list[jwt.PyJWK], kid: str | None) -> jwt.PyJWK:
     return fitting[0]
 
 
-class Provider(OpenIDConnectProvider):  # type: ignore[misc]  # as above
+class IdentityProvider(OpenIDConnectProvider):  # type: ignore[misc]  # as above
     id = PROVIDER
     oauth2_adapter_class = Adapter
 
@@ -88,4 +88,4 @@ class Provider(OpenIDConnectProvider):  # type: ignore[misc]  # as above
         return {}
 
 
-provider_classes = [Provider]
+provider_classes = [IdentityProvider]

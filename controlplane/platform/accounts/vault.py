@@ -191,7 +191,7 @@ def _as_variable(secret: Secret, key: str) -> str:
 
 
 def _fetches_from_hub(spec: RunSpec) -> bool:
-    """Whether the model, or a reward model, is named by a hub id. The download validates it."""
+    """True if the model, or a reward model, is named by a hub id. The download validates it."""
     return bool(hub_models(spec))
 
 

@@ -119,7 +119,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 
 def _came_by_link(request: HttpRequest) -> bool:
-    """Whether the user signed in by link recently; an older open browser is not enough to set a new password."""
+    """True if the user signed in by link recently; an older open browser is not enough to set a new password."""
     return time.time() - float(request.session.get(BY_LINK_AT, 0)) < LINK_PROVES_FOR_S
 
 
@@ -128,5 +128,5 @@ def _next(request: HttpRequest) -> str:
 
 
 def _is_preview(request: HttpRequest) -> bool:
-    """Whether a browser is prefetching the link, which must not use it up."""
+    """True if a browser is prefetching the link, which must not use it up."""
     return "prefetch" in request.headers.get("Sec-Purpose", "") or "prefetch" in request.headers.get("Purpose", "")

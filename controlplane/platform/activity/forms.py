@@ -9,12 +9,12 @@ from django import forms
 from controlplane.platform.accounts.models import User
 from controlplane.platform.activity import queries
 from controlplane.platform.activity.kinds import FOR_ADMINS, KINDS
-from controlplane.platform.activity.queries import Wanted
+from controlplane.platform.activity.queries import ActFilter
 
 DAY = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
 
 
-class FilterForm(forms.Form):
+class ActivityFilterForm(forms.Form):
     """A field that can't be read says so, and filters nothing."""
 
     q = forms.CharField(
@@ -46,9 +46,9 @@ class FilterForm(forms.Form):
 
     @property
     def narrowed(self) -> bool:
-        """Whether something besides the search is chosen."""
+        """True if something besides the search is chosen."""
         return any(self.data.get(name) for name in ("by", "kind", "since", "until"))
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> ActFilter:
         self.is_valid()
-        return Wanted(**{name: value for name, value in self.cleaned_data.items() if value})
+        return ActFilter(**{name: value for name, value in self.cleaned_data.items() if value})

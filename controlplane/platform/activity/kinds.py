@@ -8,33 +8,35 @@ from django.db.models import Model
 
 
 @dataclass(frozen=True)
-class Kind:
+class RecordedKind:
     label: str
     model: str
     """`app.Model`"""
     route: str
-    """Of its page."""
+    """Route of its page."""
     own_page: bool = True
     """The route takes the primary key. False: it is a page about all of them."""
     for_admins: bool = False
     """Others see only what they did themselves."""
 
 
-KINDS: dict[str, Kind] = {
-    "run": Kind("Run", "runs.Run", "run"),
-    "dataset": Kind("Dataset", "datasets.Dataset", "dataset"),
-    "corpus": Kind("Corpus", "datasets.Corpus", "corpora", own_page=False),
-    "reward": Kind("Reward config", "rewards.RewardConfig", "reward_config"),
-    "environment": Kind("Environment", "environments.Environment", "environment"),
-    "profile": Kind("Hardware profile", "hardware.HardwareProfile", "profile"),
-    "preset": Kind("Health preset", "runs.HealthPreset", "health_preset"),
-    "host": Kind("Host", "hardware.Host", "hardware", own_page=False),
-    "machines": Kind("Source of machines", "machines.MachineSource", "hardware", own_page=False, for_admins=True),
-    "user": Kind("User", "accounts.User", "users", own_page=False, for_admins=True),
-    "session": Kind("Sign-in", "accounts.User", "users", own_page=False, for_admins=True),
-    "token": Kind("API token", "accounts.ApiToken", "api_tokens", own_page=False, for_admins=True),
-    "secret": Kind("Secret", "accounts.Secret", "secret", for_admins=True),
-    "alert": Kind("Alert channel", "alerting.AlertTarget", "alert_target", for_admins=True),
+KINDS: dict[str, RecordedKind] = {
+    "run": RecordedKind("Run", "runs.Run", "run"),
+    "dataset": RecordedKind("Dataset", "datasets.Dataset", "dataset"),
+    "corpus": RecordedKind("Corpus", "datasets.Corpus", "corpora", own_page=False),
+    "reward": RecordedKind("Reward config", "rewards.RewardConfig", "reward_config"),
+    "environment": RecordedKind("Environment", "environments.Environment", "environment"),
+    "profile": RecordedKind("Hardware profile", "hardware.HardwareProfile", "profile"),
+    "preset": RecordedKind("Health preset", "runs.HealthPreset", "health_preset"),
+    "host": RecordedKind("Host", "hardware.Host", "hardware", own_page=False),
+    "machines": RecordedKind(
+        "Source of machines", "machines.MachineSource", "hardware", own_page=False, for_admins=True
+    ),
+    "user": RecordedKind("User", "accounts.User", "users", own_page=False, for_admins=True),
+    "session": RecordedKind("Sign-in", "accounts.User", "users", own_page=False, for_admins=True),
+    "token": RecordedKind("API token", "accounts.ApiToken", "api_tokens", own_page=False, for_admins=True),
+    "secret": RecordedKind("Secret", "accounts.Secret", "secret", for_admins=True),
+    "alert": RecordedKind("Alert channel", "alerting.AlertTarget", "alert_target", for_admins=True),
 }
 FOR_ADMINS = tuple(name for name, kind in KINDS.items() if kind.for_admins)
 

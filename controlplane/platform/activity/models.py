@@ -1,4 +1,4 @@
-"""What people did in this installation. The Events page and the API read it."""
+"""Acts of people in this installation. The Events page and the API read them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Act(models.Model):
     token = models.CharField(max_length=80, blank=True)
     """The name of the API token it was done with; "" in the browser."""
     kind = models.CharField(max_length=16)
-    """Of the object: one of `kinds.KINDS`."""
+    """The object's kind: one of `kinds.KINDS`."""
     key = models.CharField(max_length=40, blank=True)
     """The object's primary key."""
     name = models.CharField(max_length=200, blank=True)
     what = models.CharField(max_length=500)
-    """What was done to it, as a phrase in the past tense: `Archived version 2`."""
+    """The act as a phrase in the past tense: `Archived version 2`."""
 
     class Meta:
         ordering = ("-at", "-pk")

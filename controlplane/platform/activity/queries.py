@@ -17,7 +17,7 @@ from controlplane.platform.activity.models import Act
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ActFilter:
     """Each narrows the others; "" and None: any."""
 
     q: str = ""
@@ -33,7 +33,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownAct:
     """An act with the page of its object; "": there is none, or not for this person."""
 
     act: Act
@@ -47,7 +47,7 @@ def acts_for(user: User) -> QuerySet[Act]:
     return acts if user.may_administer else acts.filter(~Q(kind__in=FOR_ADMINS) | Q(by=user))
 
 
-def matching(acts: QuerySet[Act], wanted: Wanted) -> QuerySet[Act]:
+def matching(acts: QuerySet[Act], wanted: ActFilter) -> QuerySet[Act]:
     exact = {"by_name": wanted.by, "kind": wanted.kind, "key": wanted.key}
     acts = acts.filter(**{column: value for column, value in exact.items() if value})
     for word in wanted.q.split():
@@ -59,8 +59,8 @@ def matching(acts: QuerySet[Act], wanted: Wanted) -> QuerySet[Act]:
     return acts
 
 
-def shown(acts: Iterable[Act], user: User) -> list[Shown]:
-    """With addresses of objects that still exist: one query for each kind."""
+def shown(acts: Iterable[Act], user: User) -> list[ShownAct]:
+    """Add the addresses of objects that still exist, with one query per kind."""
     acts = list(acts)
     keys = defaultdict(set)
     for act in acts:
@@ -75,15 +75,15 @@ def shown(acts: Iterable[Act], user: User) -> list[Shown]:
     return [_shown(act, (act.kind, act.key) in there) for act in acts]
 
 
-def _shown(act: Act, there: bool) -> Shown:
+def _shown(act: Act, there: bool) -> ShownAct:
     kind = KINDS.get(act.kind)
     if kind is None:  # of a newer version
-        return Shown(act, act.kind, "")
-    return Shown(act, kind.label, reverse(kind.route, args=[act.key] if kind.own_page else []) if there else "")
+        return ShownAct(act, act.kind, "")
+    return ShownAct(act, kind.label, reverse(kind.route, args=[act.key] if kind.own_page else []) if there else "")
 
 
 def people(user: User) -> list[str]:
-    """Those whose acts this person may see, by name."""
+    """Users whose acts this person may see, by name."""
     return list(acts_for(user).exclude(by_name="").order_by("by_name").values_list("by_name", flat=True).distinct())
 
 

@@ -29,7 +29,7 @@ MOST_FAILED = 20
 
 _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 Phrase = str | Callable[[Any, Any], str]
-"""What to say of a changed field; a function gets the old and the new value."""
+"""The text for a changed field; a function gets the old and the new value."""
 
 
 class RemembersRequest:
@@ -81,7 +81,7 @@ def _record(user: User, kind: str, key: str, name: str, what: str) -> None:
 
 @dataclass(frozen=True)
 class Watched:
-    """What to record when a person saves or deletes a row; "": nothing."""
+    """The text to record when a person saves or deletes a row; empty: nothing."""
 
     kind: str
     created: Phrase = ""
@@ -163,7 +163,7 @@ def _signed_in(request: HttpRequest, user: User, **signal: Any) -> None:
 
 
 def _refused(credentials: Mapping[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
-    """By nobody: the name that was tried is what it is about."""
+    """Record it without a user; its subject is the name that was tried."""
     name = str(credentials.get("username", ""))[:200]
     recent = Act.objects.filter(kind="session", by_name="", at__gt=timezone.now() - FAILED_WITHIN)
     names = list(recent.values_list("name", flat=True)[:MOST_FAILED])

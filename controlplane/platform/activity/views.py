@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.activity import queries
-from controlplane.platform.activity.forms import FilterForm
+from controlplane.platform.activity.forms import ActivityFilterForm
 from controlplane.platform.http import keyset
 from controlplane.platform.http.spreadsheet import safe
 
@@ -24,7 +24,7 @@ HEADINGS = ("at", "by", "token", "kind", "id", "name", "what")
 @require_safe
 def events(request: HttpRequest) -> HttpResponse:
     user = person(request)
-    form = FilterForm(user, request.GET)
+    form = ActivityFilterForm(user, request.GET)
     found = queries.matching(queries.acts_for(user), form.wanted())
     cursor = request.GET.get("cursor", "")[:300]
     try:
@@ -48,7 +48,7 @@ def events(request: HttpRequest) -> HttpResponse:
 def events_csv(request: HttpRequest) -> HttpResponse:
     """The acts of the page's filters, not only those of one page."""
     user = person(request)
-    found = queries.matching(queries.acts_for(user), FilterForm(user, request.GET).wanted())
+    found = queries.matching(queries.acts_for(user), ActivityFilterForm(user, request.GET).wanted())
     target = io.StringIO()
     writer = csv.writer(target)
     writer.writerow(HEADINGS)

@@ -1,4 +1,4 @@
-"""What is watched of the accounts and the catalogue; the rooms of runs add theirs (runs.engine.acts)."""
+"""Recorded models of the accounts and the catalogue; the apps of runs add theirs (runs.engine.acts)."""
 
 from __future__ import annotations
 

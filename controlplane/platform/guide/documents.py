@@ -20,7 +20,7 @@ STATIC = "frontend/static/"
 
 
 @dataclass(frozen=True)
-class Document:
+class GuideDocument:
     slug: str
     title: str
     path: str
@@ -28,20 +28,20 @@ class Document:
 
 
 DOCUMENTS = (
-    Document("", "Overview", "README.md"),
-    Document("runs", "Runs", "runs/README.md"),
-    Document("control-plane", "Control plane", "controlplane/README.md"),
-    Document("hosts", "Hosts and processes", "workers/README.md"),
-    Document("team", "A team’s installation", "docker/README.md"),
-    Document("pages", "Pages and components", "frontend/README.md"),
-    Document("gpu-proofs", "Proved on GPUs", "tests/gpu/README.md"),
-    Document("benchmarks", "Benchmarks", "tests/benchmarks/README.md"),
-    Document("changes", "Changes", "CHANGELOG.md"),
+    GuideDocument("", "Overview", "README.md"),
+    GuideDocument("runs", "Runs", "runs/README.md"),
+    GuideDocument("control-plane", "Control plane", "controlplane/README.md"),
+    GuideDocument("hosts", "Hosts and processes", "workers/README.md"),
+    GuideDocument("team", "A team’s installation", "docker/README.md"),
+    GuideDocument("pages", "Pages and components", "frontend/README.md"),
+    GuideDocument("gpu-proofs", "Proved on GPUs", "tests/gpu/README.md"),
+    GuideDocument("benchmarks", "Benchmarks", "tests/benchmarks/README.md"),
+    GuideDocument("changes", "Changes", "CHANGELOG.md"),
 )
 
 
 @dataclass(frozen=True)
-class Section:
+class GuideSection:
     anchor: str
     title: str
 
@@ -49,25 +49,25 @@ class Section:
 @dataclass(frozen=True)
 class Rendered:
     html: SafeString
-    sections: list[Section]
+    sections: list[GuideSection]
 
 
-def present() -> list[Document]:
-    """Those that are installed: an image has no tests."""
+def present() -> list[GuideDocument]:
+    """Installed documents: an image has no tests."""
     return [document for document in DOCUMENTS if (ROOT / document.path).is_file()]
 
 
-def listed() -> list[tuple[Document, str]]:
+def listed() -> list[tuple[GuideDocument, str]]:
     """The documents and their addresses, for the list at the side."""
     return [(each, address(each)) for each in present()]
 
 
-def find(slug: str) -> Document | None:
+def find(slug: str) -> GuideDocument | None:
     return next((document for document in present() if document.slug == slug), None)
 
 
 @cache
-def render(document: Document) -> Rendered:
+def render(document: GuideDocument) -> Rendered:
     """Our own text, so its HTML is safe; tags written in it are shown, not used."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse((ROOT / document.path).read_text())
@@ -77,7 +77,7 @@ def render(document: Document) -> Rendered:
             anchor = _anchor(text.content)
             token.attrSet("id", anchor)
             if token.tag == "h2":
-                sections.append(Section(anchor, text.content.replace("`", "")))
+                sections.append(GuideSection(anchor, text.content.replace("`", "")))
             # The page has its own h1, the document's title.
             token.hidden = text.hidden = token.tag == "h1"
         for part in text.children or ():
@@ -88,11 +88,11 @@ def render(document: Document) -> Rendered:
     return Rendered(mark_safe(html), sections)  # noqa: S308  our own documents
 
 
-def address(document: Document) -> str:
+def address(document: GuideDocument) -> str:
     return reverse("document", args=[document.slug]) if document.slug else reverse("documents")
 
 
-def _lead(part: Token, document: Document) -> None:
+def _lead(part: Token, document: GuideDocument) -> None:
     """A link to another document, or a picture of ours, gets the address that this installation has for it."""
     name = {"link_open": "href", "image": "src"}.get(part.type)
     target = str(part.attrGet(name) or "") if name else ""
@@ -110,5 +110,5 @@ def _lead(part: Token, document: Document) -> None:
 
 
 def _anchor(heading: str) -> str:
-    """As GitHub makes them, so that links within the documents hold."""
+    """Build anchors like GitHub, so that links within the documents work."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")

@@ -24,7 +24,7 @@ class Term:
 
 @cache
 def terms() -> dict[str, Term]:
-    """By slug, in the file's order."""
+    """Read entries by slug, in the file's order."""
     read = tomllib.loads(FILE.read_text())
     return {
         slug: Term(slug, row["title"], row["text"], tuple(row.get("metrics", ())), tuple(row.get("fields", ())))

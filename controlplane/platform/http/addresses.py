@@ -66,7 +66,7 @@ def check_url(address: str, *, private_too: bool) -> None:
 
 
 def is_inside(url: str) -> bool:
-    """Whether the URL is written with a private address."""
+    """True if the URL is written with a private address."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or is_private(str(ip_address(host)))

@@ -1,8 +1,7 @@
 """Enforces the size limit of request bodies while they arrive.
 
 Django's ASGI handler writes a whole body to disk before its own limits apply, for everyone. So this limit comes first:
-small in general, large only for uploads by operators, with a session or an API token, and for requests with the token
-of an attempt (an HMAC, checked without the database) or a host.
+small in general, larger for the requests that `controlplane.setup.serving.body_sizes` names.
 Async because it is ASGI; it does no other work.
 """
 
@@ -11,30 +10,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
-from importlib import import_module
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from asgiref.sync import sync_to_async
-from channels.db import database_sync_to_async
-from django.conf import settings
-from django.contrib.auth import get_user
 from django.db import Error
-from django.http import HttpRequest
 from django.urls import Resolver404, resolve, reverse
 
-from controlplane.catalogue.joining import credentials
-from controlplane.platform.accounts import api_tokens
-from controlplane.platform.accounts.models import ApiScope, User
 from controlplane.platform.http import outage
 from controlplane.platform.http.errors import error_page
 from controlplane.platform.http.middleware import POLICY
-from controlplane.platform.http.tokens import attempt_token_fits
 from controlplane.platform.templatetags.figures import size_in_words
-from workers.contract.wire.tokenizers import TOKENIZER_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +31,11 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
+Limit = Callable[[Message], Awaitable[int]]
 
 SMALL = 8 * 2**20
-ENVELOPE = 2**20
-"""The overhead that a form adds to its file."""
 TITLES = {413: "Too large", 503: "The database is away", 507: "The disk is full"}
 _MOST = "most_bytes"
-_ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
-_TOKENIZER = re.compile(r"/api/hosts/([^/]+)/inspections/\d+/tokenizer")
-_UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
-_API_UPLOAD = re.compile(r"/api/v1/datasets/(\d+/)?upload")
 
 
 def reads_at_most(most: int) -> Callable[[ViewT], ViewT]:
@@ -67,19 +49,21 @@ def reads_at_most(most: int) -> Callable[[ViewT], ViewT]:
 
 
 class BodyLimit:
-    def __init__(self, app: App) -> None:
-        self.app = app
+    """`limit_of`: the most bytes that a request's body may have."""
+
+    def __init__(self, app: App, limit_of: Limit) -> None:
+        self.app, self.limit_of = app, limit_of
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         try:
-            limit = await _limit(scope)
+            limit = await self.limit_of(scope)
         except Error as error:
             if not outage.is_away(error):
                 raise
-            log.exception("who uploads can't be asked of the database")
+            log.exception("the database can't say who uploads")
             await _refuse(scope, send, 503, "The database can't be reached; nothing was stored.")
             return
         if _declared(scope) > limit:
@@ -123,57 +107,17 @@ def _too_large(scope: Message, limit: int) -> str:
     return f"This is larger than the {size_in_words(limit)} that can be sent here. Nothing was saved: send less."
 
 
-async def _limit(scope: Message) -> int:
-    path = scope["path"]
-    if (attempt := _ATTEMPT.match(path)) and attempt_token_fits(attempt[1], _bearer(scope)):
-        return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
-    fits = database_sync_to_async(credentials.fits)
-    if (host := _TOKENIZER.fullmatch(path)) and await fits(host[1], _bearer(scope)):
-        return TOKENIZER_LIMIT
-    if _UPLOAD.fullmatch(path) and await database_sync_to_async(_may_upload)(scope):
-        return int(settings.DATASET_MAX_BYTES) + ENVELOPE
-    if _API_UPLOAD.fullmatch(path) and await database_sync_to_async(_token_may_upload)(_bearer(scope)):
-        return int(settings.DATASET_MAX_BYTES) + ENVELOPE
-    return SMALL
-
-
-def _token_may_upload(text: str) -> bool:
-    token = api_tokens.find(text)
-    return token is not None and api_tokens.allows(token, ApiScope.OPERATE)
-
-
-def _may_upload(scope: Message) -> bool:
-    """Whether the cookie belongs to the session of an operator: a viewer, or an account that was disabled, must not
-    fill the disk."""
-    try:
-        cookies = SimpleCookie(_header(scope, b"cookie"))
-    except CookieError:
-        return False
-    cookie = cookies.get(settings.SESSION_COOKIE_NAME)
-    if cookie is None:
-        return False
-    request = HttpRequest()
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie.value)
-    user = get_user(request)  # also compares the session with the current password
-    return isinstance(user, User) and user.is_active and user.may_operate
-
-
-def _bearer(scope: Message) -> str:
-    scheme, _, token = _header(scope, b"authorization").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
 def _declared(scope: Message) -> int:
-    value = _header(scope, b"content-length")
+    value = header(scope, b"content-length")
     return int(value) if value.isdecimal() else 0
 
 
-def _header(scope: Message, name: bytes) -> str:
+def header(scope: Message, name: bytes) -> str:
     return next((v.decode("latin-1") for k, v in scope.get("headers", ()) if k == name), "")
 
 
 async def _refuse(scope: Message, send: Send, status: int, reason: str) -> None:
-    page = "text/html" in _header(scope, b"accept")
+    page = "text/html" in header(scope, b"accept")
     body = await sync_to_async(_page)(scope, status, reason) if page else f"{reason}\n"
     headers = [
         (b"content-type", f"text/{'html' if page else 'plain'}; charset=utf-8".encode()),
@@ -185,8 +129,8 @@ async def _refuse(scope: Message, send: Send, status: int, reason: str) -> None:
 
 
 def _page(scope: Message, status: int, reason: str) -> str:
-    came_from = urlsplit(_header(scope, b"referer"))
-    is_ours = bool(came_from.netloc) and came_from.netloc == _header(scope, b"host")
+    came_from = urlsplit(header(scope, b"referer"))
+    is_ours = bool(came_from.netloc) and came_from.netloc == header(scope, b"host")
     way: dict[str, Any] = {"ways": [(reverse("runs"), "All runs")]}
     if is_ours:
         way = {"back": came_from._replace(scheme="", netloc="").geturl()}

@@ -34,7 +34,7 @@ AWAY = "The database can't be reached. Runs go on training and hand in what they
 
 
 class Deleted(Http404):
-    """Of what a person has deleted, and may still get back."""
+    """Page for a deleted object that can still be restored."""
 
     def __init__(self, what: str, fix: str, restore: str) -> None:
         """`restore`: the address that brings it back, by POST."""
@@ -47,7 +47,7 @@ def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> Jso
 
 
 def wants_json(request: HttpRequest) -> bool:
-    """Whether a program sent the request, not a browser window."""
+    """True if a program sent the request, not a browser window."""
     return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
 
 

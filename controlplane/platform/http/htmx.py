@@ -1,4 +1,4 @@
-"""What htmx understands beyond HTTP."""
+"""Response headers of htmx."""
 
 STOP_POLLING = 286
 """The status for "swap, then stop polling"."""

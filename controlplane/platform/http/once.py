@@ -1,4 +1,4 @@
-"""What one page shows once, after the redirect of the form that made it: to load that page again makes no second one.
+"""Texts that a page shows once, after the redirect of a form: reloading the page repeats nothing.
 
 It is kept in the session, encrypted: the table of sessions reveals no token, and a message would store it in a cookie.
 """

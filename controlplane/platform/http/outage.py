@@ -27,7 +27,7 @@ _PASSING = frozenset({"25006", "25P03"})
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Whether the database is gone, starting, full or locked: the same request may succeed later."""
+    """True if the database is gone, starting, full or locked: the same request may succeed later."""
     if isinstance(error, OperationalError | InterfaceError):
         code = getattr(error.__cause__, "sqlite_errorcode", None)
         return code is None or code & 0xFF in _WAITS

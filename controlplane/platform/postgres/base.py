@@ -155,7 +155,7 @@ def _is_at_rest(connection: Connection[Any]) -> bool:
 
 
 def _has_ended(connection: Connection[Any]) -> bool:
-    """Whether the server has closed the connection: it only speaks first to end it."""
+    """True if the server has closed the connection: it only speaks first to end it."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

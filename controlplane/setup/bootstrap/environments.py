@@ -19,6 +19,7 @@ from pathlib import Path
 from controlplane.setup.bootstrap import torch
 from controlplane.setup.bootstrap.console import Failed, ask, say
 from controlplane.setup.bootstrap.installers import choose_installer
+from workers.contract.torch_sets import SETS
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / ".tools"
@@ -50,7 +51,7 @@ class Environment:
     def fingerprint(self, lock: Path) -> str:
         digest = hashlib.sha256(lock.read_bytes())
         if self.gpu_lock is not None:
-            digest.update(repr(torch.SETS).encode())
+            digest.update(repr(SETS).encode())
         return digest.hexdigest()
 
     def is_built(self) -> bool:

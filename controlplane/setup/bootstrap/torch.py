@@ -1,47 +1,17 @@
-"""The versions of torch and vLLM, pinned exactly, chosen by whether a GPU with a recent driver responds.
+"""Installs torch: with CUDA and vLLM if a GPU with a recent driver responds, else the CPU build.
 
-Without a GPU torch is not in the hashed lock, because its CPU build has another name in each place it comes from. Where
-a GPU answers, all comes from a lock of its own, since vLLM's pins differ from a machine without it. The sets are data:
-preflight reads them too, and the lock is made from them.
+The versions are in workers.contract.torch_sets.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from controlplane.setup.bootstrap.console import Failed, ask, say
-
-if TYPE_CHECKING:
-    from controlplane.setup.bootstrap.installers import Installer
-
-
-@dataclass(frozen=True)
-class TorchSet:
-    """Versions that belong together."""
-
-    torch: str
-    min_driver: int
-    """Major version of the NVIDIA driver; 0: no driver needed."""
-    vllm: str | None = None
-    extras: tuple[str, ...] = ()
-
-    @property
-    def requirements(self) -> tuple[str, ...]:
-        return (f"torch=={self.torch}", *([f"vllm=={self.vllm}"] if self.vllm else []), *self.extras)
-
-
-CPU = TorchSet(torch="2.13.0", min_driver=0)
-EXTRAS = ("deepspeed==0.19.8", "bitsandbytes==0.50.2", "liger-kernel==0.8.5")
-"""What profiles may ask for beyond torch and vLLM. flash-attn has no wheel in the index: it is used where it is."""
-GPU = TorchSet(torch="2.13.0", min_driver=580, vllm="0.31.0", extras=EXTRAS)
-GPU_TORCH_2_11 = TorchSet(torch="2.11.0", min_driver=580, vllm="0.22.1", extras=EXTRAS)
-"""For hosts whose image includes torch 2.11; they bring their own interpreter and set GRPO_TRAINER_PYTHON."""
-
-SETS = {"cpu": CPU, "gpu": GPU, "gpu-torch-2.11": GPU_TORCH_2_11}
+from controlplane.setup.bootstrap.installers import Installer, Uv
+from workers.contract.torch_sets import CPU, GPU
 
 _CUDA_ANSWERS = """
 import ctypes
@@ -82,8 +52,6 @@ def gpu_usable() -> bool:
 
 def install_cpu(installer: Installer, python: Path) -> None:
     """Install the CPU build: from find-links if available, otherwise from PyTorch's index by uv's option for it."""
-    from controlplane.setup.bootstrap.installers import Uv
-
     requirement = f"torch=={CPU.torch}"
     arguments = ["--no-deps", requirement]  # its dependencies are in the lock
     if "+cpu" in installer.would_install(python, requirement) or sys.platform == "darwin":

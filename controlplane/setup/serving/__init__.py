@@ -1,1 +1,1 @@
-"""What `up` and `demo` start and watch: the embedded Valkey, the web, the Celery workers."""
+"""The processes that `up` and `demo` start and watch: the embedded Valkey, the web, the Celery workers."""

@@ -13,7 +13,7 @@ from controlplane.setup.serving import valkey
 from controlplane.setup.serving.claims import ServingRefused, open_listener, refuse_full_disk
 from controlplane.setup.serving.embedded import Installation
 from controlplane.setup.serving.preparing import prepare_store, raise_file_limit
-from controlplane.setup.serving.processes import BASE_DIR, Program
+from controlplane.setup.serving.processes import BASE_DIR, ServedProgram
 
 
 def prepare(report: Callable[[str], None]) -> None:
@@ -51,7 +51,7 @@ def _installation(bind: str = "127.0.0.1", port: int = 0, web_workers: int = 1) 
     )
 
 
-def _become(program: Program) -> None:
+def _become(program: ServedProgram) -> None:
     os.umask(0o077)
     valkey.check(os.environ["REDIS_URL"])
     raise_file_limit()

@@ -20,8 +20,8 @@ from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
 from controlplane.platform.accounts.models import User
 from controlplane.setup.bootstrap import INSTALL_SECONDS, TRAINER_PYTHON
-from controlplane.setup.serving.processes import BASE_DIR, Program, bury, has_ended, spawn, tail
-from controlplane.setup.serving.serving import Serving
+from controlplane.setup.serving.processes import BASE_DIR, ServedProgram, bury, has_ended, spawn, tail
+from controlplane.setup.serving.serving import RunningServices
 from runs.engine.models import Run
 from runs.engine.scheduling import launching
 from runs.engine.spec import LaunchRequest
@@ -46,7 +46,7 @@ class DemoFailed(Exception):
 class Demo:
     """The demo's inputs in one installation; each step reuses those of an earlier demo."""
 
-    def __init__(self, serving: Serving, user: User, report: Callable[[str], None], *, quick: bool) -> None:
+    def __init__(self, serving: RunningServices, user: User, report: Callable[[str], None], *, quick: bool) -> None:
         self.quick = quick
         self.serving = serving
         self.user = user
@@ -170,7 +170,7 @@ class Demo:
         """Run a program to its end, with the last line of its log on the page. Raises DemoFailed with the log's end."""
         log = self.installation.data / f"{name}.log"
         log.unlink(missing_ok=True)
-        process = spawn(Program(name=name, argv=list(argv), env=self.installation.environment(), log=log))
+        process = spawn(ServedProgram(name=name, argv=list(argv), env=self.installation.environment(), log=log))
         try:
             ended = self.serving.watch_until(self._progress_until_ended(process, log, stage), deadline_s)
         finally:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controlplane.platform.datafolder import incoming
-from controlplane.setup.serving.processes import BASE_DIR, Program
+from controlplane.setup.serving.processes import BASE_DIR, ServedProgram
 from workers.contract.stack.priority import niceness
 from workers.contract.wire.joining import celery_worker, host_worker
 
@@ -82,7 +82,7 @@ class Installation:
         }
         return {**defaults, **os.environ, **fixed}
 
-    def web(self, listener: socket.socket) -> Program:
+    def web(self, listener: socket.socket) -> ServedProgram:
         """The web on a socket that we opened: a busy port gets our clear message, and while the web restarts,
         connections wait instead of being refused."""
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
@@ -95,7 +95,7 @@ class Installation:
         argv += ["--ws-per-message-deflate", "false"]
         # Request bodies are buffered there before any upload handler sees them: /tmp may be memory.
         bodies = {"TMPDIR": str(incoming(self.data))}
-        return Program(
+        return ServedProgram(
             name="web",
             argv=argv,
             env=self.environment() | bodies,
@@ -105,7 +105,7 @@ class Installation:
             niceness=niceness(),
         )
 
-    def control_worker(self) -> Program:
+    def control_worker(self) -> ServedProgram:
         """The control plane's Celery worker, with beat inside."""
         # One more than the datasets processed at once (datasets.worker.SLOTS), so that the tick never
         # waits for one.
@@ -114,11 +114,11 @@ class Installation:
         argv += ["--beat", "--schedule", str(self.data / "beat"), "--pidfile", ""]
         return replace(self._worker("control", argv), niceness=niceness())
 
-    def host_worker(self) -> Program:
+    def host_worker(self) -> ServedProgram:
         """This machine's worker, which launches, stops and reaps runs."""
         return self._worker("host", host_worker(sys.executable, self.host_name))
 
-    def _worker(self, name: str, argv: list[str]) -> Program:
+    def _worker(self, name: str, argv: list[str]) -> ServedProgram:
         log = self.data / f"{name}.log"
         size = log.stat().st_size if log.exists() else 0
 
@@ -127,7 +127,7 @@ class Installation:
                 f.seek(size)
                 return b" ready." in f.read()
 
-        return Program(name=name, argv=argv, env=self.environment(), log=log, ready=ready)
+        return ServedProgram(name=name, argv=argv, env=self.environment(), log=log, ready=ready)
 
     def page_answers(self) -> bool:
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from django.db import DatabaseError
 
 from controlplane.platform.accounts.models import User
-from controlplane.setup.serving.serving import Serving
+from controlplane.setup.serving.serving import RunningServices
 from runs.engine.models import Attempt
 from runs.engine.states import ACTIVE, ON_HOST
 from workers.contract.wire.names import FileName, StopMode
@@ -27,7 +27,7 @@ def training() -> int:
         return 0
 
 
-def stop_all(serving: Serving, user: User, report: Callable[[str], None]) -> bool:
+def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]) -> bool:
     """Stop all runs and wait for their proof and the rest of this machine's uploads. Return whether all have ended."""
     from runs.engine.scheduling.stopping import request_stop
 
@@ -47,7 +47,7 @@ def stop_all(serving: Serving, user: User, report: Callable[[str], None]) -> boo
 
 
 def _supervised(folder: Path) -> bool:
-    """Whether a supervisor is alive: it holds the lock of its attempt's folder."""
+    """True if a supervisor is alive: it holds the lock of its attempt's folder."""
     try:
         with open(folder / FileName.LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

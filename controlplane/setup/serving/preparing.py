@@ -69,7 +69,7 @@ def _write_host_token(installation: Installation) -> None:
     path = installation.host_token_file
     try:
         token = embedded.token_for(installation.host_name, path.read_text() if path.exists() else "")
-    except embedded.NameTaken as error:
+    except embedded.HostNameTaken as error:
         raise ServingRefused(str(error)) from None
     if token is None:
         return

@@ -21,13 +21,13 @@ MAX_BACKOFF_S = 30.0
 LOG_LIMIT = 20_000_000
 """Bytes; a longer log is rotated at the program's next start."""
 SICK_AFTER = 3
-"""After this many deaths in a row, the cause is shown, not only the log's path."""
+"""Deaths in a row after which the cause is shown, not only the log's path."""
 STEADY_AFTER_S = 60.0
-"""After living this long, a child restarts with the first back-off again."""
+"""Seconds of life after which a child restarts with the first back-off again."""
 
 
 @dataclass(frozen=True)
-class Program:
+class ServedProgram:
     """A child process: its command, and how to know that it is ready."""
 
     name: str
@@ -49,7 +49,7 @@ class NotReady(RuntimeError):
 
 @dataclass
 class _Child:
-    program: Program
+    program: ServedProgram
     process: subprocess.Popen[bytes]
     started: float
     backoff_s: float
@@ -71,7 +71,7 @@ class Fleet:
     """File descriptors that every child inherits."""
     _children: dict[str, _Child] = field(default_factory=dict)
 
-    def start(self, program: Program) -> None:
+    def start(self, program: ServedProgram) -> None:
         program = replace(program, pass_fds=(*program.pass_fds, *self.pass_fds))
         self._children[program.name] = _Child(program, spawn(program), self.clock(), self.first_backoff_s)
 
@@ -120,7 +120,7 @@ class Fleet:
     def pids(self) -> dict[str, int]:
         return {name: child.process.pid for name, child in self._children.items()}
 
-    def programs(self) -> dict[str, Program]:
+    def programs(self) -> dict[str, ServedProgram]:
         return {name: child.program for name, child in self._children.items()}
 
     def stop(self, names: Iterable[str] | None = None) -> None:
@@ -167,7 +167,7 @@ def bury(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def spawn(program: Program) -> subprocess.Popen[bytes]:
+def spawn(program: ServedProgram) -> subprocess.Popen[bytes]:
     """Start a program in its own session, in the project's folder, tied to our life."""
     if program.log.exists() and program.log.stat().st_size > LOG_LIMIT:
         program.log.replace(program.log.with_suffix(".log.1"))

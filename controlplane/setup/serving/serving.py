@@ -42,7 +42,7 @@ class Options:
 
 
 @dataclass
-class Serving:
+class RunningServices:
     """The children of one installation, for as long as `served` holds it."""
 
     installation: Installation
@@ -75,7 +75,7 @@ class Serving:
 
 
 def _holds(condition: Callable[[], bool]) -> bool:
-    """Whether the condition holds; False while the database is unavailable."""
+    """True if the condition holds; False while the database is unavailable."""
     from django.db import Error, connection
 
     from controlplane.platform.http.outage import is_away
@@ -90,7 +90,7 @@ def _holds(condition: Callable[[], bool]) -> bool:
 
 
 @contextlib.contextmanager
-def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]:
+def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningServices]:
     """Everything runs inside the block and has ended after it, however it ends."""
     data = Path(settings.DATA_DIR)
     # The data folder may have existed with open permissions: what we and our children write in it is private.
@@ -108,7 +108,7 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]
             fleet = Fleet(report, pass_fds=(lock_handle,))
             try:
                 _start(installation, fleet, listener, report)
-                yield Serving(installation, fleet, listener, report)
+                yield RunningServices(installation, fleet, listener, report)
             finally:
                 with uninterrupted(report):
                     fleet.stop()

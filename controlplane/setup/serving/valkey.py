@@ -11,7 +11,7 @@ from pathlib import Path
 import redis
 
 from controlplane.setup.serving.claims import ServingRefused
-from controlplane.setup.serving.processes import Program
+from controlplane.setup.serving.processes import ServedProgram
 
 SOCKET_PATH_LIMIT = 100
 """A Unix socket's address holds 107 bytes."""
@@ -57,7 +57,7 @@ def redis_url(path: Path) -> str:
     return f"unix://{path}?db=0"
 
 
-def program(data: Path) -> Program:
+def program(data: Path) -> ServedProgram:
     """The server on a Unix socket, with an append-only file so that queued messages survive a restart."""
     path = socket_path(data)
     store = data / "valkey"
@@ -65,11 +65,13 @@ def program(data: Path) -> Program:
     argv = [str(find_server()), "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"]
     argv += ["--dir", str(store), "--appendonly", "yes", "--save", "", "--daemonize", "no"]
     log = data / "valkey.log"
-    return Program(name="valkey", argv=argv, env=None, log=log, ready=lambda: answers(path), needed_to_the_end=True)
+    return ServedProgram(
+        name="valkey", argv=argv, env=None, log=log, ready=lambda: answers(path), needed_to_the_end=True
+    )
 
 
 def answers(path: Path) -> bool:
-    """Whether a server on the socket responds with PONG."""
+    """True if a server on the socket responds with PONG."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1)
         try:

@@ -9,7 +9,7 @@ from django.conf import settings
 from controlplane.platform.accounts.checks import is_loopback
 from controlplane.platform.accounts.models import Role, User
 from controlplane.platform.accounts.onetime import make_link
-from controlplane.setup.serving.serving import Serving
+from controlplane.setup.serving.serving import RunningServices
 
 
 def owner() -> User:
@@ -26,7 +26,7 @@ def owner() -> User:
     return admin
 
 
-def show_address(serving: Serving, report: Callable[[str], None], *, to: str = "") -> None:
+def show_address(serving: RunningServices, report: Callable[[str], None], *, to: str = "") -> None:
     """`to`: the page that the sign-in link leads to."""
     url = serving.installation.control_url
     report(f"\n  {url}")

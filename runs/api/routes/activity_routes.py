@@ -11,7 +11,7 @@ from ninja import Field, Query, Router, Schema
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.activity import queries
 from controlplane.platform.activity.kinds import KINDS
-from controlplane.platform.activity.queries import Shown, Wanted
+from controlplane.platform.activity.queries import ActFilter, ShownAct
 from runs.api import paging
 from runs.api.access import READ, Problem
 from runs.api.shapes import Cursor, Limit, Listed, Text
@@ -34,12 +34,12 @@ def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "
     if filters.kind and filters.kind not in KINDS:
         raise Problem(422, "There is no such kind.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
     user = person(request)
-    found = queries.matching(queries.acts_for(user), Wanted(**filters.dict()))
+    found = queries.matching(queries.acts_for(user), ActFilter(**filters.dict()))
     acts, after = paging.page(found, cursor, limit, by="at")
     return {"items": [_event(each) for each in queries.shown(acts, user)], "next_cursor": after}
 
 
-def _event(shown: Shown) -> dict[str, Any]:
+def _event(shown: ShownAct) -> dict[str, Any]:
     act = shown.act
     return {
         "id": act.pk,

@@ -9,7 +9,6 @@ from ninja import Field, File, Form, Router, Status
 from ninja.files import UploadedFile
 
 from controlplane.catalogue.datasets import queries as dataset_queries
-from controlplane.catalogue.datasets import upload
 from controlplane.catalogue.datasets.errors import DatasetError, NameTaken
 from controlplane.catalogue.datasets.models import Dataset
 from controlplane.catalogue.datasets.pages import adding_views
@@ -24,6 +23,7 @@ from controlplane.catalogue.datasets.pages.forms import (
 )
 from controlplane.catalogue.datasets.sources import MOST_FAMILIES
 from controlplane.platform.accounts.roles import person
+from controlplane.platform.http import upload
 from runs.api import form_values, shapes
 from runs.api.access import OPERATE, Problem
 from runs.api.shapes import Answer, Asked, Id

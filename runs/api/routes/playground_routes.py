@@ -12,10 +12,11 @@ from django.http import Http404, HttpRequest
 from ninja import Field, Router
 
 from controlplane.catalogue.datasets.queries import ready_versions
-from controlplane.catalogue.environments import queries as environment_queries
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.rewards import config_yaml, permissions, turns
+from controlplane.catalogue.rewards import config_yaml, turns
 from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned import permissions
+from controlplane.catalogue.versioned import queries as versioned_queries
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
@@ -187,7 +188,7 @@ def replay(request: HttpRequest, payload: Replay) -> Any:
 )
 def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall) -> Any:
     """In an episode of its own. The answer is what the model would read."""
-    version = environment_queries.version_for(request, environment_id, number)
+    version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     until = time.monotonic() + SECONDS
     try:
         answer, cut = episode_play.call(version, turns.turn(SECONDS).tools, _call(payload), until)
@@ -206,7 +207,11 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall)
 def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode) -> Any:
     """All moves, from the beginning. Nothing is kept: send them again with the next one. Without moves the answer has
     the tools and the opening."""
-    return {"item": _play(request, environment_queries.version_for(request, environment_id, number), payload, None)}
+    return {
+        "item": _play(
+            request, versioned_queries.version_for(EnvironmentVersion, request, environment_id, number), payload, None
+        )
+    }
 
 
 @router.post(
@@ -218,7 +223,7 @@ def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode)
 )
 def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedByModel) -> Any:
     """After these moves. `not_written` says why the model has written no turn."""
-    version = environment_queries.version_for(request, environment_id, number)
+    version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     chosen = form_values.filled(PlayerForm(), PlayerForm, payload.player.dict(), where="player").player()
     return {"item": _play(request, version, payload, chosen)}
 
@@ -232,7 +237,7 @@ def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedB
 )
 def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score) -> Any:
     """By a reward config, as a run would."""
-    environment_queries.version_for(request, environment_id, number)
+    versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     version = _reward_version(payload.reward_version)
     try:
         messages = episode_scoring.known(payload.messages)
@@ -259,8 +264,8 @@ def _specs(request: HttpRequest, payload: Rewards) -> tuple[list[RewardSpec], st
     if wrong or not editor.components:
         raise Problem(422, wrong or str(editor.problem) or "There is no component.", where="document")
     specs = [form.spec() for form in editor.components]
-    if not all(permissions.may_use(person(request), spec) for spec in specs):
-        raise Problem(403, permissions.REFUSED, where="document")
+    if not all(permissions.may_use(RewardVersion, person(request), spec) for spec in specs):
+        raise Problem(403, permissions.refused(RewardVersion), where="document")
     return specs, str(editor.config.cleaned_data.get("aggregation") or "")
 
 
@@ -287,7 +292,9 @@ def _row(request: HttpRequest, asked: Row) -> rows.RowPlace:
     return rows.RowPlace(own)
 
 
-def _play(request: HttpRequest, version: EnvironmentVersion, asked: Episode, player: model_turn.Player | None) -> Any:
+def _play(
+    request: HttpRequest, version: EnvironmentVersion, asked: Episode, player: model_turn.ModelPlayer | None
+) -> Any:
     moves = [WrittenMove(one.text, tuple(_call(each) for each in one.calls)) for one in asked.moves]
     until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
     row = _row(request, asked.row).row
@@ -299,7 +306,7 @@ def _play(request: HttpRequest, version: EnvironmentVersion, asked: Episode, pla
     return _played(result)
 
 
-def _written(player: model_turn.Player, prompt: Any, tools: Tools, until: float, so_far: Play) -> WrittenMove:
+def _written(player: model_turn.ModelPlayer, prompt: Any, tools: Tools, until: float, so_far: Play) -> WrittenMove:
     return model_turn.write(player, prompt, so_far, tools, until - time.monotonic())
 
 

@@ -10,15 +10,13 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Status
 
 from controlplane.catalogue.environments import config_yaml as environment_yaml
-from controlplane.catalogue.environments import permissions as environment_permissions
-from controlplane.catalogue.environments import queries as environment_queries
 from controlplane.catalogue.environments import saving as environment_saving
-from controlplane.catalogue.environments.models import Environment
+from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
 from controlplane.catalogue.rewards import code_check, config_yaml
-from controlplane.catalogue.rewards import queries as reward_queries
 from controlplane.catalogue.rewards import saving as reward_saving
-from controlplane.catalogue.rewards.models import RewardConfig
-from controlplane.catalogue.versioned import saving
+from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.catalogue.versioned import permissions, saving
+from controlplane.catalogue.versioned import queries as versioned_queries
 from controlplane.catalogue.versioned.models import Item
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.models import User
@@ -58,7 +56,7 @@ class Saved(Told):
 @router.get("rewards", auth=READ, response=Listed, url_name="v1_rewards", summary="List reward configs")
 def rewards(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """The newest version of each."""
-    found, after = paging.page(reward_queries.newest_versions(), cursor, limit)
+    found, after = paging.page(versioned_queries.newest_versions(RewardVersion), cursor, limit)
     return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
 
 
@@ -70,7 +68,7 @@ def rewards(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any
     summary="List the versions of a reward config",
 )
 def reward(request: HttpRequest, config_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    versions = reward_queries.config_for(request, config_id).versions.select_related("config")
+    versions = versioned_queries.item_for(RewardConfig, request, config_id).versions.select_related("config")
     found, after = paging.page(versions.all(), cursor, limit)
     return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
 
@@ -82,7 +80,7 @@ def reward(request: HttpRequest, config_id: Id, cursor: Cursor = "", limit: Limi
     summary="Read a version of a reward config as YAML",
 )
 def reward_yaml(request: HttpRequest, config_id: Id, number: Id) -> HttpResponse:
-    return _yaml(config_yaml.export(reward_queries.version_for(request, config_id, number)))
+    return _yaml(config_yaml.export(versioned_queries.version_for(RewardVersion, request, config_id, number)))
 
 
 @router.post("rewards", auth=OPERATE, response={201: Answer}, url_name="v1_reward_new", summary="Make a reward config")
@@ -101,7 +99,7 @@ def new_reward(request: HttpRequest, payload: Document) -> Any:
 )
 def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any:
     """From YAML, whose name and description become the config's. Runs keep the version that they have."""
-    saved, new = _save_reward(person(request), payload, reward_queries.config_for(request, config_id))
+    saved, new = _save_reward(person(request), payload, versioned_queries.item_for(RewardConfig, request, config_id))
     return Status(201 if new else 200, {"item": shapes.reward_version(saved), "new": new})
 
 
@@ -114,8 +112,8 @@ def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any
 )
 def change_reward(request: HttpRequest, config_id: Id, payload: ItemChange) -> Any:
     """Archived, it isn't offered for new runs."""
-    _change(KINDS["reward"], reward_queries.config_for(request, config_id), payload, person(request))
-    return {"item": shapes.reward_version(reward_queries.config_for(request, config_id).newest())}
+    _change(KINDS["reward"], versioned_queries.item_for(RewardConfig, request, config_id), payload, person(request))
+    return {"item": shapes.reward_version(versioned_queries.item_for(RewardConfig, request, config_id).newest())}
 
 
 @router.delete(
@@ -127,7 +125,7 @@ def change_reward(request: HttpRequest, config_id: Id, payload: ItemChange) -> A
 )
 def delete_reward(request: HttpRequest, config_id: Id) -> Any:
     """With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
-    reward_queries.config_for(request, config_id)
+    versioned_queries.item_for(RewardConfig, request, config_id)
     return trash_routes.mark(KINDS["reward"], config_id, person(request))
 
 
@@ -140,14 +138,14 @@ def delete_reward(request: HttpRequest, config_id: Id) -> Any:
 )
 def duplicate_reward(request: HttpRequest, config_id: Id, number: Id) -> Any:
     """As a config of its own, under the next free name."""
-    version = reward_queries.version_for(request, config_id, number)
+    version = versioned_queries.version_for(RewardVersion, request, config_id, number)
     return Status(201, {"item": shapes.reward_version(reward_saving.clone(version, person(request)))})
 
 
 @router.get("environments", auth=READ, response=Listed, url_name="v1_environments", summary="List environments")
 def environments(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """The newest version of each."""
-    found, after = paging.page(environment_queries.newest_versions(), cursor, limit)
+    found, after = paging.page(versioned_queries.newest_versions(EnvironmentVersion), cursor, limit)
     return {"items": [shapes.environment_version(each) for each in found], "next_cursor": after}
 
 
@@ -159,7 +157,7 @@ def environments(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -
     summary="List the versions of an environment",
 )
 def environment(request: HttpRequest, environment_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    versions = environment_queries.environment_for(request, environment_id).versions.select_related("environment")
+    versions = versioned_queries.item_for(Environment, request, environment_id).versions.select_related("environment")
     found, after = paging.page(versions.all(), cursor, limit)
     return {"items": [shapes.environment_version(each) for each in found], "next_cursor": after}
 
@@ -171,7 +169,9 @@ def environment(request: HttpRequest, environment_id: Id, cursor: Cursor = "", l
     summary="Read a version of an environment as YAML",
 )
 def environment_as_yaml(request: HttpRequest, environment_id: Id, number: Id) -> HttpResponse:
-    return _yaml(environment_yaml.export(environment_queries.version_for(request, environment_id, number)))
+    return _yaml(
+        environment_yaml.export(versioned_queries.version_for(EnvironmentVersion, request, environment_id, number))
+    )
 
 
 @router.post(
@@ -192,7 +192,7 @@ def new_environment(request: HttpRequest, payload: Document) -> Any:
 )
 def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersion) -> Any:
     """From YAML, whose name and description become the environment's. Runs keep the version that they have."""
-    environment = environment_queries.environment_for(request, environment_id)
+    environment = versioned_queries.item_for(Environment, request, environment_id)
     saved, new = _save_environment(person(request), payload, environment)
     return Status(201 if new else 200, {"item": shapes.environment_version(saved), "new": new})
 
@@ -207,9 +207,9 @@ def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersi
 def change_environment(request: HttpRequest, environment_id: Id, payload: ItemChange) -> Any:
     """Archived, it isn't offered for new runs."""
     _change(
-        KINDS["environment"], environment_queries.environment_for(request, environment_id), payload, person(request)
+        KINDS["environment"], versioned_queries.item_for(Environment, request, environment_id), payload, person(request)
     )
-    newest = environment_queries.environment_for(request, environment_id).newest()
+    newest = versioned_queries.item_for(Environment, request, environment_id).newest()
     return {"item": shapes.environment_version(newest)}
 
 
@@ -222,7 +222,7 @@ def change_environment(request: HttpRequest, environment_id: Id, payload: ItemCh
 )
 def delete_environment(request: HttpRequest, environment_id: Id) -> Any:
     """With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
-    environment_queries.environment_for(request, environment_id)
+    versioned_queries.item_for(Environment, request, environment_id)
     return trash_routes.mark(KINDS["environment"], environment_id, person(request))
 
 
@@ -235,7 +235,7 @@ def delete_environment(request: HttpRequest, environment_id: Id) -> Any:
 )
 def duplicate_environment(request: HttpRequest, environment_id: Id, number: Id) -> Any:
     """As an environment of its own, under the next free name."""
-    version = environment_queries.version_for(request, environment_id, number)
+    version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     return Status(201, {"item": shapes.environment_version(environment_saving.clone(version, person(request)))})
 
 
@@ -256,8 +256,8 @@ def _save_environment(user: User, payload: Document, environment: Environment | 
     editor = _read(lambda text: environment_yaml.read(text, environment), payload)
     if problem := _wrong(editor):
         raise Problem(422, problem, where="document")
-    if not all(environment_permissions.may_use(user, form.spec()) for form in editor.parts):
-        raise Problem(403, environment_permissions.REFUSED, where="document")
+    if not all(permissions.may_use(EnvironmentVersion, user, form.spec()) for form in editor.parts):
+        raise Problem(403, permissions.refused(EnvironmentVersion), where="document")
     editor.environment.cleaned_data["note"] = _note(payload)
     return _saved(editor, user, "environment")
 

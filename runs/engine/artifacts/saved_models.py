@@ -116,7 +116,7 @@ def saved(request: HttpRequest, *, words: str, page: int) -> tuple[Page[Any], li
 
 
 def base_models(words: str) -> list[BaseModel]:
-    """As the hosts announce them."""
+    """Read the models that hosts announce."""
     found = [
         BaseModel(entry["model"], host, entry)
         for host in Host.objects.all()
@@ -126,7 +126,7 @@ def base_models(words: str) -> list[BaseModel]:
 
 
 def siblings(model: SavedModel) -> list[SavedModel]:
-    """What else its run has saved and still exists, the newest first."""
+    """Other models that its run saved and that still exist, the newest first."""
     return [each for each in _existing(model.run) if each.checkpoint.event.pk != model.checkpoint.event.pk]
 
 

@@ -1,4 +1,4 @@
-"""Where a host stands with the control plane, in words: since when it belongs to it, its version and its clock."""
+"""A host's membership in words: when it joined, its version and its clock."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def troubles(credential: HostCredential | None) -> Iterator[tuple[str, str]]:
 
 
 def was_copied(credential: HostCredential) -> bool:
-    """Whether another machine came with this token lately."""
+    """True if another machine came with this token lately."""
     return credential.copied_at is not None and timezone.now() - credential.copied_at < COPIED_FOR
 
 

@@ -36,7 +36,7 @@ class Holder:
     quarantined: bool
     owner: str = ""
     role: str = ""
-    """What the run uses the GPU for; "" if that is obvious."""
+    """The run's use of the GPU; empty if that is obvious."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class GpuView:
 
     @property
     def busy(self) -> bool:
-        """Whether anyone uses the GPU, with or without a lease."""
+        """True if anyone uses the GPU, with or without a lease."""
         return self.used_mib > BUSY_MIB
 
     @property
@@ -186,7 +186,7 @@ class HostView:
 
     @property
     def removable(self) -> bool:
-        """Whether the host is out of reach and holds nothing."""
+        """True if the host is out of reach and holds nothing."""
         return not self.fresh and not self.holders
 
 

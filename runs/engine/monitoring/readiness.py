@@ -1,4 +1,4 @@
-"""Whether the control plane can do its work: database, migrations, Redis, and beat with its worker. What is missing is
+"""True if the control plane can do its work: database, migrations, Redis, and beat with its worker. What is missing is
 said in sentences of our own, because everybody may read them: no address, no driver's text."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _migrated_to: list[str] = []
 
 
 def problems() -> list[str]:
-    """What is wrong; empty: ready."""
+    """List the problems; empty if ready."""
     return [problem for check in (_database, _redis, _tick) if (problem := check())]
 
 

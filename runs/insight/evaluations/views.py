@@ -12,7 +12,8 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.queries import ready_versions
-from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.htmx import STOP_POLLING
 from runs.engine import checkpoints, queries
@@ -57,7 +58,7 @@ class EvaluationForm(forms.Form):
             help_text="This is the k of pass@k.",
         )
         self.fields["rewards"] = forms.ModelChoiceField(
-            queryset=offered_versions(),
+            queryset=offered_versions(RewardVersion),
             initial=run.reward_version_id,
             label="Reward config",
             empty_label=None,

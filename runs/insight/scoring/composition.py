@@ -7,9 +7,9 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from controlplane.catalogue.rewards import permissions
 from controlplane.catalogue.rewards.forms import components_from
-from controlplane.catalogue.rewards.models import AGGREGATIONS
+from controlplane.catalogue.rewards.models import AGGREGATIONS, RewardVersion
+from controlplane.catalogue.versioned import permissions
 from controlplane.platform.accounts.roles import person
 from workers.contract.run.spec import RewardSpec
 
@@ -36,8 +36,8 @@ def asked(request: HttpRequest) -> EditorState:
             problems.append((name, _sentences(form.errors)))
         elif any(spec.name == form.spec().name for spec in specs):
             problems.append((name, ["Another component has this name."]))
-        elif not permissions.may_use(person(request), form.spec()):
-            problems.append((name, [permissions.REFUSED]))
+        elif not permissions.may_use(RewardVersion, person(request), form.spec()):
+            problems.append((name, [permissions.refused(RewardVersion)]))
         else:
             specs.append(form.spec())
             places.append(place)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from controlplane.catalogue.rewards.turns import Turn
+from controlplane.catalogue.rewards.turns import TrialTurn
 from workers.contract.run.spec import RewardSpec
 from workers.rewards import LIBRARY, Completion, Cost, Failure, Reward, Scores, score
 from workers.rewards.advantages import mean
@@ -26,7 +26,7 @@ class How(StrEnum):
 
     SCORED = "scored"
     RECORDED = "recorded"
-    """From the run itself, which has the same component."""
+    """Taken from the run, which has the same component."""
     TRAINER = "trainer"
     ASKS = "asks"
     UNAVAILABLE = "unavailable"
@@ -50,7 +50,7 @@ class ComponentScores:
 
     @property
     def counts(self) -> bool:
-        """Whether the component counts in the totals."""
+        """True if the component counts in the totals."""
         return self.how in (How.SCORED, How.RECORDED)
 
 
@@ -58,7 +58,7 @@ def column(
     spec: RewardSpec,
     completions: Sequence[Completion],
     rows: Sequence[Row],
-    turn: Turn,
+    turn: TrialTurn,
     *,
     ask: bool = False,
     recorded: list[float | None] | None = None,
@@ -105,9 +105,9 @@ def _scores(
     completions: Sequence[Completion],
     rows: Sequence[Row],
     params: dict[str, Any],
-    turn: Turn,
+    turn: TrialTurn,
 ) -> Scores:
-    """Of whole completions, or the mean over the turns of each, as the run's chart has it."""
+    """Scores of whole completions, or the mean over each one's turns, as in the run's chart."""
     if not spec.per_turn:
         return score(reward, completions, rows, params, turn.tools)
     parts = [split(one) for one in completions]
@@ -123,7 +123,7 @@ def _scores(
     )
 
 
-def _params(reward: Reward, spec: RewardSpec, turn: Turn) -> dict[str, Any]:
+def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]:
     """The component's parameters, with time limits lowered to the time the page has left: endless code would block
     others."""
     waits = WAITS.get(reward.cost)
@@ -135,6 +135,6 @@ def _params(reward: Reward, spec: RewardSpec, turn: Turn) -> dict[str, Any]:
 
 
 def _is_cut(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
-    """Whether code had less time than its limit, so that failures may be due to the page."""
+    """True if code had less time than its limit, so that failures may be due to the page."""
     full = reward.defaults() | spec.params
     return reward.cost is Cost.SANDBOX and any(params.get(name) != full.get(name) for name in WAITS[Cost.SANDBOX])

@@ -103,7 +103,7 @@ def _short(version: DatasetVersion | None, place: int) -> tuple[dict[str, Any] |
 
 
 def _may_be_cut(row: Mapping[str, Any]) -> bool:
-    """Whether a shortened row may be incomplete: too large, or with a cut or cleaned text or list in it."""
+    """True if a shortened row may be incomplete: too large, or with a cut or cleaned text or list in it."""
     if "too_large" in row:
         return True
     return any(isinstance(part, list) and len(part) >= 20 for part in _parts(row)) or any(

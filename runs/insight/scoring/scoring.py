@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.catalogue.rewards.turns import Turn, turn
+from controlplane.catalogue.rewards.turns import TrialTurn, turn
 from runs.insight.scoring.evaluating import ComponentScores, column
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards import Completion
@@ -21,7 +21,7 @@ ASKING = 60.0
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredCompletion:
     completion: Completion
     scores: list[Cell]
     total: float | None
@@ -64,14 +64,14 @@ class ScoredComponent:
 
     @property
     def share_width(self) -> float:
-        """Of a bar, 0 to 100."""
+        """Width of a bar, 0 to 100."""
         return round(100 * min(1.0, max(0.0, self.share or 0.0)), 1)
 
 
 @dataclass(frozen=True)
 class PlaygroundTrial:
     columns: list[ScoredComponent]
-    group: list[Scored]
+    group: list[ScoredCompletion]
     mean: float | None
     deviation: float | None
     aggregation: str
@@ -96,7 +96,7 @@ class PlaygroundTrial:
 
     @property
     def flat(self) -> bool:
-        """Whether nothing can be learnt from this group."""
+        """True if nothing can be learnt from this group."""
         return not any(one.advantage for one in self.group)
 
 
@@ -106,7 +106,7 @@ def try_on(
     completions: Sequence[Completion | str],
     *,
     aggregation: str = AGGREGATIONS[0],
-    own: Turn | None = None,
+    own: TrialTurn | None = None,
     ask: bool = False,
 ) -> PlaygroundTrial:
     """Scores and advantages as the trainer computes them for one group, scaled by the group's own deviation."""
@@ -116,7 +116,9 @@ def try_on(
     counted = [one for one in columns if one.counts]
     if not group or not counted:
         unscored = [ScoredComponent(one, None, None, None) for one in columns]
-        return PlaygroundTrial(unscored, [Scored(one, [], None, 0.0) for one in group], None, None, aggregation)
+        return PlaygroundTrial(
+            unscored, [ScoredCompletion(one, [], None, 0.0) for one in group], None, None, aggregation
+        )
     weights = outcome_weights([one.spec for one in counted])
     result = advantages([one.values for one in counted], weights, len(group), aggregation)
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
@@ -124,7 +126,7 @@ def try_on(
     return PlaygroundTrial(
         columns=[_shown(one, shares.get(id(one)), weight_of.get(id(one), 1.0)) for one in columns],
         group=[
-            Scored(one, [_cell(c, i) for c in columns], result.totals[i], pushed)
+            ScoredCompletion(one, [_cell(c, i) for c in columns], result.totals[i], pushed)
             for i, (one, pushed) in enumerate(zip(group, result.advantages, strict=True))
         ],
         mean=result.means[0],

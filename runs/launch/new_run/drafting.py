@@ -14,10 +14,10 @@ from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.tool_templates import ToolTemplate
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
-from controlplane.catalogue.hardware.profile_pages.profile_words import Group, group_of
+from controlplane.catalogue.hardware.profile_pages.profile_words import WordGroup, group_of
 from controlplane.catalogue.hardware.profiles import launch_values, profile_of
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.models import User
 from runs.engine import sentences
@@ -155,7 +155,7 @@ def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User
     offered: dict[str, list[Any]] = {
         "model": known_models(hosts),
         "dataset_version": list(datasets.values()),
-        "reward_version": list(offered_versions(None).values_list("pk", flat=True)),
+        "reward_version": list(offered_versions(RewardVersion, None).values_list("pk", flat=True)),
     }
     found = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
     if not initial.get("profile"):
@@ -180,8 +180,8 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     field = cast("forms.ModelChoiceField[HardwareProfile]", form.fields["profile"])
     specs = {other.key: other.spec for other in draft.profiles}
     labels: dict[str, str] = {}
-    groups: dict[Group, list[str]] = {}
-    fitting: set[Group] = set()
+    groups: dict[WordGroup, list[str]] = {}
+    fitting: set[WordGroup] = set()
     for choice in choosing.choices(draft):
         key = choice.values["profile"]
         group = group_of(specs[key])
@@ -191,7 +191,7 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     for row in field.queryset or ():
         if str(row.pk) not in labels:  # of an older contract
             labels[str(row.pk)] = f"{row.name} · open it and save it again"
-            groups.setdefault(Group(0, 0.0), []).append(str(row.pk))
+            groups.setdefault(WordGroup(0, 0.0), []).append(str(row.pk))
     order = sorted(groups, key=lambda group: (group not in fitting, group))
     options = [(str(group), [(key, labels[key]) for key in groups[group]]) for group in order]
     field.choices = [("", field.empty_label or ""), *options]

@@ -10,12 +10,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.catalogue.datasets import upload
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.exchange import writing
 from controlplane.catalogue.exchange.documents import MOST_BYTES, content_of
 from controlplane.catalogue.exchange.reading import Unreadable
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http import upload
 from controlplane.platform.http.body_limit import reads_at_most
 from runs.engine import queries
 from runs.engine.spec import freeze, spec_of

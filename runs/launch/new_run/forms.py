@@ -13,10 +13,10 @@ from django import forms
 from django.core.validators import RegexValidator
 
 from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.catalogue.environments import queries as environments
+from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.catalogue.versioned.queries import offered_versions
 from runs.engine import checkpoints
 from runs.engine.models import Priority
 from runs.engine.scheduling import homes
@@ -211,9 +211,9 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         rows = {
             # Without the reports, which are large: only the chosen version's is read.
             "dataset_version": offered_datasets().select_related("dataset").defer("report"),
-            "reward_version": offered_versions(self["reward_version"].value()),
-            "eval_reward_version": offered_versions(self["eval_reward_version"].value()),
-            "environment": environments.offered_versions(self["environment"].value()),
+            "reward_version": offered_versions(RewardVersion, self["reward_version"].value()),
+            "eval_reward_version": offered_versions(RewardVersion, self["eval_reward_version"].value()),
+            "environment": offered_versions(EnvironmentVersion, self["environment"].value()),
             "profile": offered_profiles(),
             "host": Host.objects.all(),
         }

@@ -14,7 +14,7 @@ from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_fields import LABELS
 from controlplane.catalogue.hardware.profiles import profile_of, step_of
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.safe_yaml import short
 from runs.launch.new_run import prefill
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles
@@ -258,7 +258,7 @@ def _reward_version(rewards: Any, failed_share: Any) -> RewardVersion | None:
         wanted = [to_dict(from_dict(RewardSpec, part)) for part in rewards]
     except (ContractError, TypeError):
         return None
-    for version in offered_versions():
+    for version in offered_versions(RewardVersion):
         same_share = failed_share in (None, version.failed_share)
         try:
             if same_share and [to_dict(from_dict(RewardSpec, part)) for part in version.components] == wanted:

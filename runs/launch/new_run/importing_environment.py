@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.environments.queries import offered_versions
 from controlplane.catalogue.environments.saving import Composition
 from controlplane.catalogue.exchange.reading import Reading
 from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned.queries import offered_versions
 from runs.launch.new_run.fields.episode_fields import (
     EPISODE_FIELDS,
     EPISODE_LIMIT_FIELDS,
@@ -53,7 +53,7 @@ def named(name: Any, number: Any, parts: Any) -> EnvironmentVersion | None:
         environment__deleted_at=None,
     )
     wanted = Composition(parts)
-    versions = [*same_name.select_related("environment"), *offered_versions()]
+    versions = [*same_name.select_related("environment"), *offered_versions(EnvironmentVersion)]
     return next((one for one in versions if Composition(one.parts).same_as(wanted)), None)
 
 

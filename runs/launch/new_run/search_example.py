@@ -9,12 +9,11 @@ from django.db import IntegrityError
 
 from controlplane.catalogue.datasets.corpora import sample
 from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
-from controlplane.catalogue.environments import queries as environment_queries
 from controlplane.catalogue.environments import saving as environments
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
-from controlplane.catalogue.rewards import queries as reward_queries
 from controlplane.catalogue.rewards import saving as rewards
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.catalogue.versioned.queries import free_name
 from controlplane.platform.accounts.models import User
 from runs.launch.new_run.fields.choice_fields import offered_datasets
 from workers.environments.encyclopaedia import QUESTIONS
@@ -57,7 +56,7 @@ def _environment(corpus: CorpusVersion, user: User) -> EnvironmentVersion:
     try:
         return environments.make(ENVIRONMENT, content, owner=user)
     except IntegrityError:  # an archived one, or made at the same time
-        return environments.make(environment_queries.free_name(ENVIRONMENT), content, owner=user)
+        return environments.make(free_name(Environment, ENVIRONMENT), content, owner=user)
 
 
 def _rewards(user: User) -> RewardVersion:
@@ -67,4 +66,4 @@ def _rewards(user: User) -> RewardVersion:
     try:
         return rewards.make(REWARDS, COMPONENTS, owner=user)
     except IntegrityError:
-        return rewards.make(reward_queries.free_name(REWARDS), COMPONENTS, owner=user)
+        return rewards.make(free_name(RewardConfig, REWARDS), COMPONENTS, owner=user)

@@ -9,13 +9,12 @@ from typing import Any, cast
 from django import forms
 
 from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.catalogue.environments import queries as environments
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.hardware.profile_pages.profile_words import STRATEGIES, grouped
 from controlplane.catalogue.hardware.profiles import Profile, profile_of
 from controlplane.catalogue.rewards.models import RewardVersion
-from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.catalogue.versioned.queries import offered_versions
 from runs.engine.hosts.view import HostView
 from runs.engine.sentences import counted
 from runs.launch.new_run.drafting import candidates, host_numbered
@@ -94,8 +93,8 @@ class TrialForm(forms.Form):
         rows = {
             "host": Host.objects.all(),
             "dataset_version": offered_datasets().select_related("dataset"),
-            "reward_version": offered_versions(self["reward_version"].value()),
-            "environment": environments.offered_versions(self["environment"].value()),
+            "reward_version": offered_versions(RewardVersion, self["reward_version"].value()),
+            "environment": offered_versions(EnvironmentVersion, self["environment"].value()),
             "profiles": offered_profiles(),
         }
         for name, queryset in rows.items():

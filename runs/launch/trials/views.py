@@ -9,7 +9,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.catalogue.rewards.queries import offered_versions
+from controlplane.catalogue.rewards.models import RewardVersion
+from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.htmx import STOP_POLLING
 from runs.engine import queries
@@ -88,7 +89,7 @@ def _only_ones() -> dict[str, int]:
     """Preselect fields that have only one choice."""
     rows = {
         "dataset_version": offered_datasets(),
-        "reward_version": offered_versions(),
+        "reward_version": offered_versions(RewardVersion),
     }
     choices = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
     return {name: pks[0] for name, pks in choices.items() if len(pks) == 1}

@@ -20,7 +20,7 @@ class FirstStep:
     icon: str
     done: bool
     text: str
-    """What is there, or what it is for."""
+    """The existing object, or the purpose of the step."""
     address: str
     act: str
 

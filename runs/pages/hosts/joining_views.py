@@ -75,7 +75,7 @@ def no_users() -> str:
 @require_safe
 @operator_required
 def added(request: HttpRequest, code_id: int) -> HttpResponse:
-    """Whether a code has been used, for the page that shows its command."""
+    """True if a code has been used, for the page that shows its command."""
     row = get_object_or_404(JoinCode, pk=code_id)
     host = next(iter(host_views(hosts_for(request).filter(name=row.used_by))), None) if row.used_by else None
     over = row.used_at is None and row.expires_at <= timezone.now()

@@ -36,7 +36,7 @@ HOUSEKEEPING = re.compile(r"(save|logging|eval|log|per_device_eval|dataloader)_.
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _CACHED = re.compile(r"models--(?P<owner>[\w.-]+?)--(?P<name>[\w.-]+)/snapshots/[0-9a-f]{40}", re.ASCII)
 _MARKDOWN = re.compile(r"[\\`*{}\[\]<>()#!|~&$@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.", re.IGNORECASE)
-"""What has a meaning within a line; no name stands at the start of one."""
+"""Characters with a meaning within a line of Markdown; no name is at the start of a line."""
 _DATE = "%-d %B %Y"
 _LINKS = {
     "GRPO": "https://huggingface.co/papers/2402.03300",
@@ -70,7 +70,7 @@ def hub_id(path: str) -> str:
 
 
 def base_name(checkpoint: Checkpoint) -> str:
-    """What others know the base model by: the hub's id, or the last part of its folder."""
+    """Public name of the base model: the hub's id, or the last part of its folder."""
     base = _base(checkpoint.run.source or checkpoint.run)
     return hub_id(base) or base.rstrip("/").rpartition("/")[2]
 
@@ -245,7 +245,7 @@ def _base(run: Run) -> str:
 
 
 def _base_words(run: Run) -> str:
-    """Of a folder only the last part: where it lies on a host is nobody's business on the hub."""
+    """Shorten a folder to its last part: the hub need not know paths on hosts."""
     base = _base(run)
     if hub_id(base):
         return f"[{_plain(base)}](https://huggingface.co/{base})"
@@ -298,7 +298,7 @@ def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Without rows that have nothing but a name."""
+    """Leave out rows that have nothing but a name."""
     kept = [row for row in rows if any(row[1:])]
     lines = [heads, ("---",) * len(heads), *kept]
     return [f"| {' | '.join(cells)} |" for cells in lines]

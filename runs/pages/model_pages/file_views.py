@@ -1,4 +1,4 @@
-"""What operators do with a model's files: merge it, convert it, download it, delete it."""
+"""Actions on a model's files: merge, convert, download, delete."""
 
 from __future__ import annotations
 

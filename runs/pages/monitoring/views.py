@@ -1,4 +1,4 @@
-"""What containers, load balancers and Prometheus ask: /healthz, /readyz and /metrics."""
+"""Endpoints for containers, load balancers and Prometheus: /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 

@@ -10,12 +10,19 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from controlplane.catalogue.rewards import code_check, config_yaml
-from controlplane.catalogue.rewards.forms import NAME_TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
+from controlplane.catalogue.rewards.forms import (
+    NAME_TAKEN,
+    ConfigForm,
+    RewardEditor,
+    editor_from,
+    editor_of,
+    fresh,
+)
 from controlplane.catalogue.rewards.library import groups
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
-from controlplane.catalogue.rewards.queries import config_for
 from controlplane.catalogue.rewards.version_views import version_page
 from controlplane.catalogue.versioned import parts_yaml
+from controlplane.catalogue.versioned.queries import item_for
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
@@ -37,7 +44,7 @@ def new(request: HttpRequest) -> HttpResponse:
     wanted = request.GET.get("function", "")
     may_use = wanted in LIBRARY and (not LIBRARY[wanted].admin_only or person(request).may_administer)
     start = [fresh(key, set()) for key in ((wanted,) if may_use else START) if key in LIBRARY]
-    return editor_page(request, Editor(ConfigForm(), start), None)
+    return editor_page(request, RewardEditor(ConfigForm(), start), None)
 
 
 @require_http_methods(["GET", "POST"])
@@ -49,7 +56,7 @@ def edit(request: HttpRequest, config_id: int) -> HttpResponse:
         and not RewardConfig.objects.filter(pk=config_id).exists()
     ):
         return _gone(request)
-    config = config_for(request, config_id)
+    config = item_for(RewardConfig, request, config_id)
     if request.method == "POST":
         if not person(request).may_operate:
             raise PermissionDenied("This requires the operator role. Ask an admin of this installation for it.")
@@ -60,7 +67,7 @@ def edit(request: HttpRequest, config_id: int) -> HttpResponse:
     return editor_page(request, editor_of(newest), config)
 
 
-def _save(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> HttpResponse:
+def _save(request: HttpRequest, editor: RewardEditor, config: RewardConfig | None) -> HttpResponse:
     before = config.name if config else ""
     if editor.is_valid() and _may_be_saved(request, editor, config):
         try:
@@ -94,7 +101,7 @@ def _saved_message(number: int, name: str, fresh_one: bool, *, renamed: str) -> 
     return f"Saved {name}. It scores as before, so it is still version {number}."
 
 
-def _may_be_saved(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> bool:
+def _may_be_saved(request: HttpRequest, editor: RewardEditor, config: RewardConfig | None) -> bool:
     if config and config.archived_at:
         editor.problem = "This config is archived. Unarchive it to change it."
         return False
@@ -117,7 +124,12 @@ def _may_be_saved(request: HttpRequest, editor: Editor, config: RewardConfig | N
 
 
 def editor_page(
-    request: HttpRequest, editor: Editor, config: RewardConfig | None, *, status: int = 200, imported: bool = False
+    request: HttpRequest,
+    editor: RewardEditor,
+    config: RewardConfig | None,
+    *,
+    status: int = 200,
+    imported: bool = False,
 ) -> HttpResponse:
     context = {
         "editor": editor,

@@ -41,7 +41,7 @@ ENDS = {
 
 @dataclass(frozen=True)
 class WrittenMove:
-    """What a model writes, or somebody in its place."""
+    """The text of a model, or of a person in its place."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -52,14 +52,14 @@ class WrittenMove:
 
 
 @dataclass(frozen=True)
-class Turn:
+class PlayedTurn:
     move: WrittenMove
     answers: list[tuple[str, Answer]]
     """(tool, the answer); the tool is "" for what answers the text."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """As workers.contract.run.episodes describes them."""
+        """The steps in the form of workers.contract.run.episodes."""
         said: dict[str, Any] = {"role": "assistant", "content": self.move.text}
         if self.move.calls:
             said["tool_calls"] = [
@@ -77,7 +77,7 @@ class NotWritten(Exception):
 class Play:
     tools: list[ToolDescription] = field(default_factory=list)
     opening: str = ""
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[PlayedTurn] = field(default_factory=list)
     end: str = ""
     """One of ENDS; "" while it goes on."""
     problem: str = ""
@@ -193,14 +193,14 @@ def call(version: EnvironmentVersion, tools: Tools, one: Call, until: float) -> 
 
 
 def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMove, until: float) -> None:
-    """As the run's rollouts end a turn (workers.trainer.episodes.rollout)."""
+    """End a turn like the run's rollouts (workers.trainer.episodes.rollout)."""
     last = len(result.turns) + 1 >= result.limits.turns
     if not move.calls and not carried.has_game:
-        result.turns.append(Turn(move, []))
+        result.turns.append(PlayedTurn(move, []))
         result.end = "eos"
         return
     if move.calls and last and not carried.keeps_state:
-        result.turns.append(Turn(move, []))
+        result.turns.append(PlayedTurn(move, []))
         result.end = EpisodeEnd.TURNS
         return
     text = "" if move.calls else without_thinking(move.text)
@@ -208,12 +208,12 @@ def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMov
     answers = [_readable(answer, result.limits) for answer in given]
     result.cut += sum(cut for _, cut in answers)
     names = [one.name for one in move.calls] or [""]
-    result.turns.append(Turn(move, [(name, answer) for name, (answer, _) in zip(names, answers, strict=True)]))
+    result.turns.append(PlayedTurn(move, [(name, answer) for name, (answer, _) in zip(names, answers, strict=True)]))
     result.end = _end(result, given, until)
 
 
 def _readable(answer: Answer, limits: EpisodeLimits) -> tuple[Answer, bool]:
-    """What the model reads of it, and whether it was cut."""
+    """Return the text that the model reads, and whether it was cut."""
     text, most = answer.text.encode(errors="replace").decode(), most_characters(limits)
     if len(text) <= most:
         return replace(answer, text=text), False

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controlplane.catalogue.rewards.turns import Turn
+from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.scoring.evaluating import column
 from runs.pages.playground.episode_play import MOST_BYTES, storable
 from workers.contract.run.spec import RewardSpec, outcome_weights
@@ -24,9 +24,9 @@ NEEDS = "It needs values of a dataset's row: {}."
 class ComponentScore:
     spec: RewardSpec
     value: float | None
-    """Of one that scores each turn: the mean."""
+    """The score; of a component that scores each turn, the mean."""
     turns: list[float | None] = field(default_factory=list)
-    """Of one that scores each turn."""
+    """The turns' scores, of a component that scores each turn."""
     note: str = ""
     """Why there is no score, or what the component says."""
     failed: bool = False
@@ -70,7 +70,9 @@ def known(messages: Any) -> list[dict[str, Any]]:
     return messages  # type: ignore[no-any-return]
 
 
-def score(specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, own: Turn) -> EpisodeScores:
+def score(
+    specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, own: TrialTurn
+) -> EpisodeScores:
     last = next(one for one in reversed(messages) if one["role"] == "assistant")
     several = len(messages) > 1 or bool(last.get("tool_calls"))
     completion = Completion(str(last.get("content") or ""), tuple(messages) if several else ())
@@ -82,7 +84,7 @@ def score(specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], ro
     return EpisodeScores([replace(one, in_total=id(one) not in apart) for one in scored], total)
 
 
-def _scored(spec: RewardSpec, completion: Completion, row: Row, own: Turn) -> ComponentScore:
+def _scored(spec: RewardSpec, completion: Completion, row: Row, own: TrialTurn) -> ComponentScore:
     reward = LIBRARY.get(spec.function)
     if reward is None:
         return ComponentScore(spec, None, note=GONE)

@@ -12,12 +12,13 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalogue.datasets.queries import ready_versions
-from controlplane.catalogue.environments.queries import version_for
+from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.environments.showing import SECONDS as OPENING_S
 from controlplane.catalogue.environments.tool_forms import ArgumentsForm
-from controlplane.catalogue.rewards import queries as reward_queries
 from controlplane.catalogue.rewards import turns
+from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.parameter_forms import PARAM, PREFIX, TextField, new_prefix
+from controlplane.catalogue.versioned.queries import offered_versions, version_for
 from controlplane.platform.accounts.roles import admin_required, operator_required
 from runs.insight.scoring import rows
 from runs.pages.playground import episode_play, episode_scoring, model_turn
@@ -40,7 +41,7 @@ LONGEST_SOURCE = 100_000
 @require_GET
 def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
     """The tools are looked at once; the episode begins when somebody asks for it."""
-    version = version_for(request, environment_id, number)
+    version = version_for(EnvironmentVersion, request, environment_id, number)
     tools: list[ToolDescription] = []
     problem, has_game = "", False
     try:
@@ -67,7 +68,7 @@ def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @require_GET
 def call_row(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
     """Fields for the arguments of ?tool=; with ?row=1 as a call of a move, which can be removed."""
-    version = version_for(request, environment_id, number)
+    version = version_for(EnvironmentVersion, request, environment_id, number)
     tools = _tools(version)
     tool = next((one for one in tools if one.name == request.GET.get("tool")), None)
     if tool is None:
@@ -79,7 +80,7 @@ def call_row(request: HttpRequest, environment_id: int, number: int) -> HttpResp
 @operator_required
 @require_POST
 def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    version = version_for(request, environment_id, number)
+    version = version_for(EnvironmentVersion, request, environment_id, number)
     calls, forms = _calls(request.POST, _tools(version))
     context: dict[str, Any] = {"forms": [form for form in forms if form.errors]}
     if calls:
@@ -99,7 +100,7 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @require_POST
 def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
     """Carry out the moves so far and the form's; ?back=1 without the last one, ?stay=1 only those, ?begin=1 none."""
-    version = version_for(request, environment_id, number)
+    version = version_for(EnvironmentVersion, request, environment_id, number)
     place = _row(request)
     try:
         moves = [] if request.GET.get("begin") else episode_play.read_moves(request.POST.get("moves", ""))
@@ -120,7 +121,7 @@ def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @require_POST
 def model(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
     """Carry out the moves so far, and one that a model writes; ?on=1: the page asks for the next one by itself."""
-    version = version_for(request, environment_id, number)
+    version = version_for(EnvironmentVersion, request, environment_id, number)
     place, form = _row(request), PlayerForm(request.POST)
     try:
         moves = [] if request.GET.get("begin") else episode_play.read_moves(request.POST.get("moves", ""))
@@ -142,8 +143,8 @@ def model(request: HttpRequest, environment_id: int, number: int) -> HttpRespons
 @require_POST
 def scores(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
     """The scores that the chosen reward config gives the messages that the page shows."""
-    version_for(request, environment_id, number)
-    offered = reward_queries.offered_versions(request.POST.get("reward_version"))
+    version_for(EnvironmentVersion, request, environment_id, number)
+    offered = offered_versions(RewardVersion, request.POST.get("reward_version"))
     chosen = offered.filter(pk=_number(request.POST.get("reward_version"))).first()
     context: dict[str, Any] = {"config": chosen}
     try:
@@ -162,7 +163,7 @@ def scores(request: HttpRequest, environment_id: int, number: int) -> HttpRespon
 @admin_required
 @require_POST
 def check_tool(request: HttpRequest) -> HttpResponse:
-    """What the model will see of an own tool in the editor's form (?of=its prefix); nothing of it is run."""
+    """The schema that the model will see of a tool in the editor's form (?of=its prefix); no code runs."""
     prefix = request.GET.get("of", "")
     name = f"{prefix}-{PARAM}source"
     if not PREFIX.fullmatch(prefix) or name not in request.POST:
@@ -198,7 +199,7 @@ def _played(
         "text": request.POST.get("text", "") if wrong or result.not_written else "",
         "on": on and not (result.end or result.problem or result.not_written),
         "reward_version": _number(request.POST.get("reward_version")),
-        "reward_versions": reward_queries.offered_versions() if result.turns else (),
+        "reward_versions": offered_versions(RewardVersion) if result.turns else (),
     }
     return render(request, "catalogue/environments/_episode.html", context)
 

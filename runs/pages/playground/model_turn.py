@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runs.pages.playground.episode_play import NotWritten, Play, Turn, WrittenMove, storable
+from runs.pages.playground.episode_play import NotWritten, Play, PlayedTurn, WrittenMove, storable
 from workers.environments import without_thinking
 from workers.environments.executor import Call
 from workers.rewards.entries.judge_client import JudgeClient
@@ -17,7 +17,7 @@ from workers.rewards.tools import Endpoint, Tools, Unavailable
 AT_ONCE = 4
 """Requests to models over all pages: each holds a thread of the web."""
 FEWEST_S = 5.0
-"""With less time left for a page's request, no model is asked."""
+"""Seconds that a page's request must have left for a model to be called."""
 NO_TOOLS = (
     "Its server may not take tools: the model's chat template must know them, and vLLM needs "
     "--enable-auto-tool-choice with a --tool-call-parser."
@@ -32,19 +32,21 @@ Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Player:
+class ModelPlayer:
     """Who plays in the model's place."""
 
     endpoint: str
-    """By its name on the secrets page."""
+    """The endpoint's name on the secrets page."""
     model: str
     max_tokens: int
-    """Of one turn."""
+    """Most tokens of one turn."""
     temperature: float | None = None
     """None: the server's own."""
 
 
-def write(player: Player, prompt: str | Sequence[Message], play: Play, tools: Tools, seconds: float) -> WrittenMove:
+def write(
+    player: ModelPlayer, prompt: str | Sequence[Message], play: Play, tools: Tools, seconds: float
+) -> WrittenMove:
     """The next turn. Raises NotWritten."""
     if seconds < FEWEST_S:
         raise NotWritten("The environment took all the time of this request, and none is left for the model.")
@@ -69,7 +71,7 @@ def write(player: Player, prompt: str | Sequence[Message], play: Play, tools: To
     return move
 
 
-def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[Turn]) -> list[Message]:
+def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[PlayedTurn]) -> list[Message]:
     """The episode so far as the API takes it: calls have ids, and arguments are texts of JSON."""
     given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if opening and given:
@@ -77,7 +79,7 @@ def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[Turn]) -
     return [*given, *(message for number, turn in enumerate(turns, 1) for message in _turn(number, turn))]
 
 
-def _body(player: Player, prompt: str | Sequence[Message], play: Play) -> dict[str, Any]:
+def _body(player: ModelPlayer, prompt: str | Sequence[Message], play: Play) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": player.model,
         "messages": chat(prompt, play.opening, play.turns),
@@ -89,7 +91,7 @@ def _body(player: Player, prompt: str | Sequence[Message], play: Play) -> dict[s
     return body if player.temperature is None else body | {"temperature": player.temperature}
 
 
-def _turn(number: int, turn: Turn) -> list[Message]:
+def _turn(number: int, turn: PlayedTurn) -> list[Message]:
     said: Message = {"role": "assistant", "content": without_thinking(turn.move.text)}
     ids = [f"call_{number}_{place}" for place in range(len(turn.move.calls))]
     if ids:

@@ -1,4 +1,4 @@
-"""Replay: scoring a run's stored completions with another config, and comparing ranks and advantages.
+"""Scores a run's stored completions with another config, and compares ranks and advantages.
 
 `score` scores groups until the time is up; `compare` sets the results beside the run's own. Pure computation:
 replay_source selects the groups and their rows.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from controlplane.catalogue.rewards.turns import Turn
+from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.completions import groups
 from runs.insight.scoring.evaluating import ComponentScores, How, column
 from runs.insight.scoring.ordering import TOLERANCE, PairCounts, order, pairs, ranks
@@ -32,7 +32,7 @@ FAILURES = 5
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredGroup:
     """A prompt group as the run stored it, with its texts and its row."""
 
     pk: int
@@ -44,13 +44,13 @@ class Stored:
 
 @dataclass(frozen=True)
 class Rescored:
-    stored: Stored
+    stored: StoredGroup
     columns: list[ComponentScores]
     """One column per component, in the config's order."""
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupMember:
     """One completion, before and now."""
 
     number: int
@@ -89,14 +89,14 @@ class Member:
 
     @property
     def turned(self) -> bool:
-        """Whether the sign of the advantage flipped."""
+        """True if the sign of the advantage flipped."""
         return (self.advantage_before or 0.0) * self.advantage_now < 0
 
 
 @dataclass(frozen=True)
 class GroupReplay:
-    stored: Stored
-    members: list[Member]
+    stored: StoredGroup
+    members: list[GroupMember]
     pairs: PairCounts
     flat_before: bool
     flat_now: bool
@@ -106,7 +106,7 @@ class GroupReplay:
         return bool(self.pairs.turned or self.pairs.told_apart or self.pairs.made_equal)
 
     @property
-    def shown(self) -> list[Member]:
+    def shown(self) -> list[GroupMember]:
         changed = sorted(self.members, key=lambda member: -abs(member.change))[:SHOWN_MEMBERS]
         return sorted(changed, key=lambda member: member.number)
 
@@ -133,7 +133,7 @@ class ComponentReplay:
     none: int = 0
     """Completions it doesn't apply to, including failed ones."""
     failed: int = 0
-    failures: list[tuple[Stored, Failure]] = field(default_factory=list)
+    failures: list[tuple[StoredGroup, Failure]] = field(default_factory=list)
 
     @property
     def milliseconds(self) -> float:
@@ -145,7 +145,7 @@ class ComponentReplay:
 
 
 @dataclass(frozen=True)
-class Replay:
+class RewardReplay:
     groups: list[GroupReplay]
     parts: list[ComponentReplay]
     requested: int
@@ -195,7 +195,7 @@ class Replay:
         return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
 
     @property
-    def movers(self) -> list[tuple[GroupReplay, Member]]:
+    def movers(self) -> list[tuple[GroupReplay, GroupMember]]:
         every = [(group, member) for group in self.groups for member in group.members if member.change]
         every.sort(key=lambda one: (-abs(one[1].change), one[0].stored.pk, one[1].number))
         return every[:MOVERS]
@@ -207,9 +207,9 @@ class Replay:
 
 
 def score(
-    stored: Sequence[Stored],
+    stored: Sequence[StoredGroup],
     specs: Sequence[RewardSpec],
-    turn: Turn,
+    turn: TrialTurn,
     *,
     ask: bool = False,
     of_run: Mapping[str, Any] | None = None,
@@ -253,7 +253,7 @@ def compare(
     aggregation: str,
     scale: str | bool = "group",
     requested: int | None = None,
-) -> Replay:
+) -> RewardReplay:
     """Compare rescored groups with the run. `scale`: the run's scale_rewards.
 
     Each step counts as a batch: what TRL computes over a batch is computed over the available groups of the step.
@@ -271,7 +271,7 @@ def compare(
     for place, part in enumerate(parts):
         part.share = mean([each[place] for each in shares])
     scaling = "normalized by component" if aggregation == "normalize_then_sum" else str(scale)
-    return Replay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
+    return RewardReplay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
 
 def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
@@ -300,7 +300,7 @@ def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float
     before = [each.reward for each in stored]
     ranks_before, ranks_now = ranks(before), ranks(totals)
     members = [
-        Member(
+        GroupMember(
             number=each.number,
             text=each.text or "",
             before=each.reward,
@@ -344,9 +344,9 @@ def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float 
     return [next(shares) if scores.counts else None for scores in columns]
 
 
-def _few(failures: Iterable[tuple[Stored, Failure]]) -> list[tuple[Stored, Failure]]:
+def _few(failures: Iterable[tuple[StoredGroup, Failure]]) -> list[tuple[StoredGroup, Failure]]:
     """The first failure of each message."""
-    by_message: dict[str, tuple[Stored, Failure]] = {}
+    by_message: dict[str, tuple[StoredGroup, Failure]] = {}
     for stored, failure in failures:
         by_message.setdefault(failure.message, (stored, failure))
         if len(by_message) == FAILURES:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from controlplane.catalogue.rewards import turns
 from runs.engine.models import Run
 from runs.pages.playground import replay_source
-from runs.pages.playground.replay import Replay, compare, score
+from runs.pages.playground.replay import RewardReplay, compare, score
 from runs.pages.playground.replay_source import COUNTS, SPREAD, WHICH, Picked
 from workers.contract.run.spec import RewardSpec
 
@@ -27,7 +27,7 @@ class Rescoring:
     problem: str = ""
     """Why there is nothing to compare."""
     picked: Picked | None = None
-    replay: Replay | None = None
+    replay: RewardReplay | None = None
 
 
 def rescored(

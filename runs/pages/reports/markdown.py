@@ -28,7 +28,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def quoted(text: str) -> str:
-    """What a person wrote, with its own Markdown, apart from the rest."""
+    """Quote a text that a person wrote, keeping its Markdown apart from the rest."""
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 

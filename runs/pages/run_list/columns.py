@@ -31,11 +31,11 @@ USUAL = {
 """Columns that are shown unless others are chosen; status and name always are."""
 SETTING, METRIC, FIGURE = "setting.", "metric.", "figure."
 FIGURES = {"disk": "Disk"}
-"""What is known of runs besides: bytes on all hosts, as they measure it."""
+"""Further figures of runs: bytes on all hosts, as measured there."""
 MOST = 20
 """Chosen columns of an address."""
 Ordered = Expression | F | Subquery
-"""What a list can be ordered by."""
+"""Types of expressions that can order a list."""
 _ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
 _FORM_WORDS = {f"grpo.{field.name}": field.label for field in TRAINING}
 """Settings as New run has them."""
@@ -51,7 +51,7 @@ class Column:
     """SETTING, METRIC or FIGURE."""
     name: str
     label: str = field(default="", compare=False)
-    """What the charts call a metric; see named."""
+    """A metric's name in the charts; see `named`."""
 
     @property
     def key(self) -> str:
@@ -79,7 +79,7 @@ class Column:
 
 
 def valid(key: str) -> bool:
-    """Whether `key` names a figure, or a setting or a metric, known or not."""
+    """True if `key` names a figure, or a setting or a metric, known or not."""
     figure = key.startswith(FIGURE) and key.removeprefix(FIGURE) in FIGURES
     return is_setting(key) or (key.startswith(METRIC) and key != METRIC) or figure
 
@@ -123,7 +123,7 @@ def named(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
 
 
 class Values:
-    """What a run has for its columns."""
+    """A run's values for the columns."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -154,7 +154,7 @@ class Values:
 
 
 def with_figures(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
-    """With the figures that these columns need."""
+    """Add the figures that these columns need."""
     return runs.annotate(disk=disk.sum_of_run()) if any(each.kind == FIGURE for each in columns) else runs
 
 

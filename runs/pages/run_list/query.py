@@ -76,7 +76,7 @@ class Sort:
     flipped: bool = False
     """The displayed value grows as the stored one falls, like an age."""
     has_nulls: bool = True
-    """Whether some runs lack it."""
+    """True if some runs lack it."""
 
 
 def _places(lookup: str, values: Iterable[str]) -> Case:
@@ -103,7 +103,7 @@ TAG = "tag"
 
 
 class HasTag(Func):
-    """Whether a JSON list contains a word, in each database's own way."""
+    """True if a JSON list contains a word, in each database's own way."""
 
     output_field = BooleanField()
 

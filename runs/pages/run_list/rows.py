@@ -37,17 +37,7 @@ from runs.pages.run_list.columns import (
     with_figures,
 )
 from runs.pages.run_list.groups import Grouping, grouping
-from runs.pages.run_list.query import (
-    ARCHIVED,
-    HEALTH,
-    HEALTH_ASKED,
-    KINDS,
-    SORTS,
-    STATUSES,
-    TAG,
-    TRIAL,
-    RunListQuery,
-)
+from runs.pages.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, TRIAL, RunListQuery
 
 __all__ = ["KINDS", "TRIAL", "RunListing", "choices", "listing"]
 
@@ -63,7 +53,7 @@ READY_VIEWS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     run: Run
     summary: queries.Summary
     attempt: Attempt
@@ -100,19 +90,19 @@ class Row:
 
     @property
     def failed_at_once(self) -> bool:
-        """Whether its progress is the reason of its failure."""
+        """True if its progress is the reason of its failure."""
         return self.attempt.status == RunStatus.FAILED and not self.run.step
 
     @property
-    def health(self) -> Health | None:
+    def health(self) -> RowHealth | None:
         """The run's health. A failed run shows its failure instead, however healthy the policy was."""
         if self.attempt.status == RunStatus.FAILED:
-            return Health("failed", self.attempt.reason.replace("_", " "), "bad", [])
+            return RowHealth("failed", self.attempt.reason.replace("_", " "), "bad", [])
         return _health(self.run.health)
 
 
 @dataclass(frozen=True)
-class Health:
+class RowHealth:
     verdict: str
     word: str
     chip: str
@@ -145,8 +135,8 @@ class Pages:
 @dataclass(frozen=True)
 class RunListing:
     query: RunListQuery
-    rows: list[Row]
-    """Of a page; with groups, the runs whose settings and metrics can be chosen."""
+    rows: list[RunRow]
+    """Runs of a page; with groups, the runs whose settings and metrics can be chosen."""
     others: list[Column]
     """The chosen settings, metrics and figures."""
     found: int
@@ -195,7 +185,7 @@ class RunListing:
 
     @cached_property
     def apart(self) -> dict[str, Parts]:
-        """What tells apart the runs of the page that have similar names."""
+        """Distinguishes the runs of the page that have similar names."""
         return told_apart(row.run.name for row in self.rows)
 
     @property
@@ -326,11 +316,11 @@ def _runs(everything: QuerySet[Run], ids: list[str], columns: list[Column]) -> l
     return [runs[pk] for pk in ids if pk in runs]
 
 
-def _row(run: Run, places: Mapping[str, int], columns: list[Column]) -> Row:
+def _row(run: Run, places: Mapping[str, int], columns: list[Column]) -> RunRow:
     attempt = run.latest()
     summary = queries.summary(run, places=places)
     values = Values(run)
-    return Row(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
+    return RunRow(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
 
 
 def _going(kind: str) -> tuple[dict[str, int], int]:
@@ -362,7 +352,7 @@ def _filter(
 
 
 def _groupings(query: RunListQuery, unlike: Iterable[Column]) -> list[tuple[str, str]]:
-    """By tag, or by a setting with more than one value among the page's runs."""
+    """Offer groups by tag, and by settings with more than one value among the page's runs."""
     asked = [column(query.group)] if is_setting(query.group) else []  # it may be of no run of this page
     return [(TAG, "Tag"), *{each.key: each.heading for each in (*asked, *unlike)}.items()]
 
@@ -375,7 +365,7 @@ def _sorts(others: Iterable[Column]) -> Iterator[tuple[str, str]]:
         yield f"-{key}", f"{words} ↓"
 
 
-def _health(assessment: Mapping[str, Any]) -> Health | None:
+def _health(assessment: Mapping[str, Any]) -> RowHealth | None:
     verdict = assessment.get("verdict")
     if verdict not in HEALTH:
         return None
@@ -383,4 +373,4 @@ def _health(assessment: Mapping[str, Any]) -> Health | None:
     findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "warning")]
     findings.sort(key=lambda finding: order.index(finding["level"]))
     chip = {"bad": "bad", "warning": "warn", "well": "good"}[verdict]
-    return Health(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])
+    return RowHealth(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])

@@ -35,13 +35,13 @@ class CheckpointRow:
     best: bool
     resumable: bool
     recommended: bool = False
-    """By the rule that ended the run early."""
+    """True if it is the one to use by the rule that ended the run early."""
     as_model: str = ""
     """The query of the New run page for a run with this checkpoint as its model; "" for an adapter, which is none."""
     host_problem: str = ""
     """Why its host can't use it now; "": it can."""
     leftover: StoredCopy | None = None
-    """What is still in the store although it is to be removed."""
+    """Its copy in the store that has yet to be removed."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_POST
 @operator_required
 def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """From the checkpoint that the form names, or else from the last one."""
+    """Resume from the checkpoint that the form names, by default from the last one."""
     run = queries.run_for(request, run_id)
     event_id = request.POST.get("checkpoint")
     checkpoint = checkpoints.find(run, event_id) if event_id else None
@@ -140,7 +140,7 @@ def _recommended(run: Run, saved: list[Checkpoint]) -> Checkpoint | None:
 
 
 def best_of(metric: str, newest: list[tuple[Checkpoint, float | None]]) -> Checkpoint | None:
-    """Of two with the same figure the older one, as the trainer has it. One alone is not called the best."""
+    """Choose the best checkpoint; ties go to the older one, as in the trainer. A single one is not called the best."""
     winner: tuple[Checkpoint, float] | None = None
     for checkpoint, figure in reversed(newest):
         if figure is not None and (winner is None or best.is_better(metric, figure, winner[1])):

@@ -159,7 +159,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
 
 
 def about(run: Run, user: User) -> dict[str, Any]:
-    """What the run consists of, and its notes and tags."""
+    """The parts of the run, and its notes and tags."""
     return {
         "run": run,
         "made": SpecNames(_value_at(run.spec, "model", "path"), _value_at(run.spec, "hardware", "profile")),
@@ -283,7 +283,7 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
 
 
 def stop_follows(attempt: Attempt, *, away: bool) -> str:
-    """What will happen after a requested stop."""
+    """Describe the effect of a requested stop."""
     if away:
         return AWAY
     if attempt.status == RunStatus.STOPPING:
@@ -322,7 +322,7 @@ def _quarantined(attempt: Attempt) -> Quarantine | None:
 
 
 def _reward_editor(run: Run) -> str:
-    """Of the run's reward config, ready to replay the run under the change; "" if it was archived or deleted."""
+    """Address of the run's reward config, ready to replay the run under the change; empty if archived or deleted."""
     version = run.reward_version
     if version is None or version.config.archived_at is not None or version.config.deleted_at is not None:
         return ""

@@ -14,7 +14,7 @@ from workers.contract.wire.names import EventKind
 
 @dataclass(frozen=True)
 class LimitBar:
-    """What is used of one limit, by the supervisor's last report."""
+    """Use of one limit, by the supervisor's last report."""
 
     metric: str
     label: str

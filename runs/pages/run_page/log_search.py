@@ -49,7 +49,7 @@ class Hit(TypedDict):
 class LogHits:
     hits: list[Hit] = field(default_factory=list)
     next: int = 0
-    """Where to continue."""
+    """Offset at which the search continues."""
     size: int = 0
     done: bool = False
     """Nothing is left after `next`."""

@@ -49,7 +49,7 @@ def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _has_server(spec: dict[str, Any]) -> bool:
-    """Whether the spec, of any version, has a vLLM server."""
+    """True if the spec, of any version, has a vLLM server."""
     hardware = spec.get("hardware")
     return isinstance(hardware, dict) and bool(hardware.get("server"))
 

@@ -40,7 +40,7 @@ PHASES: dict[str, tuple[str, str]] = {
     Phase.VERIFYING: ("Checking that all resources are released", "c1"),
     Phase.UPLOADING: ("Uploading the checkpoint", "c4"),
 }
-"""What starts a phase (a status, or a phase of the supervisor) -> its label and colour."""
+"""Status, or phase of the supervisor, that starts a phase -> its label and colour."""
 TRAINER_STAGE_COLOUR = "c5"
 
 

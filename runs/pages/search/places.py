@@ -11,7 +11,7 @@ from controlplane.platform.accounts.models import User
 class Place:
     title: str
     route: str = ""
-    """Of its page; "" for what the browser does by itself."""
+    """Route of its page; empty if the browser handles it."""
     icon: str = "file"
     words: str = ""
     """Others that find it."""

@@ -1,4 +1,4 @@
-"""What the command palette shows for what is typed."""
+"""The results of the command palette."""
 
 from __future__ import annotations
 

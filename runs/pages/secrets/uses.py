@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from controlplane.catalogue.datasets.models import StoredFolder
-from controlplane.catalogue.rewards.models import RewardConfig
-from controlplane.catalogue.rewards.queries import newest_versions
+from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.catalogue.versioned.queries import newest_versions
 from controlplane.platform import sealing
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.models import HUB_TOKEN, Secret
@@ -40,11 +40,11 @@ class SecretView:
     """Attempts of runs that are queued or on a host."""
     last_run: Run | None
     holds: tuple[str, ...] = ()
-    """Of a store: what it has, in sentences."""
+    """Contents of an artifact store, in sentences."""
 
     @property
     def purpose(self) -> str:
-        """What uses a secret that no config names."""
+        """Uses of a secret that no config names."""
         return PURPOSES.get(Secret.Kind(self.row.kind), "nobody")
 
     @property
@@ -113,7 +113,7 @@ def _trouble(row: Secret) -> str:
 
 def _configs() -> dict[str, list[RewardConfig]]:
     configs: dict[str, list[RewardConfig]] = defaultdict(list)
-    for version in newest_versions():
+    for version in newest_versions(RewardVersion):
         try:
             rewards = [from_dict(RewardSpec, part) for part in version.components]
         except ContractError:

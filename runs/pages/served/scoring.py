@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.catalogue.rewards import turns
-from controlplane.catalogue.rewards.turns import Turn as ScoringTurn
+from controlplane.catalogue.rewards.turns import TrialTurn as ScoringTurn
 from runs.engine.served.models import Answer
 from runs.engine.spec import spec_of
 from runs.insight.scoring import rows

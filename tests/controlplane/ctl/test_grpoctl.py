@@ -18,7 +18,7 @@ from django.db import close_old_connections
 
 from controlplane.ctl import config
 from controlplane.ctl.__main__ import main
-from controlplane.ctl.client import Client, Refused, Unreachable
+from controlplane.ctl.client import Client, RequestRefused, ServerUnreachable
 from controlplane.ctl.config import Access, NotConfigured
 from controlplane.ctl.output import harmless
 from controlplane.ctl.parser import parser
@@ -132,7 +132,7 @@ def test_any_operation_is_asked_for_by_its_path(terminal: Terminal, tmp_path: Pa
 @pytest.mark.parametrize("path", ["https://evil.example/x", "//evil.example/x", "///evil.example", "../../settings/"])
 def test_a_token_goes_to_no_other_address(path: str) -> None:
     client, asked, _ = answers(200)
-    with pytest.raises(Refused, match="no path of the API"):
+    with pytest.raises(RequestRefused, match="no path of the API"):
         client.ask("GET", path)
     assert asked == []
 
@@ -162,7 +162,7 @@ def test_it_waits_as_long_as_it_is_told_and_tries_again() -> None:
 
 def test_a_token_is_not_sent_where_a_redirect_leads() -> None:
     client, asked, _ = answers(302, Location="https://evil.example/")
-    with pytest.raises(Refused, match=r"evil\.example"):
+    with pytest.raises(RequestRefused, match=r"evil\.example"):
         client.get("runs")
     assert [request.url.host for request in asked] == ["plane.example"]
 
@@ -175,10 +175,10 @@ def test_a_change_whose_answer_was_lost_is_not_asked_for_twice() -> None:
         raise httpx.ReadError("broken off")
 
     client = Client(ELSEWHERE, transport=httpx.MockTransport(break_off), pause=lambda seconds: None)
-    with pytest.raises(Unreachable):
+    with pytest.raises(ServerUnreachable):
         client.post("runs/r1/resume")
     assert len(asked) == 1
-    with pytest.raises(Unreachable):
+    with pytest.raises(ServerUnreachable):
         client.post("runs", headers={"Idempotency-Key": "k"})
     assert len(asked) == 5
 

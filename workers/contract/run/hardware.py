@@ -7,6 +7,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+BATCH_FIELDS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "num_generations",
+    "max_completion_length",
+    "num_iterations",
+)
+"""The batch settings of a profile, by GRPOConfig's names."""
+
 
 class Rollout(StrEnum):
     """Where completions are generated."""

@@ -1,4 +1,4 @@
-"""Archiving and deleting corpora: archived ones aren't offered, deleted ones lose their file."""
+"""Archives corpora, which are then no longer offered, and deletes them with their file."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Callable
 from functools import partial
 
 from django.db import transaction
-from django.utils import timezone
 
+from controlplane.archivable import set_archived
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import remove_folder
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
-from controlplane.platform.activity.recording import recorded
 
 USERS: list[Callable[[CorpusVersion], list[str]]] = []
-"""What names the users of a version, in words such as "the run gsm8k"; other apps add theirs when they are ready."""
+"""Functions that name the users of a version, such as "the run gsm8k"; other apps add theirs when they are ready."""
 
 
 def users(version: CorpusVersion) -> list[str]:
@@ -22,14 +21,12 @@ def users(version: CorpusVersion) -> list[str]:
 
 
 def archive(version: CorpusVersion) -> bool:
-    """Forms no longer offer it; what uses it goes on."""
-    live = CorpusVersion.objects.filter(pk=version.pk, archived_at=None)
-    return recorded(live.update(archived_at=timezone.now()), version.corpus, f"Archived: version {version.number}")
+    """Stop offering a version in forms. Environments and runs that use it keep working."""
+    return set_archived(version, True, subject=version.corpus, act=f"Archived: version {version.number}")
 
 
 def unarchive(version: CorpusVersion) -> bool:
-    away = CorpusVersion.objects.filter(pk=version.pk, archived_at__isnull=False)
-    return recorded(away.update(archived_at=None), version.corpus, f"Offered again: version {version.number}")
+    return set_archived(version, False, subject=version.corpus, act=f"Offered again: version {version.number}")
 
 
 def delete(version: CorpusVersion) -> None:

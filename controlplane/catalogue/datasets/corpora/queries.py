@@ -30,7 +30,7 @@ def corpus_for(request: HttpRequest, corpus_id: int, number: int) -> CorpusVersi
 
 
 def offered(request: HttpRequest) -> list[CorpusVersion]:
-    """What a form offers where a parameter's widget is "corpus"; the value is str(version)."""
+    """Choices for parameters whose widget is "corpus"; the value is str(version)."""
     return list(corpora_for(request).filter(status=CorpusVersion.READY, archived_at=None))
 
 

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.catalogue.datasets import reader_process, upload
+from controlplane.catalogue.datasets import reader_process
 from controlplane.catalogue.datasets.corpora import archiving, making, plain_text
 from controlplane.catalogue.datasets.corpora import sample as samples
 from controlplane.catalogue.datasets.corpora.forms import CorpusForm, QueryForm, TextForm
@@ -20,6 +20,7 @@ from controlplane.catalogue.datasets.queries import version_for
 from controlplane.catalogue.datasets.receiving import shown_name
 from controlplane.catalogue.datasets.work_queue import read_progress
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http import upload
 from controlplane.platform.http.form_pages import form_page
 from workers.contract.run.corpora import LONGEST_TEXT
 from workers.environments import encyclopaedia

@@ -71,7 +71,7 @@ def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: st
 
 
 def kind_of(name: str) -> str:
-    """By the extension, with or without .gz; "" if it contains no rows."""
+    """The format named by the extension, with or without .gz; "" if it contains no rows."""
     last = PurePosixPath(name).name.lower()
     if last in NOT_ROWS or last.startswith("."):
         return ""
@@ -207,6 +207,6 @@ def _listed(names: Any) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether the path stays inside the folder that it is written to."""
+    """True if the path stays inside the folder that it is written to."""
     parts = PurePosixPath(name).parts
     return not name.startswith("/") and ".." not in parts and "\\" not in name and "\0" not in name

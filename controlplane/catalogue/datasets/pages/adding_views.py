@@ -13,7 +13,6 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.catalogue.datasets import importing, reader_process
-from controlplane.catalogue.datasets import upload as uploading
 from controlplane.catalogue.datasets.errors import DatasetError, NameTaken
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.pages.forms import HubForm, PathForm, RowsForm, TasksForm, UploadForm
@@ -23,6 +22,7 @@ from controlplane.catalogue.datasets.receiving import incoming_folder
 from controlplane.catalogue.datasets.sources import roots
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.http import upload as uploading
 from controlplane.platform.http.form_pages import form_page
 
 UPLOAD, ROWS, HUB, PATH, TASKS = "upload", "rows", "hub", "path", "tasks"

@@ -179,7 +179,7 @@ class PathForm(_Source):
 
 
 def _families() -> list[tuple[str, list[tuple[str, str]]]]:
-    """By kind: (name, what it asks)."""
+    """Choices of task families, grouped by kind: (name, label)."""
     by_kind: dict[str, list[tuple[str, str]]] = {}
     for name, family in FAMILIES.items():
         levels = f" ({family.levels} levels)" if family.levels else ""

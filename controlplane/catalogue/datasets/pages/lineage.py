@@ -58,5 +58,5 @@ def _parents(version: DatasetVersion) -> list[DatasetVersion]:
 
 
 def _shown(versions: Manager[DatasetVersion]) -> QuerySet[DatasetVersion]:
-    """Of datasets that aren't deleted."""
+    """Leave out versions of deleted datasets."""
     return versions.filter(dataset__deleted_at=None).select_related("dataset").defer("report")

@@ -41,7 +41,7 @@ def listing(request: HttpRequest) -> dict[str, Any]:
 
 
 def matches(version: DatasetVersion, words: str) -> bool:
-    """Whether every word is in the name, the source or the owner's name."""
+    """True if every word is in the name, the source or the owner's name."""
     owner = version.dataset.owner
     text = " ".join((version.dataset.name, source(version)["words"], owner.username if owner else "")).casefold()
     return all(word in text for word in words.casefold().split())

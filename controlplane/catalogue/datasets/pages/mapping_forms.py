@@ -173,7 +173,7 @@ class MappingForm(forms.Form):
 
     @property
     def has_marks(self) -> bool:
-        """Whether these fields are set; otherwise they are folded."""
+        """True if any of these fields is set; otherwise they are folded."""
         return self._says(self.marks_part)
 
     @property
@@ -244,7 +244,7 @@ class MappingForm(forms.Form):
 
 
 def _lines(text: str) -> str:
-    """As it was typed: browsers send another line break."""
+    """The text as typed: browsers send other line breaks."""
     return text.replace("\r\n", "\n")
 
 

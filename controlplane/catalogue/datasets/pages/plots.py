@@ -32,7 +32,7 @@ class Histogram:
     unit: str
     bars: list[HistogramBar]
     figures: dict[str, Any]
-    """As in statistics.Lengths: top, median, p95, longest, mean."""
+    """The keys of statistics.Lengths: top, median, p95, longest, mean."""
 
     @property
     def label(self) -> str:

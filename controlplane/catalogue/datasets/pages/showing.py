@@ -1,4 +1,4 @@
-"""What the pages of a version show, put together: the verdict first, then its evidence."""
+"""The template contexts of a version's pages: the verdict first, then its evidence."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def known_models() -> list[str]:
 
 
 def may_leave_out(version: DatasetVersion) -> bool:
-    """Whether the mapping can be used for the rows that it fits, without the others."""
+    """True if the mapping can be used for the rows that it fits, without the others."""
     mapped = version.report.get("mapped") or {}
     usable = bool(_unfit(mapped) and not mapped.get("gave_up") and not _file_error(mapped))
     return usable and version.status == DatasetVersion.NEEDS_MAPPING
@@ -136,7 +136,7 @@ def _unfit(mapped: dict[str, Any]) -> int:
 
 
 def source(version: DatasetVersion) -> dict[str, str]:
-    """Where the rows came from: {"kind", "words", "more"}."""
+    """The origin of the rows: {"kind", "words", "more"}."""
     details = version.source or {}
     if version.source_kind == DatasetVersion.HUB:
         revision = str(details.get("commit") or details.get("revision") or "")

@@ -1,4 +1,4 @@
-"""What a dataset of a size is usually good for, and what it takes: a rule of thumb for small models."""
+"""A rule of thumb for small models: the usual purpose of a dataset by its size, and its cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GUIDE = (
 
 
 def place(rows: int) -> str:
-    """Where so many rows stand in the guide, in words."""
+    """The guide's entry for this number of rows, in words."""
     for size in GUIDE:
         if size.holds(rows):
             return f"{size.time} and {size.memory} of GPU memory are usual; good for {size.use}."

@@ -1,4 +1,4 @@
-"""What people do with a version as a whole: stop its check, try again, put it away, delete it."""
+"""Actions on a whole version: cancel its check, retry, archive, delete."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def state(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @operator_required
 @require_GET
 def name(request: HttpRequest) -> JsonResponse:
-    """Whether a new dataset can have a name, or that of its file: known before a large file is sent under it."""
+    """Check a new dataset's name, or its file's, before a large file is uploaded under it."""
     new_name, file_name = (request.GET.get(key, "").strip() for key in ("name", "file"))
     new_name = new_name or (named_after_file(file_name) if file_name else "")
     return JsonResponse({"problem": name_problem(new_name) if new_name else ""})

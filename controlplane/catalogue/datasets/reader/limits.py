@@ -10,7 +10,7 @@ from types import FrameType
 MEMORY_BYTES = 3 * 2**29
 """Address space of each process, in bytes. Parquet's libraries map 0.3 GiB before reading anything."""
 CPU_SECONDS = 3600
-"""Of each process. Twenty million short rows on one core take about half of it."""
+"""CPU time limit of each process. Twenty million short rows on one core take about half of it."""
 CPU_GRACE = 60
 """Seconds in which a process whose processor time is over can say so."""
 MOST_ROWS = 20_000_000

@@ -17,7 +17,6 @@ from django.core.exceptions import NON_FIELD_ERRORS
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_fields import (
     ATTACHED,
-    BATCH_FIELDS,
     CHOICES,
     HELP,
     LABELS,
@@ -35,7 +34,7 @@ from controlplane.catalogue.hardware.profile_pages.form_fields import (
 )
 from controlplane.catalogue.hardware.profiles import Profile, profile_of, profile_problems
 from controlplane.platform.http.form_pages import wrong_fields
-from workers.contract.run.hardware import ZERO, HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.hardware import BATCH_FIELDS, ZERO, HardwareSpec, Rollout, ServerSpec
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.documents import ContractError, from_dict
 

@@ -21,18 +21,18 @@ COLOURS = {  # a run has a LoRA or a reference model, never both
 }
 REST = "other"
 SMALL = 0.02
-"""Of a bar; less is put together."""
+"""Smallest share of a bar; smaller parts are combined."""
 
 
 @dataclass(frozen=True)
-class Bar:
+class MemoryBar:
     name: str
     role: str
     card_gib: float
     needed_gib: float
-    """Without `spare_gib`."""
+    """GiB in use, without `spare_gib`."""
     spare_gib: float
-    """What the allocator keeps, and gives back when memory runs short."""
+    """Memory that the allocator caches, and returns when memory runs short."""
     parts: tuple[dict[str, Any], ...]
     largest: str
     largest_gib: float
@@ -48,7 +48,7 @@ class Bar:
         return max(self.card_gib, self.needed_gib)
 
 
-def bars(estimate: Estimate, indexes: Sequence[int]) -> list[Bar]:
+def bars(estimate: Estimate, indexes: Sequence[int]) -> list[MemoryBar]:
     """One for all GPUs with the same parts; `indexes`: of the estimate's GPUs."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, gpu in enumerate(estimate.gpus):
@@ -57,11 +57,11 @@ def bars(estimate: Estimate, indexes: Sequence[int]) -> list[Bar]:
     return [_bar(estimate.gpus[numbers[0]], [indexes[number] for number in numbers]) for numbers in groups.values()]
 
 
-def _bar(gpu: GpuEstimate, indexes: list[int]) -> Bar:
+def _bar(gpu: GpuEstimate, indexes: list[int]) -> MemoryBar:
     parts: dict[Part, float] = {part: size for part, size in gpu.parts.items() if part is not Part.ALLOCATOR}
     largest = max(parts, key=lambda part: parts[part])
     name = f"GPU {', '.join(map(str, sorted(indexes)))}"
-    return Bar(
+    return MemoryBar(
         name=name if len(indexes) == 1 else f"{name.replace('GPU', 'GPUs')} each",
         role=gpu.role,
         card_gib=gpu.card_gib,
@@ -87,7 +87,7 @@ def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
 class MemoryView:
     """For the template components/memory.html."""
 
-    bars: list[Bar]
+    bars: list[MemoryBar]
     where: str
     trained: int
     parameters: int

@@ -7,25 +7,25 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from controlplane.catalogue.datasets import upload
 from controlplane.catalogue.exchange import documents, trl
 from controlplane.catalogue.exchange.reading import Kind, Reading, Unreadable, Verdict
 from controlplane.catalogue.hardware.models import Host
-from controlplane.catalogue.hardware.profile_fields import ATTACHED, BATCH_FIELDS
+from controlplane.catalogue.hardware.profile_fields import ATTACHED
 from controlplane.catalogue.hardware.profile_pages import profile_yaml
 from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, values_of
-from controlplane.catalogue.hardware.profile_pages.profile_yaml import Imported
+from controlplane.catalogue.hardware.profile_pages.profile_yaml import ImportedProfile
 from controlplane.catalogue.hardware.profiles import Profile
 from controlplane.platform import safe_yaml
+from controlplane.platform.http import upload
 from controlplane.platform.safe_yaml import YamlRefused
-from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout
 
 
 @dataclass(frozen=True)
 class ProfileImport:
     form: ProfileForm
     reading: Reading | None = None
-    """What the other tool's config said; None for our own YAML, whose errors are beside the fields."""
+    """Settings read from another tool's config; None for our own YAML, whose errors are beside the fields."""
 
 
 def document(request: HttpRequest) -> bytes:
@@ -60,7 +60,7 @@ def _from_other(content: bytes) -> ProfileImport:
     reading = documents.read(content, trl.fields_of(schema))
     if reading.kind == Kind.PROFILE:
         return ProfileImport(profile_yaml.read(content).form())
-    imported = Imported(values_of(Profile("", "", HardwareSpec(""))))
+    imported = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
     _assume(reading)
     for path, value in reading.values.items():
         if path.startswith("hardware."):

@@ -1,4 +1,4 @@
-"""What a hardware profile holds: the memory model's answer for common models on GPUs of a size."""
+"""Estimates which common models fit a hardware profile on GPUs of a given size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workers.contract.wire.documents import ContractError
 
 PROMPT_TOKENS = 256
 COMPLETION_TOKENS = 512
-"""Where the profile leaves the length open."""
+"""Completion length if the profile sets none."""
 USUAL_CARD_GIB = 24.0
 LARGEST_CARD_GIB = 1024.0
 MOST_INSPECTED = 40
@@ -93,7 +93,7 @@ def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryRoom:
     """A quicker division of a profile's batch, and vLLM's share with it."""
 
     gain: float
@@ -107,7 +107,7 @@ class Room:
         return f"By the rule of thumb that gives {self.gain:.2g} times the steps per second."
 
 
-def room(profile: Profile, shape: Shape, card_gib: float) -> Room | None:
+def room(profile: Profile, shape: Shape, card_gib: float) -> MemoryRoom | None:
     """For a model on GPUs of one size; None: the batch has the room already, or doesn't fit."""
     now, then, gain = division(profile, shape, card_gib)
     if then is None:
@@ -126,7 +126,7 @@ def room(profile: Profile, shape: Shape, card_gib: float) -> Room | None:
     if profile.spec.vllm_server and profile.spec.vllm_server.all_graphs:
         words.append("CUDA graphs only up to a step’s completions")
         values["server_all_graphs"] = ""
-    return Room(gain, ", ".join(words), values)
+    return MemoryRoom(gain, ", ".join(words), values)
 
 
 def division(
@@ -181,7 +181,7 @@ class ProfileMemory:
     model: str
     card_gib: float
     view: MemoryView
-    room: Room | None
+    room: MemoryRoom | None
     guide: dict[str, int]
     """Fields of the form with the division of the guide that a built-in profile comes from; {}: it has it."""
     divided_for: str

@@ -33,7 +33,7 @@ class Words:
 
 
 @dataclass(frozen=True, order=True)
-class Group:
+class WordGroup:
     """Profiles that take as many GPUs of a size; in the order of a list."""
 
     gpus: int
@@ -47,20 +47,20 @@ class Group:
         return f"{count} of {self.card_gib:g} GiB" if self.card_gib else count
 
 
-def group_of(spec: HardwareSpec) -> Group:
+def group_of(spec: HardwareSpec) -> WordGroup:
     """By the GPUs that a profile takes itself and, of a built-in one, by their memory."""
     gpus = spec.trainer_gpus + spec.server_gpus
-    return Group(gpus, max((one.card_gib for one in shipped_with(spec)), default=0.0) if gpus else 0.0)
+    return WordGroup(gpus, max((one.card_gib for one in shipped_with(spec)), default=0.0) if gpus else 0.0)
 
 
-def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[Group, list[HardwareProfile]]]:
+def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[WordGroup, list[HardwareProfile]]]:
     """Small to large, each group's in the order given; those that can't be read first."""
-    groups: dict[Group, list[HardwareProfile]] = {}
+    groups: dict[WordGroup, list[HardwareProfile]] = {}
     for row in rows:
         try:
             group = group_of(profile_of(row).spec)
         except ContractError:
-            group = Group(0, 0.0)
+            group = WordGroup(0, 0.0)
         groups.setdefault(group, []).append(row)
     return sorted(groups.items())
 

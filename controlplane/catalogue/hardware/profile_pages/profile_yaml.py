@@ -9,10 +9,10 @@ from typing import Any
 
 from controlplane.catalogue.hardware.profile_fields import ATTACHED
 from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, sent, values_of
-from controlplane.catalogue.hardware.profiles import BATCH_FIELDS, Profile
+from controlplane.catalogue.hardware.profiles import Profile
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
-from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
+from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout, ServerSpec
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.documents import ContractError, from_dict
 
@@ -28,7 +28,7 @@ def export(profile: Profile) -> str:
 
 
 @dataclass
-class Imported:
+class ImportedProfile:
     """A document's values, by the form's names, and its errors."""
 
     values: dict[str, Any]
@@ -71,12 +71,12 @@ class Imported:
         self.values[name] = short(raw)
 
 
-def read(content: bytes) -> Imported:
+def read(content: bytes) -> ImportedProfile:
     """Parse a document. Raises YamlRefused if it is not a profile at all."""
     document = safe_yaml.load(content)
     if not isinstance(document, dict) or not set(document) & set(TOP):
         raise safe_yaml.YamlRefused(f"This is not a hardware profile, which has {', '.join(TOP)}.")
-    imported = Imported(values_of(Profile("", "", HardwareSpec(""))))
+    imported = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
     for key in document:
         if key not in TOP:
             imported.unknown(key, TOP)
@@ -98,7 +98,7 @@ def read(content: bytes) -> Imported:
     return imported
 
 
-def _environment(imported: Imported) -> None:
+def _environment(imported: ImportedProfile) -> None:
     environment = imported.values["environment"]
     if not isinstance(environment, dict):
         return
@@ -109,7 +109,7 @@ def _environment(imported: Imported) -> None:
             )
 
 
-def _batch(imported: Imported, batch: dict[str, Any]) -> None:
+def _batch(imported: ImportedProfile, batch: dict[str, Any]) -> None:
     for key, value in batch.items():
         if key not in BATCH_FIELDS:
             imported.unknown(f"batch.{key}", BATCH_FIELDS)

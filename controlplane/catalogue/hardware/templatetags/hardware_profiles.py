@@ -9,7 +9,7 @@ from django import template
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_pages import profile_words
-from controlplane.catalogue.hardware.profile_pages.profile_words import Group, Words
+from controlplane.catalogue.hardware.profile_pages.profile_words import WordGroup, Words
 
 register = template.Library()
 
@@ -20,5 +20,5 @@ def words_of(profile: HardwareProfile) -> Words:
 
 
 @register.simple_tag
-def grouped_profiles(profiles: Iterable[HardwareProfile]) -> list[tuple[Group, list[HardwareProfile]]]:
+def grouped_profiles(profiles: Iterable[HardwareProfile]) -> list[tuple[WordGroup, list[HardwareProfile]]]:
     return profile_words.grouped(profiles)

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from controlplane.setup.management.commands.up import add_serving_arguments, serving_options
 from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.processes import NotReady
-from controlplane.setup.serving.serving import Serving, served, uninterrupted
+from controlplane.setup.serving.serving import RunningServices, served, uninterrupted
 
 ONCE_DEADLINE_S = 3600.0
 
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         if outcome is not None:
             self._show(outcome, as_json=options["json"])
 
-    def _run(self, serving: Serving, options: dict[str, Any]) -> dict[str, Any] | None:
+    def _run(self, serving: RunningServices, options: dict[str, Any]) -> dict[str, Any] | None:
         from django.urls import reverse
 
         from controlplane.setup.serving import leftover

@@ -9,7 +9,7 @@ from django.db import connection
 
 from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.processes import NotReady
-from controlplane.setup.serving.serving import Options, Serving, served, uninterrupted
+from controlplane.setup.serving.serving import Options, RunningServices, served, uninterrupted
 
 
 class Command(BaseCommand):
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             self.say("Stopped.")
 
-    def _serve(self, serving: Serving, *, stop_runs: bool) -> None:
+    def _serve(self, serving: RunningServices, *, stop_runs: bool) -> None:
         from controlplane.setup.serving import leftover
         from controlplane.setup.serving.welcome import owner, show_address
 

@@ -14,7 +14,7 @@ import pytest
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.parsing import formats, unpacking
-from controlplane.catalogue.datasets.reader.parsing.formats import Format
+from controlplane.catalogue.datasets.reader.parsing.formats import FileFormat
 from tests.controlplane.catalogue.datasets.sources import GOOD, found, in_a_child, parquet, report
 
 
@@ -77,25 +77,25 @@ def test_what_is_no_dataset_is_named(tmp_path: Path, content: bytes, kind: str, 
 @pytest.mark.parametrize(
     ("content", "kind"),
     [
-        (GOOD, Format("jsonl")),
-        (b"not json\n" + GOOD * 3, Format("jsonl")),
-        (b"[1]\n[2]\n", Format("jsonl")),
-        (b'"a"\n"b"\n', Format("jsonl")),
-        (b'[{"a": 1}, {"a": 2}]', Format("json")),
-        (b'[\n  {"a": 1}\n]', Format("json")),
-        (b'  [\n{"a": 1},\n{"a": 2}]\n', Format("json")),
-        (b'question,answer\n"a, b","c"\n', Format("csv")),
-        (b"question;answer\na, b;c\n", Format("csv", delimiter=";")),
-        (b"question\tanswer\na, b\tc\n", Format("tsv", delimiter="\t")),
-        (b"question\nwhat is this\n", Format("csv")),
-        (gzip.compress(GOOD), Format("jsonl", gzip=True)),
-        (gzip.compress(b'[{"a": 1}]'), Format("json", gzip=True)),
-        (gzip.compress(b"a,b\n1,2\n"), Format("csv", gzip=True)),
-        (parquet({"a": [1]}), Format("parquet")),
-        (gzip.compress(parquet({"a": [1]})), Format("parquet", gzip=True)),
+        (GOOD, FileFormat("jsonl")),
+        (b"not json\n" + GOOD * 3, FileFormat("jsonl")),
+        (b"[1]\n[2]\n", FileFormat("jsonl")),
+        (b'"a"\n"b"\n', FileFormat("jsonl")),
+        (b'[{"a": 1}, {"a": 2}]', FileFormat("json")),
+        (b'[\n  {"a": 1}\n]', FileFormat("json")),
+        (b'  [\n{"a": 1},\n{"a": 2}]\n', FileFormat("json")),
+        (b'question,answer\n"a, b","c"\n', FileFormat("csv")),
+        (b"question;answer\na, b;c\n", FileFormat("csv", delimiter=";")),
+        (b"question\tanswer\na, b\tc\n", FileFormat("tsv", delimiter="\t")),
+        (b"question\nwhat is this\n", FileFormat("csv")),
+        (gzip.compress(GOOD), FileFormat("jsonl", gzip=True)),
+        (gzip.compress(b'[{"a": 1}]'), FileFormat("json", gzip=True)),
+        (gzip.compress(b"a,b\n1,2\n"), FileFormat("csv", gzip=True)),
+        (parquet({"a": [1]}), FileFormat("parquet")),
+        (gzip.compress(parquet({"a": [1]})), FileFormat("parquet", gzip=True)),
     ],
 )
-def test_a_file_is_what_its_content_is(tmp_path: Path, content: bytes, kind: Format) -> None:
+def test_a_file_is_what_its_content_is(tmp_path: Path, content: bytes, kind: FileFormat) -> None:
     (tmp_path / "named.xlsx").write_bytes(content)
     assert formats.detect(tmp_path / "named.xlsx") == kind
 

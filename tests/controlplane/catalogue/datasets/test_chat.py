@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from controlplane.catalogue.datasets.reader.prompts import chat_templates
-from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
 from tests.controlplane.catalogue.datasets.tokenizers import CHATML, INST, TALK, a_tokenizer
 
 ASKED = [{"role": "user", "content": "2 + 2?"}]
 
 
-def renderer(folder: Path, template: object) -> Renderer:
-    return Renderer(a_tokenizer(folder, chat_template=template))
+def renderer(folder: Path, template: object) -> ChatRenderer:
+    return ChatRenderer(a_tokenizer(folder, chat_template=template))
 
 
 def test_messages_become_the_text_that_the_model_goes_on_with(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_messages_become_the_text_that_the_model_goes_on_with(tmp_path: Path) ->
 
 def test_special_tokens_come_from_the_configuration(tmp_path: Path) -> None:
     a_tokenizer(tmp_path, chat_template=INST, eos_token={"__type": "AddedToken", "content": "</s>"})
-    text, _ = Renderer(tmp_path).render(TALK)
+    text, _ = ChatRenderer(tmp_path).render(TALK)
     assert text == (
         "<s>\n[INST] Answer with a number.\n\nWhat is 2 + 2? [/INST]\n"
         " 4 <b>&amp;</b> </s>\n[INST] Größer: 三 × 3? [/INST]\n"
@@ -56,7 +56,7 @@ def test_many_prompts_are_counted_at_once_and_a_refused_one_is_not(tmp_path: Pat
     assert made.prompt_counts([ASKED], chat=False) == [7]
     long = [{"role": "user", "content": "a" * 20}]
     assert made.prompt_counts([ASKED, long, [{"role": "user", "content": "ä"}]], over=15) == [None, 20, 2]
-    assert Renderer(None).prompt_counts([ASKED, ASKED]) == [None, None]
+    assert ChatRenderer(None).prompt_counts([ASKED, ASKED]) == [None, None]
 
 
 def test_no_prompt_over_the_limit_is_taken_for_a_shorter_one(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_no_prompt_over_the_limit_is_taken_for_a_shorter_one(tmp_path: Path) -> 
 
 
 def test_without_a_tokenizer_texts_are_shown_and_not_counted() -> None:
-    made = Renderer(None)
+    made = ChatRenderer(None)
     assert made.render(ASKED) == ("user:\n2 + 2?", None)
     assert (made.count("abc"), made.counts_tokens) == (None, False)
 
@@ -92,7 +92,7 @@ def test_without_a_tokenizer_texts_are_shown_and_not_counted() -> None:
 def test_a_model_with_sentencepiece_alone_is_rendered_and_not_counted(tmp_path: Path) -> None:
     made = renderer(tmp_path, "{{ bos_token }}{{ messages[0].content }}")
     (tmp_path / "tokenizer.json").unlink()
-    made = Renderer(tmp_path)
+    made = ChatRenderer(tmp_path)
     assert made.render(ASKED) == ("<s>2 + 2?", None)
     assert not made.counts_tokens
 
@@ -102,7 +102,7 @@ def test_a_template_in_a_file_of_its_own_comes_first(file: str, tmp_path: Path) 
     a_tokenizer(tmp_path)
     own = "own: {{ messages[0].content }}"
     (tmp_path / file).write_text(own if file.endswith("jinja") else json.dumps({"chat_template": own}))
-    assert Renderer(tmp_path).text(ASKED) == "own: 2 + 2?"
+    assert ChatRenderer(tmp_path).text(ASKED) == "own: 2 + 2?"
 
 
 def test_of_several_templates_the_default_is_taken(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_broken_files_are_told_by_name(file: str, content: bytes, tmp_path: Path
     a_tokenizer(tmp_path)
     (tmp_path / file).write_bytes(content)
     with pytest.raises(TemplateProblem, match=f"^{file} can't be read"):
-        Renderer(tmp_path)
+        ChatRenderer(tmp_path)
 
 
 HOSTILE = {

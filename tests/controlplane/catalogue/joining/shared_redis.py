@@ -7,13 +7,13 @@ from pathlib import Path
 import redis
 
 from controlplane.setup.serving import valkey
-from controlplane.setup.serving.processes import Program
+from controlplane.setup.serving.processes import ServedProgram
 from tests.workers.supervisor.servers import free_port
 
 PASSWORD = "of-the-control-plane"
 
 
-def program(folder: Path) -> tuple[Program, str]:
+def program(folder: Path) -> tuple[ServedProgram, str]:
     """And its address."""
     port = free_port()
     argv = [str(valkey.find_server()), "--port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
@@ -26,4 +26,4 @@ def program(folder: Path) -> tuple[Program, str]:
         except redis.ConnectionError:
             return False
 
-    return Program(name="redis", argv=argv, env=None, log=folder / "redis.log", ready=ready), url
+    return ServedProgram(name="redis", argv=argv, env=None, log=folder / "redis.log", ready=ready), url

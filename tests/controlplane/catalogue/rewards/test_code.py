@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from controlplane.catalogue.rewards import code_check, permissions, saving, turns
-from controlplane.catalogue.rewards.models import RewardConfig
+from controlplane.catalogue.rewards import code_check, saving, turns
+from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
+from controlplane.catalogue.versioned import permissions
 from controlplane.platform.accounts.models import Role, User
 from tests.controlplane.people import make_user, signed_in
 from workers.contract.run.spec import RewardSpec
@@ -52,9 +53,9 @@ def web_sandbox() -> Iterator[None]:
 
 
 def test_an_admin_may_use_any_code_and_everybody_what_is_no_code(admin: User, operator: User) -> None:
-    assert permissions.may_use(admin, code())
-    assert permissions.may_use(operator, RewardSpec("format", "think_tags"))
-    assert permissions.may_use(operator, RewardSpec("old", "gone_from_the_library"))
+    assert permissions.may_use(RewardVersion, admin, code())
+    assert permissions.may_use(RewardVersion, operator, RewardSpec("format", "think_tags"))
+    assert permissions.may_use(RewardVersion, operator, RewardSpec("old", "gone_from_the_library"))
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.OPERATOR])
@@ -68,30 +69,30 @@ def test_what_is_put_before_a_completions_code_is_anybodys_and_no_function_to_ch
 
 def test_an_operator_may_use_none_that_no_config_has(operator: User) -> None:
     saving.make("theirs", [part(code(OTHER)), {"name": "format", "function": "think_tags"}])
-    assert not permissions.may_use(operator, code(GOOD))
+    assert not permissions.may_use(RewardVersion, operator, code(GOOD))
 
 
 def test_an_operator_may_use_what_a_config_has_under_another_name_and_weight(operator: User) -> None:
     saving.make("theirs", [part(code())])
-    assert permissions.may_use(operator, code(name="mine", weight=0.2))
+    assert permissions.may_use(RewardVersion, operator, code(name="mine", weight=0.2))
 
 
 @pytest.mark.parametrize("change", [{"seconds": 600.0}, {"memory_mb": 16_000}, {"source": GOOD + "\n"}])
 def test_an_operator_may_change_nothing_of_it(operator: User, change: dict[str, Any]) -> None:
     saving.make("theirs", [part(code())])
-    assert not permissions.may_use(operator, code(**change))
+    assert not permissions.may_use(RewardVersion, operator, code(**change))
 
 
 def test_a_parameter_that_says_the_default_is_the_same_as_none(operator: User) -> None:
     saving.make("theirs", [part(code(seconds=30.0))])
-    assert permissions.may_use(operator, code())
-    assert permissions.may_use(operator, code(seconds=30.0, memory_mb=512))
+    assert permissions.may_use(RewardVersion, operator, code())
+    assert permissions.may_use(RewardVersion, operator, code(seconds=30.0, memory_mb=512))
 
 
 def test_code_of_an_older_version_counts(operator: User) -> None:
     config = saving.make("theirs", [part(code())]).config
     saving.save(config, [part(code(OTHER))])
-    assert permissions.may_use(operator, code())
+    assert permissions.may_use(RewardVersion, operator, code())
 
 
 # --- the check --------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def test_saved_code_is_not_tried_again(admin: User, operator: User, monkeypatch:
 
 def test_an_operators_code_is_refused_before_it_is_tried(operator: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_check, "check", lambda *_: pytest.fail("it was tried"))
-    assert code_check.problems([code()], operator) == {0: permissions.REFUSED}
+    assert code_check.problems([code()], operator) == {0: permissions.refused(RewardVersion)}
 
 
 def test_without_a_sandbox_nothing_is_run_and_nothing_saved(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +248,7 @@ def test_an_operators_form_with_new_code_is_refused_beside_the_code(operator: Us
     answer = signed_in(user=operator).post("/rewards/new/", editor(GOOD))
     assert answer.status_code == 422
     [form] = answer.context["editor"].components
-    assert form.errors == {"p_source": [permissions.REFUSED]}
+    assert form.errors == {"p_source": [permissions.refused(RewardVersion)]}
     assert not RewardConfig.objects.exists()
 
 
@@ -275,4 +276,7 @@ def test_code_from_a_document_is_only_read_into_the_form_and_runs_for_no_operato
     read = client.post("/rewards/import/", {"text": text})
     assert "def reward(completions" in read.content.decode()
     assert not RewardConfig.objects.exists()
-    assert permissions.REFUSED in client.post("/rewards/try/", editor(GOOD, completion="x")).content.decode()
+    assert (
+        permissions.refused(RewardVersion)
+        in client.post("/rewards/try/", editor(GOOD, completion="x")).content.decode()
+    )

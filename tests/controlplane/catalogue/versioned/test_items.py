@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import pytest
 from django.db import IntegrityError
 from django.urls import reverse
 
-from controlplane.catalogue.environments import queries as environment_queries
 from controlplane.catalogue.environments import saving as environments
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.rewards import queries as reward_queries
 from controlplane.catalogue.rewards import saving as rewards
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.models import Version
+from controlplane.catalogue.versioned.queries import offered_versions
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_run
 
@@ -27,7 +25,6 @@ pytestmark = pytest.mark.django_db
 class Case:
     model: type[Version]
     saving: Any
-    queries: ModuleType
     first: Any
     second: Any
     column: str
@@ -48,14 +45,13 @@ class Case:
         return list(self.model.items()._default_manager.values_list("name", flat=True))
 
     def offered(self, chosen: object = None) -> set[Any]:
-        return set(self.queries.offered_versions(chosen))
+        return set(offered_versions(self.model, chosen))
 
 
 CASES = (
     Case(
         RewardVersion,
         rewards,
-        reward_queries,
         [{"name": "thinks", "function": "think_tags", "weight": 1.0, "params": {}}],
         [{"name": "long", "function": "length", "weight": 1.0, "params": {}}],
         "reward_version",
@@ -63,7 +59,6 @@ CASES = (
     Case(
         EnvironmentVersion,
         environments,
-        environment_queries,
         environments.Composition([{"name": "sum", "function": "calculator", "params": {}}]),
         environments.Composition([{"name": "sum", "function": "calculator", "params": {"digits": 2}}]),
         "environment_version",

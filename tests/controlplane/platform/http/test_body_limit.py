@@ -15,6 +15,7 @@ from controlplane.platform.accounts.models import ApiScope, Role, User
 from controlplane.platform.http import body_limit
 from controlplane.platform.http.body_limit import BodyLimit
 from controlplane.platform.http.tokens import attempt_token
+from controlplane.setup.serving import body_sizes
 from tests.controlplane.people import make_user, operator, signed_in, viewer
 from tests.host_tokens import host_token
 from tests.runs.api.clients import Program
@@ -53,7 +54,7 @@ class Server:
                     raise failure
             await send({"type": "http.response.start", "status": 200, "headers": []})
 
-        await BodyLimit(app)(self.scope, self.receive, self.send)
+        await BodyLimit(app, body_sizes.body_limit)(self.scope, self.receive, self.send)
         return int(self.sent[0]["status"])
 
 

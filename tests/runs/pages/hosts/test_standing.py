@@ -157,5 +157,5 @@ def test_the_host_of_up_gets_a_token_when_its_own_does_not_fit() -> None:
     assert embedded.token_for("box", "of an earlier version") not in (None, token)
     assert not credentials.fits("box", token)
     credentials.issue("gpu1")
-    with pytest.raises(embedded.NameTaken, match="Another machine has joined as gpu1"):
+    with pytest.raises(embedded.HostNameTaken, match="Another machine has joined as gpu1"):
         embedded.token_for("gpu1", "")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.catalogue.rewards import turns
-from controlplane.catalogue.rewards.turns import Turn
+from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.scoring import evaluating, scoring
 from runs.insight.scoring.evaluating import How
 from runs.pages.playground.completions_source import suggested
@@ -189,7 +189,7 @@ def test_what_the_time_was_too_short_for_has_no_score(monkeypatch: pytest.Monkey
         "controlplane.catalogue.rewards.turns.shared", lambda preload: type("Held", (), {"backend": None})
     )
     spec = lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX)
-    column = evaluating.column(spec, [evaluating.Completion("a")], [ROW], Turn(until=0.0))
+    column = evaluating.column(spec, [evaluating.Completion("a")], [ROW], TrialTurn(until=0.0))
     assert (column.how, column.values) == (How.LATE, [None])
 
 
@@ -204,7 +204,7 @@ def test_code_runs_no_longer_than_the_page_has_time(monkeypatch: pytest.MonkeyPa
 
     spec = lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX, params=PythonParams)
     spec = RewardSpec(spec.name, spec.function, params={"seconds": 600.0})
-    column = evaluating.column(spec, [evaluating.Completion("a")], [ROW], Turn(until=time.monotonic() + left))
+    column = evaluating.column(spec, [evaluating.Completion("a")], [ROW], TrialTurn(until=time.monotonic() + left))
     assert 0 < given[0] <= max(1.0, left)
     assert (column.how, bool(column.failures)) == (how, how is How.SCORED)
 

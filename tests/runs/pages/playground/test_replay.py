@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from controlplane.catalogue.rewards.turns import Turn
+from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.completions.groups import StoredCompletion
 from runs.insight.scoring.evaluating import How
 from runs.insight.scoring.ordering import PairCounts, pairs, ranks
-from runs.pages.playground.replay import Replay, Stored, compare, recorded_as, score
+from runs.pages.playground.replay import RewardReplay, StoredGroup, compare, recorded_as, score
 from workers.contract.run.spec import RewardSpec
 from workers.rewards import LIBRARY, Cost, Params, Reward
 
@@ -21,18 +21,18 @@ RIGHT = RewardSpec(name="right", function="numeric_match")
 THINKS = RewardSpec(name="thinks", function="think_tags", weight=0.5)
 
 
-def stored(*texts: str, before: Sequence[float | None] = (), step: int = 1, pk: int = 1) -> Stored:
+def stored(*texts: str, before: Sequence[float | None] = (), step: int = 1, pk: int = 1) -> StoredGroup:
     """A group that answers 4, with what the run gave: totals, and an advantage of the same sign."""
     given = before or [0.0] * len(texts)
     told = [
         StoredCompletion(number, text, None, 3, "eos", {"right": total}, total, total)
         for number, (text, total) in enumerate(zip(texts, given, strict=True), 1)
     ]
-    return Stored(pk, step, {"row": pk, "prompt": "2+2?", "answer": "4"}, "2+2?", told)
+    return StoredGroup(pk, step, {"row": pk, "prompt": "2+2?", "answer": "4"}, "2+2?", told)
 
 
-def replayed(groups: Sequence[Stored], *specs: RewardSpec, **how: Any) -> Replay:
-    scored = score(groups, specs or [RIGHT], Turn(until=time.monotonic() + 60))
+def replayed(groups: Sequence[StoredGroup], *specs: RewardSpec, **how: Any) -> RewardReplay:
+    scored = score(groups, specs or [RIGHT], TrialTurn(until=time.monotonic() + 60))
     return compare(scored, specs or [RIGHT], **{"aggregation": "sum_then_normalize", **how})
 
 
@@ -158,7 +158,7 @@ def test_the_runs_own_scores_stand_for_what_only_the_trainer_scores(monkeypatch:
     spec = lent(monkeypatch, Cost.TRAINER, function=lambda *_: 1.0)
     of_run = {"rewards": [{"name": "right", "function": "lent", "params": {}}]}
     group = stored("4", "5", before=[0.25, 0.75])
-    turn = Turn(until=time.monotonic() + 60)
+    turn = TrialTurn(until=time.monotonic() + 60)
     [scored] = score([group], [spec], turn, of_run=of_run)
     assert (scored.columns[0].how, scored.columns[0].values) == (How.RECORDED, [0.25, 0.75])
     assert compare([scored], [spec], aggregation="sum_then_normalize").reordered == 0
@@ -177,7 +177,7 @@ def test_only_the_very_same_component_is_taken_from_the_run():
 
 def test_when_the_time_is_up_what_is_scored_is_whole_and_the_rest_is_told():
     groups = [stored("4", "5", before=[1.0, 0.0], pk=pk) for pk in range(1, 4)]
-    scored = score(groups, [RIGHT], Turn(until=0.0))
+    scored = score(groups, [RIGHT], TrialTurn(until=0.0))
     assert [one.stored.pk for one in scored] == [1]
     replay = compare(scored, [RIGHT], aggregation="sum_then_normalize", requested=len(groups))
     assert (len(replay.groups), replay.requested) == (1, 3)

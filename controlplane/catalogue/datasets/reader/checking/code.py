@@ -1,4 +1,4 @@
-"""Whether a text is valid Python. Nothing is executed."""
+"""Checks whether a text is valid Python, without executing it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def problems(text: str, *, expected: bool) -> Iterator[CodeProblem]:
 
 
 def looks_like_python(text: str) -> bool:
-    """Whether its first line of code is unlike other languages and prose."""
+    """True if the first line of code is unlike other languages and prose."""
     for line in text[:HEAD].split("\n"):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):

@@ -104,7 +104,7 @@ def _blank(value: Any) -> bool:
 
 
 def _possible(mapping: ColumnMapping, seen: Schema) -> ColumnMapping:
-    """Without the columns that no sampled row has: a guess must not make an error of every row."""
+    """Drop columns that no sampled row has: a wrong guess would make every row an error."""
     if mapping.prompt not in seen.counts:
         return ColumnMapping()
     gone: dict[str, Any] = {name: "" for name in COLUMN_FIELDS if getattr(mapping, name) not in seen.counts}
@@ -119,7 +119,7 @@ class _FirstPass:
         self._progress = progress
         self._found = found
         self._duplicates = duplicates
-        self._checks = _RowChecks(seen, found.mapping)
+        self._checks = _RawRowChecks(seen, found.mapping)
 
     def run(self, source: RowSource) -> None:
         found, at = self._found, 0
@@ -141,8 +141,8 @@ class _FirstPass:
             message = "The file has only blank lines." if found.lines else "The file has no row."
             raise FileProblem("empty_file", message)
 
-    def _add(self, batch: _Found) -> _Place:
-        """Where it ends, or where the collector gives up."""
+    def _add(self, batch: _FirstPassFindings) -> _SourcePlace:
+        """Line of the last record, or of the one at which the collector gave up."""
         for place, problems in batch.problems:
             for problem in problems:
                 self._collector.add(problem)
@@ -160,7 +160,7 @@ class _FirstPass:
                 self._collector.add(Problem(line, "exact_duplicate", message, field=self._found.mapping.prompt))
 
 
-class _Place(NamedTuple):
+class _SourcePlace(NamedTuple):
     """A record. `line`, `number`: its own; `rows`: those of its batch up to it that can be read."""
 
     line: int
@@ -169,26 +169,26 @@ class _Place(NamedTuple):
 
 
 @dataclass
-class _Found:
-    """The results for a batch of records. `at`: as in records.Batch; `end`: its last record; `problems`: of the records
-    that have any; `keys`: hashes of the prompts of good rows, which are in `lines`."""
+class _FirstPassFindings:
+    """The results for a batch of records. `at`: as in records.RecordBatch; `end`: its last record; `problems`: those of
+    each faulty record; `keys`: hashes of the prompts of good rows, which are in `lines`."""
 
     at: int
-    end: _Place
+    end: _SourcePlace
     columns: Counts = field(default_factory=dict)
-    problems: list[tuple[_Place, list[Problem]]] = field(default_factory=list)
+    problems: list[tuple[_SourcePlace, list[Problem]]] = field(default_factory=list)
     keys: array[int] = field(default_factory=partial(array, "q"))
     lines: array[int] = field(default_factory=partial(array, "q"))
 
 
-class _RowChecks:
+class _RawRowChecks:
     def __init__(self, seen: Schema, mapping: ColumnMapping) -> None:
         self._schema = seen
         self._checker = Checker(mapping)
         self._has_prompt = bool(mapping.prompt)
 
-    def of(self, batch: records.Batch) -> _Found:
-        found, rows = _Found(batch.at, _Place(0, -1, 0)), 0
+    def of(self, batch: records.RecordBatch) -> _FirstPassFindings:
+        found, rows = _FirstPassFindings(batch.at, _SourcePlace(0, -1, 0)), 0
         for record in batch.records():
             problems = list(record.problems)
             if record.row is not None:
@@ -198,7 +198,7 @@ class _RowChecks:
                 if self._has_prompt and all(KINDS[problem.kind].level != ERROR for problem in problems):
                     found.keys.append(hash(self._checker.key(record.row)))
                     found.lines.append(record.line)
-            found.end = _Place(record.line, record.number, rows)
+            found.end = _SourcePlace(record.line, record.number, rows)
             if problems:
                 found.problems.append((found.end, problems))
         return found

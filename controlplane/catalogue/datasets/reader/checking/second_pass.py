@@ -23,7 +23,7 @@ from controlplane.catalogue.datasets.reader.parsing import records, repeated_key
 from controlplane.catalogue.datasets.reader.parsing.records import Record, RowSource
 from controlplane.catalogue.datasets.reader.problems import Problem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
-from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
 
 
@@ -40,7 +40,7 @@ def run(
     Temporary files are unnamed ones in the file's folder. Raises FileProblem as RowSource.batches does.
     """
     renderer = _renderer(tokenizer, collector) if token_limit else None
-    checks = _RowChecks(resolved(mapping), renderer, token_limit or 0)
+    checks = _MappedRowChecks(resolved(mapping), renderer, token_limit or 0)
     at = rows = near = 0
     with NearDuplicates(source.path.parent) as prompts:
         results = processes.looked_at(source.batches, checks.of, processes.useful(source.path))
@@ -60,8 +60,8 @@ def run(
     return near
 
 
-class _Found(NamedTuple):
-    """The results for a batch of rows. `at`: as in records.Batch; `rows`: the file's rows up to the batch's end."""
+class _SecondPassFindings(NamedTuple):
+    """The results for a batch of rows. `at`: see records.RecordBatch; `rows`: the file's rows up to the batch's end."""
 
     at: int
     rows: int
@@ -69,14 +69,14 @@ class _Found(NamedTuple):
     prompts: Signatures
 
 
-class _RowChecks:
+class _MappedRowChecks:
     """`renderer` None: no tokens are counted."""
 
-    def __init__(self, mapping: ColumnMapping, renderer: Renderer | None, limit: int) -> None:
+    def __init__(self, mapping: ColumnMapping, renderer: ChatRenderer | None, limit: int) -> None:
         self._mapping = mapping
         self._renderer, self._limit = renderer, limit
 
-    def of(self, batch: records.Batch) -> _Found:
+    def of(self, batch: records.RecordBatch) -> _SecondPassFindings:
         rows, problems = 0, list[Problem]()
         prompts, lines = list[list[Message]](), list[int]()
         for record in batch.records():
@@ -93,7 +93,7 @@ class _RowChecks:
                 prompts.append(fields["prompt"])
                 lines.append(record.line)
         problems += self._over_limit(prompts, lines)
-        return _Found(batch.at, rows, problems, signatures(list(map(prompt_text, prompts)), lines))
+        return _SecondPassFindings(batch.at, rows, problems, signatures(list(map(prompt_text, prompts)), lines))
 
     def _over_limit(self, prompts: list[list[Message]], lines: list[int]) -> Iterator[Problem]:
         if self._renderer is None:
@@ -115,12 +115,12 @@ def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[Problem]:
         yield Problem(record.line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name))
 
 
-def _renderer(folder: Path | None, collector: Collector) -> Renderer | None:
+def _renderer(folder: Path | None, collector: Collector) -> ChatRenderer | None:
     """None, with a problem for the collector, if it can't count tokens."""
     if folder is None:
         return None
     try:
-        renderer = Renderer(folder)
+        renderer = ChatRenderer(folder)
     except TemplateProblem as problem:
         collector.add(Problem(0, "not_counted", str(problem)))
         return None

@@ -127,5 +127,5 @@ def bits_for(number: int) -> int:
 
 
 def runs(keys: Numbers) -> Indexes:
-    """Where each run of equal keys begins, of sorted keys; none without keys."""
+    """Start indices of each run of equal keys in sorted keys."""
     return np.flatnonzero(np.concatenate((np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1])))

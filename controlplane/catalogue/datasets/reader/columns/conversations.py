@@ -36,7 +36,7 @@ def messages(row: Mapping[str, Any], name: str) -> list[Message]:
 
 
 def are_messages(value: Any) -> bool:
-    """Whether the value looks like a chat, for recognising one."""
+    """True if the value looks like a chat."""
     if isinstance(value, str):
         value = listed(value)
     return (

@@ -171,7 +171,7 @@ def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
 
 
 def _may_be_prompt(rows: Rows, name: str) -> bool:
-    """Whether it holds texts, and not what rows are numbered or named by."""
+    """True if the column holds texts other than row numbers and identifiers."""
     return not ABOUT.intersection(_words(name)) and _all(
         rows, name, lambda value: isinstance(value, str) and not _IDENTIFIER.fullmatch(value.strip())
     )
@@ -206,7 +206,7 @@ def _instruction_above(found: Recognised, rows: Rows, names: Mapping[str, str]) 
 
 
 def _stands_beside(instruction: Any, prompt: Any) -> bool:
-    """Whether it is a text that the prompt doesn't have in it already."""
+    """True if the column holds texts that the prompt doesn't contain already."""
     text = instruction.strip() if isinstance(instruction, str) else ""
     return bool(text) and not (isinstance(prompt, str) and text in prompt)
 
@@ -297,7 +297,7 @@ def _first(candidates: Sequence[str], names: Mapping[str, str]) -> str:
 
 
 def _all(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
-    """Of the rows that have the column filled; of none, no."""
+    """True if every non-empty value matches; False if all are empty."""
     values = [value for row in rows if (value := row.get(column)) not in (None, "")]
     return bool(values) and all(map(fits, values))
 

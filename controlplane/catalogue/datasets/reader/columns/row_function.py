@@ -28,7 +28,7 @@ from workers.sandbox.requirements.syntax import deeper, parsed
 
 NAME = "transform"
 KINDS = FAILED, LEFT_OUT = "transform", "left_out"
-"""Of problems with rows that it did not return."""
+"""Kinds of its problems: it failed on a row, or did not return it."""
 LONGEST = 50_000
 """Characters of the source."""
 SECONDS = 30.0

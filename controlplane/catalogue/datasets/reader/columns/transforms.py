@@ -24,7 +24,7 @@ _THOUSANDS = re.compile(r"-?[$€£]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 class Extracted:
     answer: str
     reasoning: str = ""
-    """What stood before it, kept in the row's metadata."""
+    """The text before it, kept in the row's metadata."""
 
 
 Extract = Callable[[str, str, str], Extracted]
@@ -143,11 +143,11 @@ TRANSFORMS: Mapping[str, Transform] = {
         makes_rows=True,
     ),
 }
-"""By the name that a mapping carries: never rename one, and never change what one means."""
+"""Name in mappings → transform. Never rename one, and never change its meaning."""
 
 
 def _trimmed(text: str) -> str:
-    """Without white space around it; several lines keep the indentation of the first one, because they may be code."""
+    """Strip white space; several lines keep the indentation of the first one, because they may be code."""
     trimmed = text.strip()
     before = text[: len(text) - len(text.lstrip())]
     return before.rpartition("\n")[2] + trimmed if "\n" in trimmed else trimmed

@@ -53,18 +53,18 @@ _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 @dataclass(frozen=True)
-class Format:
+class FileFormat:
     """`kind`: one of the above. `note`: a sentence for the page, or nothing."""
 
     kind: str
     gzip: bool = False
     delimiter: str = ","
-    """Of CSV and TSV."""
+    """Delimiter of CSV and TSV."""
     bom: bool = False
     note: str = ""
 
 
-def detect(path: Path) -> Format:
+def detect(path: Path) -> FileFormat:
     """Raises FileProblem for any other format."""
     with path.open("rb") as file:
         head = file.read(HEAD)
@@ -78,14 +78,14 @@ def detect(path: Path) -> Format:
         lines = bool(head.removeprefix(BOM))
         raise FileProblem("empty_file", "The file has only blank lines." if lines else "The file is empty.")
     if head.startswith(b"PAR1"):
-        return Format(PARQUET, gzip)
+        return FileFormat(PARQUET, gzip)
     _refuse_what_is_no_text(head)
     bom = head.startswith(BOM)
     text = head.removeprefix(BOM)
     whole = len(head) < HEAD
     kind, delimiter = _detected(text.lstrip(), whole=whole)
     note = "The file begins with a byte order mark, which was passed over." if bom else ""
-    return Format(kind, gzip, delimiter, bom, note)
+    return FileFormat(kind, gzip, delimiter, bom, note)
 
 
 def _refuse_what_is_no_text(head: bytes) -> None:

@@ -24,7 +24,7 @@ _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _UNSOUND = re.compile(rb"\\u0000|\d{19}")
-"""What a NUL and an integer beyond 64 bits have in their text."""
+"""Matches every NUL and every integer beyond 64 bits, and possibly others."""
 _TYPES = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 

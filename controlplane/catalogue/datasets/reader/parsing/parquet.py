@@ -28,7 +28,7 @@ ROWS_PER_BYTE = 2
 """From SPARSE_FROM rows on: a tiny file of equal rows would keep the server busy for an hour."""
 LARGEST_UNPACKED = 4 * 2**30
 _ARROW_SCHEMA = re.compile(rb"\x18([\x80-\xff]{0,4}[\x00-\x7f])")
-"""What stands between that key and its value: a binary field, in Thrift's compact protocol, and its length."""
+"""The bytes between that key and its value: a binary field in Thrift's compact protocol, and its length."""
 PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 
 
@@ -97,7 +97,7 @@ class Parquet:
 
     @property
     def row_count(self) -> int:
-        """As the footer says."""
+        """Number of rows that the footer declares."""
         return int(self._metadata.num_rows)
 
     def batches(self) -> Iterator[RowBatch]:
@@ -132,7 +132,7 @@ class Parquet:
 
 
 def check_footer(file: BinaryIO) -> int:
-    """Where the footer begins; its length is believed only if it fits into the file."""
+    """Offset of the footer; its declared length must fit into the file."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 8))
     end = file.read(8)

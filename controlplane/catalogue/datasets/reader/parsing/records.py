@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from controlplane.catalogue.datasets.reader.parsing import contents, formats, jsonlines, jsonlist
-from controlplane.catalogue.datasets.reader.parsing.formats import Format
+from controlplane.catalogue.datasets.reader.parsing.formats import FileFormat
 from controlplane.catalogue.datasets.reader.parsing.parquet import Parquet, RowBatch
 from controlplane.catalogue.datasets.reader.parsing.tables import Cells, DelimitedTable
 from controlplane.catalogue.datasets.reader.parsing.unpacking import opened, taken
@@ -35,7 +35,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Batch:
+class RecordBatch:
     """Rows that follow on each other, made when they are asked for. `at`: bytes of the file on disk read by then."""
 
     at: int
@@ -59,7 +59,7 @@ class RowSource:
     """A file, and what its rows go through before anybody sees them."""
 
     path: Path
-    format: Format
+    format: FileFormat
     rewrite: Rewrite | None = None
 
     def read(self, note_position: NotePosition | None = None, remark: Remark | None = None) -> Iterator[Record]:
@@ -69,21 +69,21 @@ class RowSource:
                 note_position(batch.at)
             yield from batch.records()
 
-    def batches(self, remark: Remark | None = None) -> Iterator[Batch]:
+    def batches(self, remark: Remark | None = None) -> Iterator[RecordBatch]:
         """The same rows, some at a time; the same batches each time, whoever reads them."""
         for batch in _batches(self.path, self.format, remark):
-            yield Batch(batch.at, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
+            yield RecordBatch(batch.at, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
 
 
-def _rewritten(rewrite: Rewrite, batch: Batch) -> Iterable[Record]:
+def _rewritten(rewrite: Rewrite, batch: RecordBatch) -> Iterable[Record]:
     return rewrite(batch.records())
 
 
 def _batches(
     path: Path,
-    format: Format,  # noqa: A002 -- what it is
+    format: FileFormat,  # noqa: A002 -- what it is
     remark: Remark | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[RecordBatch]:
     if format.kind == formats.PARQUET:
         yield from _of_parquet(path, format, remark or (lambda problem: None))
         return
@@ -96,10 +96,10 @@ def _batches(
             yield from _together(file, _of_table(file, format))
 
 
-def _of_lines(file: BinaryIO) -> Iterator[Batch]:
+def _of_lines(file: BinaryIO) -> Iterator[RecordBatch]:
     number = line = 0
     for block in jsonlines.blocks(file):
-        yield Batch(taken(file), partial(_of_block, block, number, line))
+        yield RecordBatch(taken(file), partial(_of_block, block, number, line))
         line += len(block.lines)
         number += len(block.lines)
         if not block.too_long:
@@ -124,7 +124,7 @@ Sized = tuple[int, Callable[[], Record]]
 """About how many bytes a row has; and the row."""
 
 
-def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[Batch]:
+def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
     """The rows before an error come before it."""
     pending: list[Callable[[], Record]] = []
     size, problem = 0, None
@@ -133,12 +133,12 @@ def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[Batch]:
             pending.append(row)
             size += length + 1
             if size >= BATCH_BYTES:
-                yield Batch(taken(file), partial(_each, pending))
+                yield RecordBatch(taken(file), partial(_each, pending))
                 pending, size = [], 0
     except FileProblem as error:
         problem = error
     if pending:
-        yield Batch(taken(file), partial(_each, pending))
+        yield RecordBatch(taken(file), partial(_each, pending))
     if problem:
         raise problem
 
@@ -168,7 +168,7 @@ def _of_element(number: int, element: jsonlist.Element) -> Record:
     return Record(number, line, row, problems, element.raw, element.offset)
 
 
-def _of_table(file: BinaryIO, format: Format) -> Iterator[Sized]:  # noqa: A002 -- what it is
+def _of_table(file: BinaryIO, format: FileFormat) -> Iterator[Sized]:  # noqa: A002 -- what it is
     table = DelimitedTable(file, format.delimiter)
     for number, cells in enumerate(table):
         yield sum(map(len, cells.cells or ())), partial(_of_cells, number, cells, table.columns)
@@ -184,15 +184,15 @@ def _of_cells(number: int, cells: Cells, columns: list[str]) -> Record:
 
 def _of_parquet(
     path: Path,
-    format: Format,  # noqa: A002 -- what it is
+    format: FileFormat,  # noqa: A002 -- what it is
     remark: Remark,
-) -> Iterator[Batch]:
+) -> Iterator[RecordBatch]:
     with closing(Parquet(path, gzip=format.gzip)) as parquet:
         size, rows = path.stat().st_size, max(1, parquet.row_count)
         for name, why in parquet.passed_over.items():
             remark(Problem(0, "passed_over_column", why, field=name))
         for batch in parquet.batches():
-            yield Batch(min(size, size * batch.first // rows), partial(_of_row_batch, batch))
+            yield RecordBatch(min(size, size * batch.first // rows), partial(_of_row_batch, batch))
 
 
 def _of_row_batch(batch: RowBatch) -> Iterator[Record]:

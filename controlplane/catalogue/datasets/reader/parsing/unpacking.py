@@ -56,7 +56,7 @@ class Unpacked(io.RawIOBase):
                 return len(piece)
 
     def _begins(self) -> bool:
-        """Whether another member follows; zeros may pad the end."""
+        """True if another member follows; zeros may pad the end."""
         if self._given or self._taken > len(self._packed):
             self._packed = self._packed.lstrip(b"\0")
             if not self._packed:

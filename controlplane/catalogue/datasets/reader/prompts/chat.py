@@ -30,7 +30,7 @@ THREADS = 4
 """Threads for counting tokens; each takes address space."""
 
 
-class Renderer:
+class ChatRenderer:
     """`folder`: of a datasets.Tokenizer, with those of the four files that the model has. None: no tokenizer is known,
     so messages are shown one below the other and not counted.
 

@@ -152,12 +152,12 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-class _Refusal(TemplateError):
+class _TemplateRefusal(TemplateError):
     """The template's own error message for these messages."""
 
 
 def _raise_exception(message: object) -> None:
-    raise _Refusal(str(message))
+    raise _TemplateRefusal(str(message))
 
 
 def _strftime_now(format: str) -> str:  # noqa: A002 -- as transformers names it
@@ -193,7 +193,7 @@ def _in_words(error: BaseException, what: str) -> TemplateProblem:
             return error
         case _TooLong():
             why = f"takes longer than {SECONDS:g} seconds."
-        case _Refusal():
+        case _TemplateRefusal():
             why = f"refuses these messages: {_said(error)}"
         case TemplateSyntaxError():
             why = f"{what}: {_said(error)} (its line {error.lineno})"

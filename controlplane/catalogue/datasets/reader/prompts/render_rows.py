@@ -17,7 +17,7 @@ from controlplane.catalogue.datasets.reader.excerpts import cut, visible
 from controlplane.catalogue.datasets.reader.parsing import formats
 from controlplane.catalogue.datasets.reader.parsing.records import Rewrite, RowSource
 from controlplane.catalogue.datasets.reader.problems import FileProblem
-from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
 
 ROWS = 8
@@ -37,10 +37,10 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     tokenizer = arguments.get("tokenizer")
-    renderer, problem = Renderer(None), ""
+    renderer, problem = ChatRenderer(None), ""
     try:
         if tokenizer:
-            renderer = Renderer(Path(tokenizer))
+            renderer = ChatRenderer(Path(tokenizer))
     except TemplateProblem as error:
         problem = str(error)
     rows = arguments.get("rows")
@@ -65,7 +65,7 @@ def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | s
             return
 
 
-def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: Renderer) -> list[dict[str, Any]]:
+def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: ChatRenderer) -> list[dict[str, Any]]:
     try:
         if isinstance(row, str):
             raise RowProblem("transform", row)
@@ -78,7 +78,7 @@ def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: Renderer)
     return [_with_text(made, mapping, renderer) for made in rows]
 
 
-def _with_text(row: dict[str, Any], mapping: ColumnMapping, renderer: Renderer) -> dict[str, Any]:
+def _with_text(row: dict[str, Any], mapping: ColumnMapping, renderer: ChatRenderer) -> dict[str, Any]:
     try:
         text, tokens = renderer.render(row["prompt"], chat=mapping.chat)
     except TemplateProblem as error:

@@ -115,7 +115,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def is_chat(path: Path) -> bool:
-    """Whether its prompts use a chat template. Raises ValueError for a file that is not canonical."""
+    """True if the prompts use a chat template. Raises ValueError for a file that is not canonical."""
     return chat_of(pq.read_schema(path))
 
 

@@ -20,7 +20,7 @@ from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.columns.mapping import normalised_prompt
 from controlplane.catalogue.datasets.reader.problems import Problem, excerpt
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
-from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
 from controlplane.catalogue.datasets.reader.versions import canonical
 from controlplane.catalogue.datasets.reader.versions.drawing import drawn
@@ -97,17 +97,17 @@ def _chosen(parent: Path, row_filter: RowFilter, progress: ProgressFile) -> Iter
             yield row_of(batch, place)
 
 
-def _renderer(tokenizer: Path | None) -> Renderer:
+def _renderer(tokenizer: Path | None) -> ChatRenderer:
     if tokenizer is None:
         raise TemplateProblem("The tokenizer to count with is no longer available.")
-    renderer = Renderer(tokenizer)
+    renderer = ChatRenderer(tokenizer)
     if not renderer.counts_tokens:
         raise TemplateProblem("The chosen model has no tokenizer.json (sentencepiece's own files are not read).")
     return renderer
 
 
 def _short(
-    rows: Iterator[dict[str, Any]], renderer: Renderer, limit: int, chat: bool, collector: Collector
+    rows: Iterator[dict[str, Any]], renderer: ChatRenderer, limit: int, chat: bool, collector: Collector
 ) -> Iterator[dict[str, Any]]:
     """Rows with at most `most` tokens. Prompts that the template refuses can't be trained on: they are reported and
     left out."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SEED = 42
 NO_DIFFICULTY = ""
-"""As a difficulty: rows without one."""
+"""The difficulty of rows that have none."""
 
 
 class FilterError(ValueError):
@@ -37,7 +37,7 @@ class RowFilter:
     max_prompt_chars: int | None = None
     """Characters of the prompt without the system prompt, bounds included."""
     max_prompt_tokens: int | None = None
-    """Of the whole prompt as the model gets it. Tokens are only counted when deriving a version."""
+    """Tokens of the whole prompt in the model's chat template. Only counted when deriving a version."""
     part: str = ""
     """train or validation"""
     row_ids: tuple[int, ...] | None = None
@@ -49,7 +49,7 @@ class RowFilter:
     random: int | None = None
     """So many of them at random. Only when deriving a version."""
     seed: int = SEED
-    """Of the random choice."""
+    """Seed of the random choice."""
 
     def __bool__(self) -> bool:
         return self != RowFilter(seed=self.seed)
@@ -79,7 +79,7 @@ class RowFilter:
         return row_filter
 
     def sentence(self) -> str:
-        """In words: `difficulty easy or hard; prompts of at most 400 characters`. Empty: all rows."""
+        """The filter as text: `difficulty easy or hard; prompts of at most 400 characters`. Empty: all rows."""
         minimum, maximum = self.min_prompt_chars, self.max_prompt_chars
         conditions = []
         if self.text:
@@ -197,7 +197,7 @@ _names_of = msgspec.json.Decoder(_NamedMetadata).decode
 
 
 def _has_names(metadata: str, row_filter: RowFilter) -> bool:
-    """Whether difficulty and tags match, by the statistics' names."""
+    """True if difficulty and tags match, by the statistics' names."""
     row = _names_of(metadata)
     tags = row.tags if isinstance(row.tags, list) else [row.tags]
     has_difficulty = isinstance(row.difficulty, str | int | float)

@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.excerpts import short
-from controlplane.catalogue.datasets.reader.prompts.chat import Renderer
+from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
 from controlplane.catalogue.datasets.reader.versions import shown
 from controlplane.catalogue.datasets.reader.versions.canonical import VALIDATION, RowWriter
@@ -45,7 +45,9 @@ def make(
     rows_shown = shown.ShortRowWriter(folder)
     try:
         with RowWriter(folder / files.ROWS, chat=chat) as writer:
-            for row, prompt_tokens, answer_tokens in _counted(rows, Renderer(tokenizer) if tokenizer else None, chat):
+            for row, prompt_tokens, answer_tokens in _counted(
+                rows, ChatRenderer(tokenizer) if tokenizer else None, chat
+            ):
                 plain = {name: row[name] for name in writer.names}
                 writer.add(plain)
                 rows_shown.add(plain)
@@ -87,7 +89,7 @@ class _Columns:
 
 
 def _counted(
-    rows: Iterable[Mapping[str, Any]], renderer: Renderer | None, chat: bool
+    rows: Iterable[Mapping[str, Any]], renderer: ChatRenderer | None, chat: bool
 ) -> Iterator[tuple[Mapping[str, Any], int | None, int | None]]:
     """(row, tokens of its prompt, tokens of its answer); None without a tokenizer, or if the template refuses the
     row."""
@@ -102,7 +104,7 @@ def _counted(
             yield row, _prompt_tokens(renderer, row, chat), answers[place] if answers and row["answer"] else None
 
 
-def _prompt_tokens(renderer: Renderer, row: Mapping[str, Any], chat: bool) -> int | None:
+def _prompt_tokens(renderer: ChatRenderer, row: Mapping[str, Any], chat: bool) -> int | None:
     try:
         return renderer.render(row["prompt"], chat=chat)[1]
     except TemplateProblem:

@@ -43,7 +43,7 @@ class Strata:
         self._known: set[str] = set()
 
     def of(self, metadata: Mapping[str, Any]) -> str:
-        """By the row's difficulty; "" has none."""
+        """The row's difficulty; empty if it has none."""
         difficulty = metadata.get("difficulty")
         name = str(difficulty)[:200] if isinstance(difficulty, str | int | float) else ""
         if name not in self._known:

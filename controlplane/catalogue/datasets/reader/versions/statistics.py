@@ -1,4 +1,4 @@
-"""What is worth knowing about canonical rows, gathered while they pass: bounded memory, however many there are."""
+"""Statistics of canonical rows, collected in one pass with bounded memory."""
 
 from __future__ import annotations
 
