@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, File, Form, Router, Status
+from ninja import Field, File, Form, Status
 from ninja.files import UploadedFile
 
 from controlplane.catalogue.datasets import queries as dataset_queries
@@ -25,7 +25,7 @@ from controlplane.catalogue.datasets.pages.forms import (
 from controlplane.catalogue.datasets.sources import MOST_FAMILIES
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import OPERATE, Problem
+from runs.api.access import Problem, Router
 from runs.api.shapes import Answer, Asked, Id
 from workers.packages.reasoning import MOST_ROWS, MOST_SEED
 
@@ -60,115 +60,63 @@ class Tasks(Named):
     seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
 
 
-@router.post(
-    "datasets/upload", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_upload", summary="Upload a dataset"
-)
+@router.post("datasets/upload", response={201: Answer})
 def new_dataset(request: HttpRequest, file: File[UploadedFile], name: Annotated[str, Form(max_length=80)] = "") -> Any:
-    """A new dataset. Its file is checked in the background; then it waits for its mapping."""
+    """Upload a dataset. A new dataset. Its file is checked in the background; then it waits for its mapping."""
     return Status(201, {"item": _uploaded(request, None)})
 
 
-@router.post(
-    "datasets/{int:dataset_id}/upload",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_upload",
-    summary="Upload a version of a dataset",
-)
+@router.post("datasets/{int:dataset_id}/upload", response={201: Answer})
 def new_version(request: HttpRequest, dataset_id: Id, file: File[UploadedFile]) -> Any:
-    """A new version of a dataset."""
+    """Upload a version of a dataset. A new version of a dataset."""
     return Status(201, {"item": _uploaded(request, dataset_queries.dataset_for(request, dataset_id))})
 
 
-@router.post(
-    "datasets/rows", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_typed", summary="Add a dataset of rows"
-)
+@router.post("datasets/rows", response={201: Answer})
 def typed_dataset(request: HttpRequest, payload: Rows) -> Any:
-    """A new dataset of rows in the body."""
+    """Add a dataset of rows. A new dataset of rows in the body."""
     return _added(request, None, RowsForm, payload)
 
 
-@router.post(
-    "datasets/hub",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_dataset_hub",
-    summary="Add a dataset from the hub",
-)
+@router.post("datasets/hub", response={201: Answer})
 def hub_dataset(request: HttpRequest, payload: Hub) -> Any:
-    """A new dataset from the hub, fetched in the background."""
+    """Add a dataset from the hub. A new dataset from the hub, fetched in the background."""
     return _added(request, None, HubForm, payload)
 
 
-@router.post(
-    "datasets/path",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_dataset_path",
-    summary="Add a dataset from a path",
-)
+@router.post("datasets/path", response={201: Answer})
 def path_dataset(request: HttpRequest, payload: Path) -> Any:
-    """A new dataset from a file or a folder of the server, inside its allowed folders."""
+    """Add a dataset from a path. A new dataset from a file or a folder of the server, inside its allowed folders."""
     return _added(request, None, PathForm, payload)
 
 
-@router.post(
-    "datasets/tasks",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_dataset_tasks",
-    summary="Add a dataset of made tasks",
-)
+@router.post("datasets/tasks", response={201: Answer})
 def tasks_dataset(request: HttpRequest, payload: Tasks) -> Any:
-    """A new dataset of tasks that reasoning-gym makes."""
+    """Add a dataset of made tasks. A new dataset of tasks that reasoning-gym makes."""
     return _added(request, None, TasksForm, payload)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/rows",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_typed",
-    summary="Add a version of rows",
-)
+@router.post("datasets/{int:dataset_id}/rows", response={201: Answer})
 def rows_version(request: HttpRequest, dataset_id: Id, payload: Rows) -> Any:
-    """A new version of a dataset, which keeps its name."""
+    """Add a version of rows. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, RowsForm, payload)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/hub",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_hub",
-    summary="Add a version from the hub",
-)
+@router.post("datasets/{int:dataset_id}/hub", response={201: Answer})
 def hub_version(request: HttpRequest, dataset_id: Id, payload: Hub) -> Any:
-    """A new version of a dataset, which keeps its name."""
+    """Add a version from the hub. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, HubForm, payload)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/path",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_path",
-    summary="Add a version from a path",
-)
+@router.post("datasets/{int:dataset_id}/path", response={201: Answer})
 def path_version(request: HttpRequest, dataset_id: Id, payload: Path) -> Any:
-    """A new version of a dataset, which keeps its name."""
+    """Add a version from a path. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, PathForm, payload)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/tasks",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_tasks",
-    summary="Add a version of made tasks",
-)
+@router.post("datasets/{int:dataset_id}/tasks", response={201: Answer})
 def tasks_version(request: HttpRequest, dataset_id: Id, payload: Tasks) -> Any:
-    """A new version of a dataset, which keeps its name."""
+    """Add a version of made tasks. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, TasksForm, payload)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
-from ninja import Field, Router
+from ninja import Field
 
 from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.environments import queries as environment_queries
@@ -19,7 +19,7 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import OPERATE, Problem
+from runs.api.access import Problem, Router
 from runs.api.shapes import Asked, Id, Told
 from runs.engine import queries
 from runs.insight.scoring import rows, scoring
@@ -116,11 +116,11 @@ class Tried(Told):
     """Why the row is another one than asked for. Empty: it is that one."""
 
 
-@router.post(
-    "rewards/try", auth=OPERATE, response=Tried, url_name="v1_reward_try", summary="Score completions by rewards"
-)
+@router.post("rewards/try", response=Tried)
 def try_rewards(request: HttpRequest, payload: Try) -> Any:
-    """By the components of a config, with totals and advantages as training would have them for one group."""
+    """Score completions by rewards.
+
+    By the components of a config, with totals and advantages as training would have them for one group."""
     specs, aggregation = _specs(request, payload)
     place = _row(request, payload.row)
     own = turns.turn(scoring.ASKING if payload.ask else scoring.SECONDS)
@@ -153,15 +153,11 @@ def try_rewards(request: HttpRequest, payload: Try) -> Any:
     }
 
 
-@router.post(
-    "rewards/replay",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_reward_replay",
-    summary="Replay a run with other rewards",
-)
+@router.post("rewards/replay", response=shapes.Answer)
 def replay(request: HttpRequest, payload: Replay) -> Any:
-    """Score a run's stored completions by another config, and compare the order of each group, before it costs GPU
+    """Replay a run with other rewards.
+
+    Score a run's stored completions by another config, and compare the order of each group, before it costs GPU
     hours."""
     specs, aggregation = _specs(request, payload)
     found = rescoring.rescored(
@@ -178,15 +174,9 @@ def replay(request: HttpRequest, payload: Replay) -> Any:
     return {"item": _replay(found.replay)}
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/call",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_environment_call",
-    summary="Call a tool of an environment",
-)
+@router.post("environments/{int:environment_id}/{int:number}/call", response=shapes.Answer)
 def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall) -> Any:
-    """In an episode of its own. The answer is what the model would read."""
+    """Call a tool of an environment. In an episode of its own. The answer is what the model would read."""
     version = environment_queries.version_for(request, environment_id, number)
     until = time.monotonic() + SECONDS
     try:
@@ -196,42 +186,28 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall)
     return {"item": _answer(answer) | {"cut": cut}}
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/play",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_environment_play",
-    summary="Play an episode of an environment",
-)
+@router.post("environments/{int:environment_id}/{int:number}/play", response=shapes.Answer)
 def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode) -> Any:
-    """All moves, from the beginning. Nothing is kept: send them again with the next one. Without moves the answer has
+    """Play an episode of an environment.
+
+    All moves, from the beginning. Nothing is kept: send them again with the next one. Without moves the answer has
     the tools and the opening."""
     return {"item": _play(request, environment_queries.version_for(request, environment_id, number), payload, None)}
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/model",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_environment_model",
-    summary="Let a model play a turn of an episode",
-)
+@router.post("environments/{int:environment_id}/{int:number}/model", response=shapes.Answer)
 def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedByModel) -> Any:
-    """After these moves. `not_written` says why the model has written no turn."""
+    """Let a model play a turn of an episode.
+
+    After these moves. `not_written` says why the model has written no turn."""
     version = environment_queries.version_for(request, environment_id, number)
     chosen = form_values.filled(PlayerForm(), PlayerForm, payload.player.dict(), where="player").player()
     return {"item": _play(request, version, payload, chosen)}
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/scores",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_environment_scores",
-    summary="Score an episode of an environment",
-)
+@router.post("environments/{int:environment_id}/{int:number}/scores", response=shapes.Answer)
 def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score) -> Any:
-    """By a reward config, as a run would."""
+    """Score an episode of an environment. By a reward config, as a run would."""
     environment_queries.version_for(request, environment_id, number)
     version = _reward_version(payload.reward_version)
     try:
