@@ -42,7 +42,7 @@ WHOLE = ""
 ASK_AGAIN = timedelta(hours=1)
 
 
-class NotDeletable(Exception):
+class CheckpointNotDeletable(Exception):
     """It stays; a sentence for people."""
 
 
@@ -68,14 +68,14 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         if current is None or current.removed:
             return
         if why := obstacles(current):
-            raise NotDeletable(" ".join(why))
+            raise CheckpointNotDeletable(" ".join(why))
         host = attempt.host
         if host is None or is_lost(attempt):
             copies.to_go(current)
             tell(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
             return
         if not host.is_fresh(timezone.now()) and not current.in_store:
-            raise NotDeletable(f"{host} is out of reach, and only it can delete the files. Try again later.")
+            raise CheckpointNotDeletable(f"{host} is out of reach, and only it can delete the files. Try again later.")
         if not current.going:
             tell(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
     try:
@@ -83,7 +83,7 @@ def request(checkpoint: Checkpoint, user: User) -> None:
     except host_commands.BrokerDown as error:
         log.warning("the deletion of %s was not sent: %s", checkpoint.folder, error)
         answered(attempt, event.data["path"], f"The message to {host.name} could not be sent.", actor="ingest")
-        raise NotDeletable("The message to its host could not be sent. Try again later.") from error
+        raise CheckpointNotDeletable("The message to its host could not be sent. Try again later.") from error
     copies.to_go(current)
 
 

@@ -16,7 +16,7 @@ from runs.housekeeping import tick as runs_tick
 
 @app.task(name="runs.tick")  # type: ignore[untyped-decorator]  # Celery has no types
 def tick() -> None:
-    with measured.measuring(measured.Duration.TICK):
+    with measured.measuring(measured.MeasuredDuration.TICK):
         runs_tick.tick(timezone.now())
     measured.flush()
     (settings.DATA_DIR / TICKED).touch()

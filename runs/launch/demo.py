@@ -28,7 +28,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True)
-class Preparing:
+class DemoProgress:
     """What the demo is preparing now."""
 
     stage: Stage
@@ -39,7 +39,7 @@ class Preparing:
 
 
 @dataclass(frozen=True)
-class Step:
+class DemoStep:
     """A stage as the page shows it."""
 
     words: str
@@ -58,7 +58,7 @@ def report(stage: Stage, detail: str = "") -> None:
     since = before.since if before and before.stage == stage else time.time()
     # Renamed into place: a page that asks meanwhile never reads half of it.
     draft = _file().with_suffix(".new")
-    draft.write_text(json.dumps(asdict(Preparing(stage, detail, since))))
+    draft.write_text(json.dumps(asdict(DemoProgress(stage, detail, since))))
     draft.replace(_file())
 
 
@@ -66,7 +66,7 @@ def done() -> None:
     _file().unlink(missing_ok=True)
 
 
-def preparing() -> Preparing | None:
+def preparing() -> DemoProgress | None:
     """None if nothing is being prepared."""
     try:
         fresh = time.time() - _file().stat().st_mtime < FRESH_S
@@ -75,22 +75,22 @@ def preparing() -> Preparing | None:
     return _read() if fresh else None
 
 
-def steps(now: Preparing) -> list[Step]:
+def steps(now: DemoProgress) -> list[DemoStep]:
     order = list(Stage)
     reached = order.index(now.stage)
     seconds = max(1, round(time.time() - now.since))
     return [
-        Step(stage, done=place < reached, now=True, detail=now.detail, seconds=seconds)
+        DemoStep(stage, done=place < reached, now=True, detail=now.detail, seconds=seconds)
         if place == reached
-        else Step(stage, done=place < reached, now=False)
+        else DemoStep(stage, done=place < reached, now=False)
         for place, stage in enumerate(order)
     ]
 
 
-def _read() -> Preparing | None:
+def _read() -> DemoProgress | None:
     try:
         read = json.loads(_file().read_text())
-        return Preparing(Stage(read["stage"]), str(read["detail"]), float(read["since"]))
+        return DemoProgress(Stage(read["stage"]), str(read["detail"]), float(read["since"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

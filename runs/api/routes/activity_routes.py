@@ -14,7 +14,7 @@ from controlplane.platform.activity.kinds import KINDS
 from controlplane.platform.activity.queries import Shown, Wanted
 from runs.api import paging
 from runs.api.access import Problem, Router
-from runs.api.shapes import Cursor, Limit, Listed, Text
+from runs.api.shapes import Cursor, Limit, PageResponse, Text
 
 router = Router(tags=["events"])
 
@@ -28,7 +28,7 @@ class EventFilter(Schema):
     until: date | None = Field(None, description="A day, in UTC.")
 
 
-@router.get("events", response=Listed)
+@router.get("events", response=PageResponse)
 def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List who did what, the newest first.
 

@@ -26,32 +26,32 @@ from controlplane.catalogue.datasets.sources import MOST_FAMILIES
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
 from runs.api.access import Problem, Router
-from runs.api.shapes import Answer, Asked, Id
+from runs.api.shapes import Id, ItemResponse, RequestBody
 from workers.packages.reasoning import MOST_ROWS, MOST_SEED
 
 router = Router(tags=["datasets"])
 
 
-class Named(Asked):
+class NamedSource(RequestBody):
     name: str = Field("", max_length=NAME_LENGTH, description="Of a new dataset. Empty: as on the page.")
 
 
-class Rows(Named):
+class RowsSource(NamedSource):
     rows: str = Field(max_length=2**24, description="JSON Lines, a JSON list, or CSV with a header line.")
 
 
-class Hub(Named):
+class HubSource(NamedSource):
     id: str = Field(max_length=200, description="owner/name on the hub.")
     config: str = Field("", max_length=100, description="Also called subset. Empty: the default one.")
     split: str = Field("train", max_length=100)
     revision: str = Field("main", max_length=200, description="A branch, a tag or a commit.")
 
 
-class Path(Named):
+class PathSource(NamedSource):
     path: str = Field(max_length=4000, description="A file, or a folder of files of one kind.")
 
 
-class Tasks(Named):
+class TasksSource(NamedSource):
     families: list[Annotated[str, Field(max_length=80)]] = Field(
         min_length=1, max_length=MOST_FAMILIES, description="Of reasoning-gym, such as leg_counting."
     )
@@ -60,62 +60,62 @@ class Tasks(Named):
     seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
 
 
-@router.post("datasets/upload", response={201: Answer})
+@router.post("datasets/upload", response={201: ItemResponse})
 def new_dataset(request: HttpRequest, file: File[UploadedFile], name: Annotated[str, Form(max_length=80)] = "") -> Any:
     """Upload a dataset. A new dataset. Its file is checked in the background; then it waits for its mapping."""
     return Status(201, {"item": _uploaded(request, None)})
 
 
-@router.post("datasets/{int:dataset_id}/upload", response={201: Answer})
+@router.post("datasets/{int:dataset_id}/upload", response={201: ItemResponse})
 def new_version(request: HttpRequest, dataset_id: Id, file: File[UploadedFile]) -> Any:
     """Upload a version of a dataset. A new version of a dataset."""
     return Status(201, {"item": _uploaded(request, dataset_queries.dataset_for(request, dataset_id))})
 
 
-@router.post("datasets/rows", response={201: Answer})
-def typed_dataset(request: HttpRequest, payload: Rows) -> Any:
+@router.post("datasets/rows", response={201: ItemResponse})
+def typed_dataset(request: HttpRequest, payload: RowsSource) -> Any:
     """Add a dataset of rows. A new dataset of rows in the body."""
     return _added(request, None, RowsForm, payload)
 
 
-@router.post("datasets/hub", response={201: Answer})
-def hub_dataset(request: HttpRequest, payload: Hub) -> Any:
+@router.post("datasets/hub", response={201: ItemResponse})
+def hub_dataset(request: HttpRequest, payload: HubSource) -> Any:
     """Add a dataset from the hub. A new dataset from the hub, fetched in the background."""
     return _added(request, None, HubForm, payload)
 
 
-@router.post("datasets/path", response={201: Answer})
-def path_dataset(request: HttpRequest, payload: Path) -> Any:
+@router.post("datasets/path", response={201: ItemResponse})
+def path_dataset(request: HttpRequest, payload: PathSource) -> Any:
     """Add a dataset from a path. A new dataset from a file or a folder of the server, inside its allowed folders."""
     return _added(request, None, PathForm, payload)
 
 
-@router.post("datasets/tasks", response={201: Answer})
-def tasks_dataset(request: HttpRequest, payload: Tasks) -> Any:
+@router.post("datasets/tasks", response={201: ItemResponse})
+def tasks_dataset(request: HttpRequest, payload: TasksSource) -> Any:
     """Add a dataset of made tasks. A new dataset of tasks that reasoning-gym makes."""
     return _added(request, None, TasksForm, payload)
 
 
-@router.post("datasets/{int:dataset_id}/rows", response={201: Answer})
-def rows_version(request: HttpRequest, dataset_id: Id, payload: Rows) -> Any:
+@router.post("datasets/{int:dataset_id}/rows", response={201: ItemResponse})
+def rows_version(request: HttpRequest, dataset_id: Id, payload: RowsSource) -> Any:
     """Add a version of rows. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, RowsForm, payload)
 
 
-@router.post("datasets/{int:dataset_id}/hub", response={201: Answer})
-def hub_version(request: HttpRequest, dataset_id: Id, payload: Hub) -> Any:
+@router.post("datasets/{int:dataset_id}/hub", response={201: ItemResponse})
+def hub_version(request: HttpRequest, dataset_id: Id, payload: HubSource) -> Any:
     """Add a version from the hub. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, HubForm, payload)
 
 
-@router.post("datasets/{int:dataset_id}/path", response={201: Answer})
-def path_version(request: HttpRequest, dataset_id: Id, payload: Path) -> Any:
+@router.post("datasets/{int:dataset_id}/path", response={201: ItemResponse})
+def path_version(request: HttpRequest, dataset_id: Id, payload: PathSource) -> Any:
     """Add a version from a path. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, PathForm, payload)
 
 
-@router.post("datasets/{int:dataset_id}/tasks", response={201: Answer})
-def tasks_version(request: HttpRequest, dataset_id: Id, payload: Tasks) -> Any:
+@router.post("datasets/{int:dataset_id}/tasks", response={201: ItemResponse})
+def tasks_version(request: HttpRequest, dataset_id: Id, payload: TasksSource) -> Any:
     """Add a version of made tasks. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, TasksForm, payload)
 
@@ -128,7 +128,10 @@ def _uploaded(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:
 
 
 def _added(
-    request: HttpRequest, dataset_id: int | None, way: type[RowsForm | HubForm | PathForm | TasksForm], payload: Asked
+    request: HttpRequest,
+    dataset_id: int | None,
+    way: type[RowsForm | HubForm | PathForm | TasksForm],
+    payload: RequestBody,
 ) -> Status[dict[str, Any]]:
     dataset = dataset_queries.dataset_for(request, dataset_id) if dataset_id is not None else None
     first, values = way(dataset=dataset), payload.dict()

@@ -15,7 +15,7 @@ from controlplane.platform.accounts.roles import person
 from controlplane.platform.accounts.secret_forms import LONGEST_KEY, SecretForm
 from runs.api import form_values, paging
 from runs.api.access import ADMIN, Problem, Router
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Told
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
 from runs.engine.alerts import delivery
 from runs.engine.alerts.forms import LONGEST, TargetForm
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, installations
@@ -27,19 +27,19 @@ MOST_RUNS = 2**31 - 1
 T = TypeVar("T")
 
 
-class NewUser(Asked):
+class NewUser(RequestBody):
     username: str = Field(max_length=150)
     role: Literal["viewer", "operator", "admin"] = "viewer"
 
 
-class Invited(Told):
+class Invited(ResponseBody):
     item: dict[str, Any]
     """The user, as the list of users has them."""
     link: str
     """Signs this user in, once. Shown this once."""
 
 
-class UserChange(Asked):
+class UserChange(RequestBody):
     role: Literal["viewer", "operator", "admin"] | None = None
     active: bool | None = Field(None, description="false: disabled, and their API tokens are revoked for good.")
     max_running: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(
@@ -48,7 +48,7 @@ class UserChange(Asked):
     max_queued: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(None, description="Of queued runs, as above.")
 
 
-class NewSecret(Asked):
+class NewSecret(RequestBody):
     name: str = Field(max_length=40, description="Capital letters, digits and _. HF_TOKEN is the model hub's token.")
     kind: Literal["endpoint", "hub", "store"] = "endpoint"
     address: str = Field("", max_length=500, description="The key is sent only there.")
@@ -56,7 +56,7 @@ class NewSecret(Asked):
     key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; no answer ever has it.")
 
 
-class SecretChange(Asked):
+class SecretChange(RequestBody):
     name: str | None = Field(None, max_length=40)
     address: str | None = Field(None, max_length=500, description="Another one requires the key again.")
     private_too: bool | None = None
@@ -66,7 +66,7 @@ class SecretChange(Asked):
 Wants = list[Literal["bad", "warning", "failed", "succeeded", "stopped"]]
 
 
-class NewTarget(Asked):
+class NewTarget(RequestBody):
     name: str = Field(max_length=80)
     kind: Literal["webhook", "mail"] = "webhook"
     address: str = Field(max_length=LONGEST, description="A webhook's address, or mail addresses with commas between.")
@@ -76,7 +76,7 @@ class NewTarget(Asked):
     enabled: bool = True
 
 
-class TargetChange(Asked):
+class TargetChange(RequestBody):
     name: str | None = Field(None, max_length=80)
     kind: Literal["webhook", "mail"] | None = None
     address: str | None = Field(None, max_length=LONGEST)
@@ -86,7 +86,7 @@ class TargetChange(Asked):
     enabled: bool | None = None
 
 
-@router.get("users", auth=ADMIN, response=Listed)
+@router.get("users", auth=ADMIN, response=PageResponse)
 def users(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List users."""
     found, after = paging.page(User.objects.all(), cursor, limit)
@@ -102,7 +102,7 @@ def new_user(request: HttpRequest, payload: NewUser) -> Any:
     return Status(201, {"item": _user(user), "link": onetime.invite(user, request.build_absolute_uri("/"))})
 
 
-@router.patch("users/{int:user_id}", auth=ADMIN, response=Answer)
+@router.patch("users/{int:user_id}", auth=ADMIN, response=ItemResponse)
 def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
     """Change a user. What isn't sent stays. Role and active are changed together or not at all."""
     user, sent = _user_for(user_id), payload.dict(exclude_unset=True)
@@ -131,20 +131,20 @@ def link(request: HttpRequest, user_id: Id) -> Any:
     return Status(201, {"item": _user(user), "link": onetime.invite(user, request.build_absolute_uri("/"))})
 
 
-@router.get("secrets", auth=ADMIN, response=Listed)
+@router.get("secrets", auth=ADMIN, response=PageResponse)
 def secrets(request: HttpRequest) -> Any:
     """List secrets. Their names and what uses them; never a key."""
     return {"items": [_secret(view) for view in uses.shown()], "next_cursor": ""}
 
 
-@router.post("secrets", auth=ADMIN, response={201: Answer})
+@router.post("secrets", auth=ADMIN, response={201: ItemResponse})
 def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
     """Store a secret."""
     row = form_values.filled(SecretForm(), SecretForm, payload.dict()).save_by(person(request))
     return Status(201, {"item": _secret_of(row.pk)})
 
 
-@router.patch("secrets/{int:secret_id}", auth=ADMIN, response=Answer)
+@router.patch("secrets/{int:secret_id}", auth=ADMIN, response=ItemResponse)
 def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) -> Any:
     """Change a secret. Runs get it from the next start on."""
     row = _secret_for(secret_id)
@@ -161,20 +161,20 @@ def delete_secret(request: HttpRequest, secret_id: Id) -> Any:
     return Status(204, None)
 
 
-@router.get("alerts", auth=ADMIN, response=Listed)
+@router.get("alerts", auth=ADMIN, response=PageResponse)
 def alerts(request: HttpRequest) -> Any:
     """List targets of alerts. Addresses are masked."""
     return {"items": [_target(each) for each in installations().select_related("by")], "next_cursor": ""}
 
 
-@router.post("alerts", auth=ADMIN, response={201: Answer})
+@router.post("alerts", auth=ADMIN, response={201: ItemResponse})
 def new_target(request: HttpRequest, payload: NewTarget) -> Any:
     """Add a target of alerts."""
     values = payload.dict() | {"links_to": payload.links_to or request.build_absolute_uri("/")}
     return Status(201, {"item": _target(form_values.filled(TargetForm(), TargetForm, values).save_by(person(request)))})
 
 
-@router.patch("alerts/{int:target_id}", auth=ADMIN, response=Answer)
+@router.patch("alerts/{int:target_id}", auth=ADMIN, response=ItemResponse)
 def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) -> Any:
     """Change a target of alerts. What isn't sent stays."""
     row = _target_for(target_id)
@@ -193,7 +193,7 @@ def delete_target(request: HttpRequest, target_id: Id) -> Any:
     return Status(204, None)
 
 
-@router.post("alerts/{int:target_id}/test", auth=ADMIN, response={202: Answer})
+@router.post("alerts/{int:target_id}/test", auth=ADMIN, response={202: ItemResponse})
 def test(request: HttpRequest, target_id: Id) -> Any:
     """Send a test to a target of alerts. The delivery, whose state is read under /alerts/deliveries."""
     queued = delivery.queue_test(_target_for(target_id))
@@ -201,14 +201,14 @@ def test(request: HttpRequest, target_id: Id) -> Any:
     return Status(202, {"item": _delivery(queued)})
 
 
-@router.get("alerts/deliveries", auth=ADMIN, response=Listed)
+@router.get("alerts/deliveries", auth=ADMIN, response=PageResponse)
 def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List alerts that were sent."""
     found, after = paging.page(AlertDelivery.objects.select_related("target", "event"), cursor, limit)
     return {"items": [_delivery(each) for each in found], "next_cursor": after}
 
 
-@router.post("alerts/deliveries/{int:delivery_id}/again", auth=ADMIN, response=Answer)
+@router.post("alerts/deliveries/{int:delivery_id}/again", auth=ADMIN, response=ItemResponse)
 def again(request: HttpRequest, delivery_id: Id) -> Any:
     """Send an alert again. One that was given up."""
     row = AlertDelivery.objects.select_related("target", "event").filter(pk=delivery_id).first()

@@ -22,12 +22,12 @@ from controlplane.catalogue.references.views import CheckForm
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, paging, shapes
 from runs.api.access import Problem, Router
-from runs.api.shapes import Answer, Archived, Asked, Cursor, Id, Limit, Listed
+from runs.api.shapes import Archived, Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody
 
 router = Router(tags=["corpora and reference checks"])
 
 
-class NewCorpus(Asked):
+class NewCorpus(RequestBody):
     dataset: Id
     version: Id = Field(description="The number of the dataset's version.")
     name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
@@ -38,26 +38,26 @@ class NewCorpus(Asked):
     about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
 
 
-class NewText(Asked):
+class NewText(RequestBody):
     name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
     text: str = Field(max_length=2**23, description="Each paragraph becomes a document; a blank line ends one.")
     markdown: bool = Field(False, description="true: the heading above a paragraph is its title.")
     about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
 
 
-class NewCheck(Asked):
+class NewCheck(RequestBody):
     dataset_version: Id
     reward_version: Id
 
 
-@router.get("corpora", response=Listed)
+@router.get("corpora", response=PageResponse)
 def corpora(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List corpora. Each version."""
     found, after = paging.page(corpora_for(request), cursor, limit)
     return {"items": [_corpus(each) for each in found], "next_cursor": after}
 
 
-@router.post("corpora", response={201: Answer})
+@router.post("corpora", response={201: ItemResponse})
 def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
     """Make a corpus. Of columns of a dataset's version, in the background."""
     version = version_for(request, payload.dataset, payload.version)
@@ -73,7 +73,7 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
     return Status(201, {"item": _corpus(made)})
 
 
-@router.post("corpora/text", response={201: Answer})
+@router.post("corpora/text", response={201: ItemResponse})
 def text_corpus(request: HttpRequest, payload: NewText) -> Any:
     """Make a corpus of a text. Of its paragraphs, in the background."""
     form = form_values.filled(NamedForm(), NamedForm, payload.dict(include={"name", "about"}))
@@ -88,13 +88,13 @@ def text_corpus(request: HttpRequest, payload: NewText) -> Any:
     return Status(201, {"item": _corpus(made)})
 
 
-@router.get("corpora/{int:corpus_id}/{int:number}", response=Answer)
+@router.get("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
 def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
     """Read a version of a corpus."""
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
 
 
-@router.patch("corpora/{int:corpus_id}/{int:number}", response=Answer)
+@router.patch("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
 def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Archived) -> Any:
     """Archive a version of a corpus. What uses it goes on."""
     (archiving.archive if payload.archived else archiving.unarchive)(corpus_for(request, corpus_id, number))
@@ -111,14 +111,14 @@ def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
     return Status(204, None)
 
 
-@router.get("reference-checks", response=Listed)
+@router.get("reference-checks", response=PageResponse)
 def checks(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List reference checks."""
     found, after = paging.page(checks_for(request), cursor, limit)
     return {"items": [_check(each) for each in found], "next_cursor": after}
 
 
-@router.post("reference-checks", response={201: Answer})
+@router.post("reference-checks", response={201: ItemResponse})
 def new_check(request: HttpRequest, payload: NewCheck) -> Any:
     """Check reference answers.
 
@@ -131,13 +131,13 @@ def new_check(request: HttpRequest, payload: NewCheck) -> Any:
         raise Problem(409, str(error), where="dataset_version") from None
 
 
-@router.get("reference-checks/{int:check_id}", response=Answer)
+@router.get("reference-checks/{int:check_id}", response=ItemResponse)
 def check(request: HttpRequest, check_id: Id) -> Any:
     """Read a reference check."""
     return {"item": _check(check_for(request, check_id))}
 
 
-@router.get("reference-checks/{int:check_id}/failures", response=Listed)
+@router.get("reference-checks/{int:check_id}/failures", response=PageResponse)
 def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List answers that fail."""
     found, after = paging.page(check_for(request, check_id).failures.all(), cursor, limit)
@@ -145,14 +145,14 @@ def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Lim
     return {"items": [{name: getattr(each, name) for name in names} for each in found], "next_cursor": after}
 
 
-@router.post("reference-checks/{int:check_id}/stop", response=Answer)
+@router.post("reference-checks/{int:check_id}/stop", response=ItemResponse)
 def stop_check(request: HttpRequest, check_id: Id) -> Any:
     """Stop a reference check."""
     starting.stop(check_for(request, check_id))
     return {"item": _check(check_for(request, check_id))}
 
 
-@router.post("reference-checks/{int:check_id}/leave-out", response={201: Answer})
+@router.post("reference-checks/{int:check_id}/leave-out", response={201: ItemResponse})
 def leave_out(request: HttpRequest, check_id: Id) -> Any:
     """Leave failing rows out of a dataset. A version of the dataset without the rows whose answers fail."""
     try:

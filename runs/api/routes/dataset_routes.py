@@ -23,17 +23,28 @@ from controlplane.platform.accounts.roles import person
 from runs.api import form_values, paging, shapes
 from runs.api.access import Problem, Router
 from runs.api.routes import trash_routes
-from runs.api.shapes import Answer, Archived, Asked, Cursor, Id, Limit, Listed, Place, Told, Value
+from runs.api.shapes import (
+    Archived,
+    Cursor,
+    Id,
+    ItemResponse,
+    Limit,
+    PageResponse,
+    Place,
+    RequestBody,
+    ResponseBody,
+    Value,
+)
 from runs.engine.trash.kinds import KINDS
 
 router = Router(tags=["datasets"])
 
 
-class Mapping(Asked):
+class Mapping(RequestBody):
     values: dict[str, Value] = Field({}, description="Fields of the mapping: prompt, answer, test_cases, share, …")
 
 
-class RowChoice(Asked):
+class RowChoice(RequestBody):
     text: str = Field("", max_length=400)
     difficulty: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=100)
     tags: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=100)
@@ -42,7 +53,7 @@ class RowChoice(Asked):
     part: Literal["", "train", "validation"] = ""
 
 
-class Derive(Asked):
+class Derive(RequestBody):
     name: str = Field("", max_length=NAME_LENGTH, description="Of a new dataset. Empty: the next version of this one.")
     filter: RowChoice | None = None
     rows: list[Annotated[int, Field(ge=0, le=2**62)]] | None = Field(
@@ -55,12 +66,12 @@ class Derive(Asked):
     tokenizer: str = Field("", max_length=200, description="What tokens are counted with.")
 
 
-class Cancelled(Told):
+class Cancelled(ResponseBody):
     outcome: Literal["deleted", "back", "too late"]
     """`deleted`: nothing of it is left; `back`: it waits for its mapping again; `too late`: the work was over."""
 
 
-@router.get("datasets", response=Listed)
+@router.get("datasets", response=PageResponse)
 def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List datasets. Each with its newest version."""
     found, after = paging.page(dataset_queries.datasets_for(request), cursor, limit)
@@ -72,7 +83,7 @@ def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> An
     }
 
 
-@router.get("datasets/{int:dataset_id}", response=Listed)
+@router.get("datasets/{int:dataset_id}", response=PageResponse)
 def dataset(request: HttpRequest, dataset_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List the versions of a dataset."""
     versions = dataset_queries.dataset_for(request, dataset_id).versions.select_related("dataset")
@@ -80,13 +91,13 @@ def dataset(request: HttpRequest, dataset_id: Id, cursor: Cursor = "", limit: Li
     return {"items": [shapes.dataset_version(each) for each in found], "next_cursor": after}
 
 
-@router.get("datasets/{int:dataset_id}/{int:number}", response=Answer)
+@router.get("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
 def version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Read a version of a dataset."""
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.get("datasets/{int:dataset_id}/{int:number}/rows", response=Listed)
+@router.get("datasets/{int:dataset_id}/{int:number}/rows", response=PageResponse)
 def rows(
     request: HttpRequest,
     dataset_id: Id,
@@ -106,7 +117,7 @@ def rows(
     return {"items": page["rows"], "next_cursor": "" if after is None else str(after)}
 
 
-@router.post("datasets/{int:dataset_id}/{int:number}/mapping", response=Answer)
+@router.post("datasets/{int:dataset_id}/{int:number}/mapping", response=ItemResponse)
 def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) -> Any:
     """Map a version's columns.
 
@@ -128,7 +139,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.post("datasets/{int:dataset_id}/{int:number}/preview", response=Listed)
+@router.post("datasets/{int:dataset_id}/{int:number}/preview", response=PageResponse)
 def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) -> Any:
     """Preview a mapping on real rows.
 
@@ -143,7 +154,7 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     return {"items": [{"rows": made} for made in found["rows"]], "next_cursor": ""}
 
 
-@router.patch("datasets/{int:dataset_id}/{int:number}", response=Answer)
+@router.patch("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
 def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Archived) -> Any:
     """Archive a version of a dataset."""
     one = dataset_queries.version_for(request, dataset_id, number)
@@ -165,7 +176,7 @@ def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     return Status(204, None)
 
 
-@router.post("datasets/{int:dataset_id}/{int:number}/leave-out", response=Answer)
+@router.post("datasets/{int:dataset_id}/{int:number}/leave-out", response=ItemResponse)
 def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Import a version without its bad rows."""
     one = dataset_queries.version_for(request, dataset_id, number)
@@ -174,7 +185,7 @@ def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.post("datasets/{int:dataset_id}/{int:number}/again", response={201: Answer})
+@router.post("datasets/{int:dataset_id}/{int:number}/again", response={201: ItemResponse})
 def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Map a version's file again. As a new version, which waits for its mapping: one that is ready never changes."""
     one = dataset_queries.version_for(request, dataset_id, number)
@@ -182,7 +193,7 @@ def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
         return Status(201, {"item": shapes.dataset_version(importing.map_again(person(request), one))})
 
 
-@router.post("datasets/{int:dataset_id}/{int:number}/derive", response={201: Answer})
+@router.post("datasets/{int:dataset_id}/{int:number}/derive", response={201: ItemResponse})
 def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) -> Any:
     """Derive a version from some of its rows.
 
@@ -213,7 +224,7 @@ def cancel(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     return {"outcome": outcome or "too late"}
 
 
-@router.post("datasets/{int:dataset_id}/{int:number}/try-again", response=Answer)
+@router.post("datasets/{int:dataset_id}/{int:number}/try-again", response=ItemResponse)
 def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Try failed work on a version again. After a failure of the server, its disk or the hub."""
     one = dataset_queries.version_for(request, dataset_id, number)
@@ -223,7 +234,7 @@ def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.get("datasets/{int:dataset_id}/{int:number}/problems", response=Listed)
+@router.get("datasets/{int:dataset_id}/{int:number}/problems", response=PageResponse)
 def problems(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """List what is wrong with a version's rows. Those that the report keeps, of the file's check and of the import."""
     report = dataset_queries.version_for(request, dataset_id, number).report or {}
@@ -253,7 +264,7 @@ def delete_dataset(request: HttpRequest, dataset_id: Id) -> Any:
     return trash_routes.mark(KINDS["dataset"], dataset_id, person(request))
 
 
-@router.patch("datasets/{int:dataset_id}", response=Answer)
+@router.patch("datasets/{int:dataset_id}", response=ItemResponse)
 def change_dataset(request: HttpRequest, dataset_id: Id, payload: trash_routes.Name) -> Any:
     """Rename a dataset. Runs and documents find its rows by their checksum."""
     dataset = dataset_queries.dataset_for(request, dataset_id)

@@ -12,7 +12,7 @@ from controlplane.platform.accounts.roles import person
 from runs.api import form_values, paging, shapes
 from runs.api.access import Problem, Router
 from runs.api.drafts import key_of_another
-from runs.api.shapes import Answer, Asked, Cursor, Id, Key, Limit, Listed, RunAnswer, Told
+from runs.api.shapes import Cursor, Id, ItemResponse, Key, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.idempotency import key_of_api
 from runs.engine.models import ProfileTrial
@@ -28,7 +28,7 @@ from workers.contract.wire.documents import ContractError
 router = Router(tags=["evaluations and trials"])
 
 
-class Evaluate(Asked):
+class Evaluate(RequestBody):
     checkpoints: list[Id] | None = Field(
         None, max_length=200, description="Their ids. None: the newest one. The starting model is always evaluated too."
     )
@@ -41,12 +41,12 @@ class Evaluate(Asked):
     temperature: Annotated[float, Field(ge=0.01, le=2)] | None = Field(None, description="None: the run's own.")
 
 
-class Evaluated(Told):
-    started: list[RunAnswer]
+class Evaluated(ResponseBody):
+    started: list[RunResponse]
     """What was launched. Empty: these were evaluated so already, and the same seed gives the same numbers."""
 
 
-class NewTrial(Asked):
+class NewTrial(RequestBody):
     host: Id
     model: str = Field(max_length=500, description="A folder on the host, or a hub id.")
     dataset_version: Id
@@ -55,12 +55,12 @@ class NewTrial(Asked):
     profiles: list[Id] = Field(min_length=1, max_length=MAX_PROFILES)
 
 
-class StoppedTrial(Told):
+class StoppedTrial(ResponseBody):
     stopped: int
     """How many candidates were asked to stop."""
 
 
-@router.get("runs/{slug:run_id}/evaluations", response=Listed)
+@router.get("runs/{slug:run_id}/evaluations", response=PageResponse)
 def evaluations(request: HttpRequest, run_id: str) -> Any:
     """List evaluations of a run.
 
@@ -86,14 +86,14 @@ def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
     return Status(201 if found else 200, {"started": found})
 
 
-@router.get("trials", response=Listed)
+@router.get("trials", response=PageResponse)
 def list_trials(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List trials of hardware profiles."""
     found, after = paging.page(queries.trials_for(request), cursor, limit)
     return {"items": [_trial(each) for each in found], "next_cursor": after}
 
 
-@router.post("trials", response={200: Answer, 201: Answer})
+@router.post("trials", response={200: ItemResponse, 201: ItemResponse})
 def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = "") -> Any:
     """Try hardware profiles.
 
@@ -111,7 +111,7 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
     return Status(201 if fresh else 200, {"item": _trial(trial)})
 
 
-@router.get("trials/{int:trial_id}", response=Answer)
+@router.get("trials/{int:trial_id}", response=ItemResponse)
 def trial(request: HttpRequest, trial_id: Id) -> Any:
     """Read a trial. With a result for each profile: whether it fits, the memory it took, its speed."""
     return {"item": _trial(queries.trial_for(request, trial_id))}

@@ -16,7 +16,7 @@ from controlplane.catalogue.joining.models import JoinCode
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
 from runs.api.access import Problem, Router
-from runs.api.shapes import Answer, Asked, Id, Items, Told
+from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import disk, queries, sentences
 from runs.engine.hosts import actions
 from runs.engine.hosts.view import host_views
@@ -32,7 +32,7 @@ from runs.pages.served.keyed_views import AddressForm
 router = Router(tags=["hosts"])
 
 
-class HostChange(Asked):
+class HostChange(RequestBody):
     draining: bool | None = Field(None, description="true: it accepts no more runs.")
     gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
         None, description="For admins. null: it has no price."
@@ -46,11 +46,11 @@ class HostChange(Asked):
     )
 
 
-class NewCode(Asked):
+class NewCode(RequestBody):
     name: str = Field("", max_length=64, description="The host's name. Empty: the machine's own.")
 
 
-class Code(Told):
+class Code(ResponseBody):
     id: int
     """The code's id. The code itself is told only in `command`."""
     name: str
@@ -65,54 +65,54 @@ class Code(Told):
     """The host that joined with it. Empty: none has."""
 
 
-class Release(Asked):
+class Release(RequestBody):
     resources: list[Annotated[str, Field(max_length=64)]] = Field(
         min_length=1, max_length=200, description="Such as gpu:0, as the host lists them under `quarantined`."
     )
 
 
-class Released(Told):
+class Released(ResponseBody):
     released: list[str]
     """What runs can get again, such as `gpu:0` or `port:21000`. Resources that were not in quarantine are left out."""
 
 
-class Revoked(Told):
+class Revoked(ResponseBody):
     ended: int
     """How many of its runs ended."""
     note: str
     """What is still to be done by hand. Empty: nothing."""
 
 
-class Move(Asked):
+class QueueMove(RequestBody):
     put: Literal["first", "before", "after"]
     other: str = Field("", max_length=64, description="The id of the run before or after which it is put.")
 
 
-class GiveUp(Asked):
+class GiveUp(RequestBody):
     free: bool = False
     """Release its resources as well: its processes are certainly gone."""
 
 
-class GivenUp(Told):
+class GivenUp(ResponseBody):
     ended: int
     """How many of its runs ended, as failed with `host_lost`."""
     released: int
     """How many of its resources runs can get again; 0 unless `free` was sent."""
 
 
-@router.get("hosts", response=Items)
+@router.get("hosts", response=ListResponse)
 def hosts(request: HttpRequest) -> Any:
     """List hosts."""
     return {"items": [shapes.host(view) for view in host_views(hosts_for(request))]}
 
 
-@router.get("hosts/{int:host_id}", response=Answer)
+@router.get("hosts/{int:host_id}", response=ItemResponse)
 def host(request: HttpRequest, host_id: Id) -> Any:
     """Read a host."""
     return _answer(request, host_id)
 
 
-@router.get("hosts/{int:host_id}/disk", response=Answer)
+@router.get("hosts/{int:host_id}/disk", response=ItemResponse)
 def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
     """What runs take on a host. In bytes, as the host has measured it; `biggest`: the runs that take the most."""
     [view] = host_views([host_for(request, host_id)])
@@ -126,7 +126,7 @@ def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
     return {"item": item}
 
 
-@router.patch("hosts/{int:host_id}", response=Answer)
+@router.patch("hosts/{int:host_id}", response=ItemResponse)
 def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
     """Drain or change a host. What isn't sent stays. All of it or nothing is done."""
     row, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
@@ -204,15 +204,15 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
     return Status(204, None)
 
 
-@router.get("queue", response=Items)
+@router.get("queue", response=ListResponse)
 def queue(request: HttpRequest) -> Any:
     """List the queue, in its order."""
     waiting = queueing.waiting().select_related("run__owner", "machine", "waits_on__owner")
     return {"items": [_line(attempt, place) for place, attempt in enumerate(waiting, start=1)]}
 
 
-@router.post("queue/{slug:run_id}/move", response=Items)
-def move(request: HttpRequest, run_id: str, payload: Move) -> Any:
+@router.post("queue/{slug:run_id}/move", response=ListResponse)
+def move(request: HttpRequest, run_id: str, payload: QueueMove) -> Any:
     """Move a queued run. It takes the priority of its new place. PATCH /runs/{id} sets a priority alone."""
     run, user = queries.run_for(request, run_id), person(request)
     try:
@@ -234,13 +234,13 @@ def unqueue(request: HttpRequest, run_id: str) -> Any:
     return Status(204, None)
 
 
-@router.get("warm-servers", response=Items)
+@router.get("warm-servers", response=ListResponse)
 def warm_servers(request: HttpRequest) -> Any:
     """List warm servers. vLLM servers that stay for their holder's next run of the same model and server settings."""
     return {"items": [_warm(line) for line in warm.lines()]}
 
 
-@router.post("warm-servers/{slug:run_id}/end", response=Answer)
+@router.post("warm-servers/{slug:run_id}/end", response=ItemResponse)
 def end_warm_server(request: HttpRequest, run_id: str) -> Any:
     """End a warm server.
 

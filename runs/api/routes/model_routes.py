@@ -12,7 +12,7 @@ from ninja import Field, Status
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, paging, shapes
 from runs.api.access import ADMIN, Problem, Router
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer, Told
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import checkpoints, deletions, queries
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
@@ -31,16 +31,16 @@ from workers.contract.wire.names import EventKind
 router = Router(tags=["models"])
 
 
-class Merge(Asked):
+class Merge(RequestBody):
     dtype: Literal["", "float32"] = ""
     """Empty: as the base model."""
 
 
-class Convert(Asked):
+class Convert(RequestBody):
     type: Annotated[str, Field(max_length=20)] = Field("auto", description=f"One of: {', '.join(TYPES)}.")
 
 
-class Benchmark(Asked):
+class Benchmark(RequestBody):
     tasks: list[Annotated[str, Field(max_length=40)]] = Field(
         min_length=1, max_length=len(TASKS), description=f"Of these: {', '.join(TASKS)}."
     )
@@ -49,19 +49,19 @@ class Benchmark(Asked):
     )
 
 
-class Push(Asked):
+class Push(RequestBody):
     repository: str = Field(max_length=200, description="owner/name on the hub.")
     private: bool = Field(True, description="Of a repository that the push creates.")
     add: bool = Field(False, description="Into a repository that exists.")
     card: str | None = Field(None, description="The text of README.md. None: as GET …/card writes it.")
 
 
-class Deletion(Told):
+class Deletion(ResponseBody):
     asked: bool
     """True: its host was asked to delete it, and then says so."""
 
 
-@router.get("models", response=Listed)
+@router.get("models", response=PageResponse)
 def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List saved models. What runs have saved and still exists, the newest first."""
     saved = RunEvent.objects.filter(
@@ -73,20 +73,20 @@ def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     return {"items": [shapes.checkpoint(each) for each in found if each and each.usable], "next_cursor": after}
 
 
-@router.get("models/bases", response=Listed)
+@router.get("models/bases", response=PageResponse)
 def base_models(request: HttpRequest) -> Any:
     """List models on hosts. As the hosts announce them."""
     found = [{"path": each.path, "host": each.host.name, "name": each.name} for each in catalogue.base_models("")]
     return {"items": found, "next_cursor": ""}
 
 
-@router.get("models/{int:event_id}", response=Answer)
+@router.get("models/{int:event_id}", response=ItemResponse)
 def model(request: HttpRequest, event_id: Id) -> Any:
     """Read a saved model."""
     return {"item": shapes.checkpoint(catalogue.model_for(request, event_id).checkpoint)}
 
 
-@router.post("models/{int:event_id}/merge", response={201: RunAnswer})
+@router.post("models/{int:event_id}/merge", response={201: RunResponse})
 def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
     """Merge an adapter into its base.
 
@@ -94,19 +94,19 @@ def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
     return _job(request, event_id, lambda one: merging.start(one, person(request), dtype=payload.dtype))
 
 
-@router.post("models/{int:event_id}/archive", response={201: RunAnswer})
+@router.post("models/{int:event_id}/archive", response={201: RunResponse})
 def archive(request: HttpRequest, event_id: Id) -> Any:
     """Archive a model for a download. Make an archive of it for a download, as a job."""
     return _job(request, event_id, lambda one: archiving.start(one, person(request), card=card.text(one)))
 
 
-@router.post("models/{int:event_id}/gguf", response={201: RunAnswer})
+@router.post("models/{int:event_id}/gguf", response={201: RunResponse})
 def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
     """Convert a model to GGUF. Make a GGUF file of it, as a job on its host, which needs llama.cpp."""
     return _job(request, event_id, lambda one: converting.start(one, person(request), kind=payload.type))
 
 
-@router.post("models/{int:event_id}/benchmark", response={201: RunAnswer})
+@router.post("models/{int:event_id}/benchmark", response={201: RunResponse})
 def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
     """Benchmark a model. Run standard benchmarks of it, as a job."""
     user, tasks = person(request), payload.tasks
@@ -122,7 +122,7 @@ def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
     return HttpResponse(text, content_type="text/markdown; charset=utf-8")
 
 
-@router.post("models/{int:event_id}/push", auth=ADMIN, response={201: RunAnswer})
+@router.post("models/{int:event_id}/push", auth=ADMIN, response={201: RunResponse})
 def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     """Push a model to the hub. Push it to the hub with the stored token, as a job. For admins."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
@@ -133,7 +133,7 @@ def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     return _job(request, event_id, lambda one: pushing.start(one, person(request), settings))
 
 
-@router.get("models/{int:event_id}/jobs", response=Listed)
+@router.get("models/{int:event_id}/jobs", response=PageResponse)
 def jobs(request: HttpRequest, event_id: Id) -> Any:
     """List the jobs on a model.
 
@@ -154,7 +154,7 @@ def delete(request: HttpRequest, event_id: Id) -> Any:
     """Delete a saved model."""
     try:
         deletions.request(catalogue.model_for(request, event_id).checkpoint, person(request))
-    except deletions.NotDeletable as error:
+    except deletions.CheckpointNotDeletable as error:
         raise Problem(409, str(error), where="model") from None
     return Status(202, {"asked": True})
 

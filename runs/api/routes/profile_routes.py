@@ -19,7 +19,7 @@ from controlplane.platform.safe_yaml import YamlRefused
 from runs.api import form_values, paging
 from runs.api.access import Problem, Router
 from runs.api.routes import trash_routes
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, Value
 from runs.engine.models import HealthPreset
 from runs.engine.trash.kinds import KINDS
 from runs.insight.health import presets
@@ -30,7 +30,7 @@ router = Router(tags=["profiles and presets"])
 Fields = dict[Annotated[str, Field(max_length=80)], Value]
 
 
-class NewProfile(Asked):
+class NewProfile(RequestBody):
     document: str = Field(
         "", max_length=MOST_BYTES, description="A profile's YAML, or another tool's config that describes hardware."
     )
@@ -39,24 +39,24 @@ class NewProfile(Asked):
     )
 
 
-class ProfileChange(Asked):
+class ProfileChange(RequestBody):
     values: Fields = Field({}, description="Fields of the form that change, such as trainer_gpus. null: empty.")
     archived: bool | None = Field(None, description="Archived, it isn't offered for new runs.")
 
 
-class PresetChange(Asked):
+class PresetChange(RequestBody):
     values: Fields = Field({}, description="name, source, and of each rule RULE-on, RULE-warning and RULE-bad.")
     default: bool = Field(False, description="true: runs without a preset use this one.")
 
 
-@router.get("profiles", response=Listed)
+@router.get("profiles", response=PageResponse)
 def profiles(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List hardware profiles."""
     found, after = paging.page(profiles_for(request), cursor, limit)
     return {"items": [_profile(each) for each in found], "next_cursor": after}
 
 
-@router.post("profiles", response={201: Answer})
+@router.post("profiles", response={201: ItemResponse})
 def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
     """Make a hardware profile. From YAML, from fields, or from both; what isn't said is as on the page."""
     first, values = ProfileForm(), dict(payload.values)
@@ -73,7 +73,7 @@ def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
     return Status(201, {"item": _profile(_saved(form, HardwareProfile(owner=person(request))))})
 
 
-@router.get("profiles/{int:profile_id}", response=Answer)
+@router.get("profiles/{int:profile_id}", response=ItemResponse)
 def profile(request: HttpRequest, profile_id: Id) -> Any:
     """Read a hardware profile."""
     return {"item": _profile(profile_for(request, profile_id))}
@@ -89,7 +89,7 @@ def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
 
-@router.get("profiles/{int:profile_id}/memory", response=Answer)
+@router.get("profiles/{int:profile_id}/memory", response=ItemResponse)
 def memory_of(
     request: HttpRequest,
     profile_id: Id,
@@ -119,7 +119,7 @@ def memory_of(
     return {"item": {**item, "divided_for": held.divided_for, "use_the_memory": gains, "guide": held.guide}}
 
 
-@router.patch("profiles/{int:profile_id}", response=Answer)
+@router.patch("profiles/{int:profile_id}", response=ItemResponse)
 def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange) -> Any:
     """Change a profile. What isn't sent stays. Runs keep their copies."""
     row = profile_for(request, profile_id)
@@ -139,25 +139,25 @@ def delete_profile(request: HttpRequest, profile_id: Id) -> Any:
     return trash_routes.mark(KINDS["profile"], profile_id, person(request))
 
 
-@router.get("presets", response=Listed)
+@router.get("presets", response=PageResponse)
 def list_presets(request: HttpRequest) -> Any:
     """List presets of health checks."""
     return {"items": [_preset(each) for each in presets.choices()], "next_cursor": ""}
 
 
-@router.get("presets/{int:preset_id}", response=Answer)
+@router.get("presets/{int:preset_id}", response=ItemResponse)
 def preset(request: HttpRequest, preset_id: Id) -> Any:
     """Read a preset. `values`: as a change takes them."""
     return {"item": _preset(_preset_for(preset_id))}
 
 
-@router.post("presets/{int:preset_id}/copy", response={201: Answer})
+@router.post("presets/{int:preset_id}/copy", response={201: ItemResponse})
 def copy_preset(request: HttpRequest, preset_id: Id) -> Any:
     """Clone a preset. Built-in presets can't be changed; their clones can."""
     return Status(201, {"item": _preset(presets.copy(_preset_for(preset_id), person(request)))})
 
 
-@router.patch("presets/{int:preset_id}", response=Answer)
+@router.patch("presets/{int:preset_id}", response=ItemResponse)
 def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) -> Any:
     """Change a preset. Runs that use it are rated again within seconds."""
     row = _preset_for(preset_id)

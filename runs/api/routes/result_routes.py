@@ -10,7 +10,7 @@ from ninja import Field, Query
 
 from runs.api import paging, shapes
 from runs.api.access import Problem, Router
-from runs.api.shapes import Cursor, Items, Limit, Listed, Told
+from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseBody
 from runs.engine import checkpoints, queries
 from runs.engine.models import Attempt, Run, RunEvent, SampleRow
 from runs.insight.completions.groups import POLICY
@@ -29,7 +29,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number; 0: the latest.")]
 
 
-class Log(Told):
+class LogText(ResponseBody):
     name: str
     """Which of the attempt's logs it is, such as `trainer`."""
     attempt: int
@@ -44,26 +44,26 @@ class Log(Told):
     """Bytes of the log that have arrived."""
 
 
-class Logs(Told):
+class Logs(ResponseBody):
     attempt: int
     """The attempt's number, from 1 on."""
     bytes: dict[str, int]
     """Size of each log that has begun, by its name."""
 
 
-class Metrics(Told):
+class Metrics(ResponseBody):
     items: list[dict[str, Any]]
     """`name`, `points` (how many are stored) and `kind`: `train`, `system` (GPUs and host) or `vllm`."""
 
 
-class Points(Told):
+class MetricPoints(ResponseBody):
     last: int
     """The number of the last reported line that is in it."""
     series: dict[str, dict[str, list[Any]]]
     """By metric, columns of equal length: `value`, `step`, `t` (Unix seconds), `seq`, and `tokens` if they are x."""
 
 
-class Waterfall(Told):
+class StepWaterfall(ResponseBody):
     step: int
     """The step that is shown, from 1 on."""
     began: float
@@ -84,7 +84,7 @@ class Waterfall(Told):
     """Those that can be asked for."""
 
 
-class Health(Told):
+class RunHealth(ResponseBody):
     verdict: str
     """`well`, `warning`, `bad`, or `unknown`: nothing could be judged yet."""
     step: int
@@ -104,7 +104,7 @@ def logs(request: HttpRequest, run_id: str, attempt: Attempts = 0) -> Any:
     return {"attempt": one.number, "bytes": queries.log_sizes(one)}
 
 
-@router.get("runs/{slug:run_id}/logs/{slug:name}", response=Log)
+@router.get("runs/{slug:run_id}/logs/{slug:name}", response=LogText)
 def log(
     request: HttpRequest,
     run_id: str,
@@ -142,7 +142,7 @@ def metrics(request: HttpRequest, run_id: str) -> Any:
     return {"items": numbers.metrics(queries.run_for(request, run_id))}
 
 
-@router.get("runs/{slug:run_id}/series", response=Points)
+@router.get("runs/{slug:run_id}/series", response=MetricPoints)
 def series(
     request: HttpRequest,
     run_id: str,
@@ -164,7 +164,7 @@ def series(
     return numbers.series(run, names, points, Window("" if x == "step" else x, low, high))
 
 
-@router.get("runs/{slug:run_id}/waterfall", response=Waterfall)
+@router.get("runs/{slug:run_id}/waterfall", response=StepWaterfall)
 def waterfall(
     request: HttpRequest,
     run_id: str,
@@ -180,7 +180,7 @@ def waterfall(
     return view.as_json()
 
 
-@router.get("runs/{slug:run_id}/completions", response=Listed)
+@router.get("runs/{slug:run_id}/completions", response=PageResponse)
 def completions(
     request: HttpRequest,
     run_id: str,
@@ -202,7 +202,7 @@ def completions(
     return {"items": [_group(row, reader.solving) for row in found], "next_cursor": after}
 
 
-@router.get("runs/{slug:run_id}/events", response=Listed)
+@router.get("runs/{slug:run_id}/events", response=PageResponse)
 def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List a run's events."""
     rows = RunEvent.objects.filter(run=queries.run_for(request, run_id)).select_related("attempt")
@@ -210,7 +210,7 @@ def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit 
     return {"items": [queries.event_view(each) for each in found], "next_cursor": after}
 
 
-@router.get("runs/{slug:run_id}/health", response=Health)
+@router.get("runs/{slug:run_id}/health", response=RunHealth)
 def health(request: HttpRequest, run_id: str) -> Any:
     """Read a run's health."""
     stored_health = queries.run_for(request, run_id).health
@@ -223,7 +223,7 @@ def health(request: HttpRequest, run_id: str) -> Any:
     }
 
 
-@router.get("runs/{slug:run_id}/receipts", response=Items)
+@router.get("runs/{slug:run_id}/receipts", response=ListResponse)
 def receipts(request: HttpRequest, run_id: str) -> Any:
     """List how a run's attempts ended.
 
@@ -232,7 +232,7 @@ def receipts(request: HttpRequest, run_id: str) -> Any:
     return {"items": [shapes.receipt(each) for each in attempts]}
 
 
-@router.get("runs/{slug:run_id}/checkpoints", response=Items)
+@router.get("runs/{slug:run_id}/checkpoints", response=ListResponse)
 def checkpoints_of(request: HttpRequest, run_id: str) -> Any:
     """List a run's checkpoints."""
     return {"items": [shapes.checkpoint(each) for each in checkpoints.of_run(queries.run_for(request, run_id))]}

@@ -15,7 +15,7 @@ from runs.api import drafts, paging, shapes
 from runs.api.access import Problem, Router
 from runs.api.drafts import RunDocument
 from runs.api.routes import trash_routes
-from runs.api.shapes import Asked, Cursor, Id, Key, Limit, RunAnswer, Runs, Text, Told
+from runs.api.shapes import Cursor, Id, Key, Limit, RequestBody, ResponseBody, RunResponse, RunsResponse, Text
 from runs.engine import checkpoints, disk, queries, tags
 from runs.engine.models import HealthPreset, Run
 from runs.engine.scheduling import launching, queueing, recovery, reordering, stopping
@@ -30,8 +30,8 @@ from workers.contract.wire.names import StopMode
 router = Router(tags=["runs"])
 
 
-class Launched(Told):
-    run: RunAnswer
+class Launched(ResponseBody):
+    run: RunResponse
     """The run that was launched, now or before."""
     launched: bool
     """False: the Idempotency-Key had launched it before."""
@@ -41,16 +41,16 @@ class Launched(Told):
     """Parts of the document that were not taken as they are: `verdict`, `key`, `text`."""
 
 
-class GroupLaunched(Told):
+class GroupLaunched(ResponseBody):
     tag: str
     """What the run list finds them by."""
     at_once: int | None
     """How many of them may be on hosts at the same time. null: any number."""
-    runs: list[RunAnswer]
+    runs: list[RunResponse]
     """One for each combination of seed and grid values, in the order of launch."""
 
 
-class Preflight(Told):
+class Preflight(ResponseBody):
     launchable: bool
     """False: a finding, a mistake in the form or a refused note stops the launch."""
     findings: list[dict[str, Any]]
@@ -64,27 +64,27 @@ class Preflight(Told):
     """A host is looking at the model: check again in a second for what it says."""
 
 
-class Profiles(Told):
+class Profiles(ResponseBody):
     items: list[dict[str, Any]]
     """The best first. `fits`: on some host; `why`: where, or why not; `set`: the fields that choose it."""
 
 
-class Stop(Asked):
+class Stop(RequestBody):
     mode: Literal["save", "now"] = Field("save", description="save: write a checkpoint first.")
 
 
-class Stopped(Told):
+class StopResponse(ResponseBody):
     changed: bool
     """False: it had been asked before, or has ended."""
-    run: RunAnswer
+    run: RunResponse
     """As it is now. It ends when its host has done what was asked."""
 
 
-class Resume(Asked):
+class Resume(RequestBody):
     checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(None, description="Its id; none: the last one.")
 
 
-class DiskUse(Told):
+class DiskUse(ResponseBody):
     hosts: list[dict[str, Any]]
     """`bytes` of the run's folder by `host`, with when the host measured it."""
     store: int
@@ -93,7 +93,7 @@ class DiskUse(Told):
     """Bytes in the database, estimated: of completions, points of charts, and logs."""
 
 
-class RunChange(Asked):
+class RunChange(RequestBody):
     name: str | None = Field(None, max_length=200)
     add_tags: list[str] = Field([], max_length=50)
     remove_tags: list[str] = Field([], max_length=50)
@@ -118,7 +118,7 @@ class RunFilter(Schema):
     archived: Text = Field("", description=f"{_one_of(ARCHIVED)} Empty: not archived.")
 
 
-@router.get("runs", response=Runs)
+@router.get("runs", response=RunsResponse)
 def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List runs, the newest first."""
     asked = filters.dict()
@@ -171,13 +171,13 @@ def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
     return {"items": [{"name": each.name, "fits": each.fits, "why": each.why, "set": each.values} for each in ranked]}
 
 
-@router.get("runs/{slug:run_id}", response=RunAnswer)
+@router.get("runs/{slug:run_id}", response=RunResponse)
 def get_run(request: HttpRequest, run_id: str) -> Any:
     """Read a run."""
     return _answer(request, run_id)
 
 
-@router.patch("runs/{slug:run_id}", response=RunAnswer)
+@router.patch("runs/{slug:run_id}", response=RunResponse)
 def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
     """Change a run's name, tags, notes, priority or preset, or archive it. All of it or nothing is done."""
     run, user = queries.run_for(request, run_id), person(request)
@@ -237,7 +237,7 @@ def spec(
     return HttpResponse(as_yaml(run), content_type="application/yaml; charset=utf-8")
 
 
-@router.post("runs/{slug:run_id}/stop", response=Stopped)
+@router.post("runs/{slug:run_id}/stop", response=StopResponse)
 def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
     """Stop a run."""
     run = queries.run_for(request, run_id)
@@ -245,7 +245,7 @@ def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
     return {"changed": changed, "run": _answer(request, run_id)}
 
 
-@router.post("runs/{slug:run_id}/resume", response=RunAnswer)
+@router.post("runs/{slug:run_id}/resume", response=RunResponse)
 def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
     """Resume a run. From a checkpoint, or the last one; without any, from the start."""
     run = queries.run_for(request, run_id)
@@ -260,7 +260,7 @@ def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
     return _answer(request, run_id)
 
 
-@router.post("runs/{slug:run_id}/no-resume", response=RunAnswer)
+@router.post("runs/{slug:run_id}/no-resume", response=RunResponse)
 def no_resume(request: HttpRequest, run_id: str) -> Any:
     """Call off an automatic resume."""
     run = queries.run_for(request, run_id)

@@ -8,13 +8,13 @@ from django.http import HttpRequest
 from ninja import Query
 
 from runs.api.access import Router
-from runs.api.shapes import Told
+from runs.api.shapes import ResponseBody
 from runs.pages.search import finding
 
 router = Router(tags=["search"])
 
 
-class Found(Told):
+class SearchResult(ResponseBody):
     kind: str
     """Run, Dataset, Reward config, Environment, Model, Hardware profile, Host, Corpus, User, Page or Action."""
     title: str
@@ -25,8 +25,8 @@ class Found(Told):
     """The path of its page."""
 
 
-class Hits(Told):
-    items: list[Found]
+class Hits(ResponseBody):
+    items: list[SearchResult]
     """By kind, of each the best match first; of runs the newest."""
 
 

@@ -10,7 +10,7 @@ from ninja import Field, Query, Status
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
 from runs.api.access import ADMIN, Problem, Router
-from runs.api.shapes import Answer, Asked, Id, RunAnswer, Told
+from runs.api.shapes import Id, ItemResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.artifacts.saved_models import SavedModel
@@ -30,37 +30,37 @@ from workers.contract.wire.names import StopMode
 router = Router(tags=["served models"])
 
 
-class Place(Asked):
+class ServingPlace(RequestBody):
     place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="None: on the CPU.")
 
 
-class Serve(Place):
+class Serve(ServingPlace):
     address: str = Field(LOOPBACK, max_length=64, description="Where it listens on its host; admins allow others.")
     idle_minutes: Annotated[int, Field(ge=1, le=LONGEST_IDLE)] = Field(
         60, description="It stops after so long without a request."
     )
 
 
-class Started(Told):
-    run: RunAnswer
+class Started(ResponseBody):
+    run: RunResponse
     """The run that loads the model and answers for it."""
     key: str
     """Shown this once, and stored nowhere."""
 
 
-class Serving(Told):
+class ServingState(ResponseBody):
     chat: dict[str, Any] | None
     """The newest served model, whether it still answers or not. None: it was never served."""
     endpoint: dict[str, Any] | None
     """The one that answers requests with a key."""
 
 
-class ServingStopped(Told):
+class ServingStopped(ResponseBody):
     changed: bool
     """False: nothing was served."""
 
 
-class Ask(Asked):
+class ChatQuestion(RequestBody):
     text: str | None = Field(None, max_length=LONGEST_CHAT, description="The message.")
     row: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
         None, description="Or a row of the run's dataset, whose prompt is asked in a new chat."
@@ -72,14 +72,14 @@ class Ask(Asked):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 
-class Turns(Told):
+class Turns(ResponseBody):
     state: dict[str, Any] | None
     """Of the newest served model, whether it still answers or not. null: it was never served."""
     items: list[dict[str, Any]]
     """The newest turns, in their order, each with the question and the answers so far."""
 
 
-@router.get("models/{int:event_id}/serving", response=Serving)
+@router.get("models/{int:event_id}/serving", response=ServingState)
 def serving(request: HttpRequest, event_id: Id) -> Any:
     """Read how a model is served. The address of the endpoint is told to admins."""
     model = catalogue.model_for(request, event_id)
@@ -127,8 +127,8 @@ def chat(
     return {"state": _state(model), "items": [_turn(each) for each in page.turns_after(model.checkpoint, after)]}
 
 
-@router.post("models/{int:event_id}/chat", response={201: RunAnswer})
-def start_chat(request: HttpRequest, event_id: Id, payload: Place) -> Any:
+@router.post("models/{int:event_id}/chat", response={201: RunResponse})
+def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any:
     """Load a model for the chat.
 
     Load the model and its base for the chat, as a run; the one that is loaded already, if there is one. It ends a
@@ -144,8 +144,8 @@ def start_chat(request: HttpRequest, event_id: Id, payload: Place) -> Any:
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
 
 
-@router.post("models/{int:event_id}/chat/turns", response={201: Answer})
-def ask(request: HttpRequest, event_id: Id, payload: Ask) -> Any:
+@router.post("models/{int:event_id}/chat/turns", response={201: ItemResponse})
+def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
     """Ask a model and its base. The trained model and its base answer; read the chat for what they have written."""
     model = catalogue.model_for(request, event_id)
     values = payload.dict(exclude_none=True)
@@ -177,7 +177,7 @@ def stop_chat(request: HttpRequest, event_id: Id) -> Any:
     return {"changed": True}
 
 
-@router.post("models/{int:event_id}/chat/turns/{int:turn_id}/scores", response=Answer)
+@router.post("models/{int:event_id}/chat/turns/{int:turn_id}/scores", response=ItemResponse)
 def scores(request: HttpRequest, event_id: Id, turn_id: Id) -> Any:
     """Score a turn of the chat. Score finished answers by the rewards that the run was trained on."""
     model = catalogue.model_for(request, event_id)

@@ -11,7 +11,7 @@ from ninja import Field, Query, Status
 
 from controlplane.platform.accounts.roles import person
 from runs.api.access import Problem, Router
-from runs.api.shapes import Answer, Asked, Id, Items, Told
+from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.engine.alerts import following
 from runs.engine.sharing import links
@@ -25,23 +25,23 @@ router = Router(tags=["sharing"])
 Smooth = Annotated[float, Query(ge=0, lt=1, description="Smoothing of the curves, as on the pages.")]
 
 
-class NewLink(Asked):
+class NewLink(RequestBody):
     days: Annotated[int, Field(ge=1, le=3650)] = 7
     with_completions: bool = Field(False, description="Show the newest prompts and completions, too.")
 
 
-class Follow(Asked):
+class Follow(RequestBody):
     mail: str = Field(max_length=254, description="One address.")
 
 
-class Followed(Told):
+class Followed(ResponseBody):
     mail: str
     """Where mail goes, masked; empty: none is sent."""
     problem: str
     """Why the last one was not sent."""
 
 
-class MadeLink(Told):
+class MadeLink(ResponseBody):
     item: dict[str, Any]
     """The link, as the list of links has it: without its token."""
     address: str
@@ -74,7 +74,7 @@ def compare_report(
     return report_views.comparison_report(request)
 
 
-@router.get("runs/{slug:run_id}/links", response=Items)
+@router.get("runs/{slug:run_id}/links", response=ListResponse)
 def run_links(request: HttpRequest, run_id: str) -> Any:
     """List a run's open links."""
     return {"items": [_link(each) for each in links.open_links(queries.run_for(request, run_id))]}
@@ -93,7 +93,7 @@ def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
     return Status(201, {"item": _link(link), "address": address_of(request, token)})
 
 
-@router.delete("runs/{slug:run_id}/links/{int:link_id}", response=Answer)
+@router.delete("runs/{slug:run_id}/links/{int:link_id}", response=ItemResponse)
 def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
     """Revoke a link to a run. The same answer if it was revoked before."""
     run = queries.run_for(request, run_id)

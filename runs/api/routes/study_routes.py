@@ -21,7 +21,7 @@ from controlplane.platform.http import tokens
 from controlplane.platform.http.streams import file_answer
 from runs.api import drafts, shapes
 from runs.api.access import Problem, Router
-from runs.api.shapes import Answer, Asked, Id, Limit, Listed, Place, RunAnswer, Told
+from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, Place, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.gateway import endpoint
 from runs.engine.models import PromptProgress
@@ -40,26 +40,26 @@ FORMATS = "trl.yaml, axolotl.yaml, accelerate.yaml, or deepspeed.json for a run 
 Format = Annotated[str, Query("trl.yaml", max_length=40, description=FORMATS)]
 
 
-class Filter(Asked):
+class Filter(RequestBody):
     low: Annotated[int, Field(ge=0, le=100)] = Field(description="Percent of completions that solve a prompt.")
     high: Annotated[int, Field(ge=0, le=100)]
 
 
-class Inspect(Asked):
+class Inspect(RequestBody):
     model: str = Field(min_length=1, max_length=500, description="A folder on the host, or a hub id.")
     revision: str = Field("", max_length=200, description="Of a model of the hub. Empty: the newest.")
     host: str = Field("", max_length=64, description="A host's name. Empty: one that is in reach.")
     again: bool = Field(False, description="Ignore an answer that is there already.")
 
 
-class Learnability(Told):
+class Learnability(ResponseBody):
     verdict: dict[str, Any] | None
     """`grade` (good, warn or bad), `text` and `fix`. null: it isn't a check, or isn't over."""
     result: dict[str, Any] | None
     """What was measured: shares are 0 to 1, lengths are tokens, times are seconds. null: as for `verdict`."""
 
 
-class Differences(Told):
+class Differences(ResponseBody):
     runs: list[str]
     """Ids, in the order of the values."""
     settings: list[dict[str, Any]]
@@ -68,7 +68,7 @@ class Differences(Told):
     """How many settings don't differ."""
 
 
-class Gateway(Told):
+class Gateway(ResponseBody):
     url: str
     """The address that agents connect to."""
     key: str
@@ -92,7 +92,7 @@ def learnability(request: HttpRequest, run_id: str) -> Any:
     return {"verdict": dataclasses.asdict(results.verdict(found)), "result": dataclasses.asdict(found)}
 
 
-@router.post("runs/{slug:run_id}/learnability/every-prompt", response={200: RunAnswer, 201: RunAnswer})
+@router.post("runs/{slug:run_id}/learnability/every-prompt", response={200: RunResponse, 201: RunResponse})
 def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
     """Check every prompt. With the settings of this check; 200 if it was launched before."""
     run = queries.run_for(request, run_id)
@@ -107,7 +107,7 @@ def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
     return Status(201 if found.fresh else 200, answer)
 
 
-@router.post("runs/{slug:run_id}/learnability/filter", response={201: Answer})
+@router.post("runs/{slug:run_id}/learnability/filter", response={201: ItemResponse})
 def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
     """Keep prompts that can be learned.
 
@@ -120,7 +120,7 @@ def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
     return Status(201, {"item": shapes.dataset_version(version)})
 
 
-@router.get("runs/{slug:run_id}/prompts", response=Listed)
+@router.get("runs/{slug:run_id}/prompts", response=PageResponse)
 def prompts(
     request: HttpRequest,
     run_id: str,
@@ -189,7 +189,7 @@ def gateway_key(request: HttpRequest, run_id: str) -> Any:
     return {"url": found.url, "key": tokens.gateway_key(run.pk), "live": found.live}
 
 
-@router.post("inspections", response={202: Answer})
+@router.post("inspections", response={202: ItemResponse})
 def inspect(request: HttpRequest, payload: Inspect) -> Any:
     """Ask a host about a model.
 
@@ -207,7 +207,7 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
     return Status(202, {"item": _inspection(row)})
 
 
-@router.get("inspections/{int:inspection_id}", response=Answer)
+@router.get("inspections/{int:inspection_id}", response=ItemResponse)
 def inspection(request: HttpRequest, inspection_id: Id) -> Any:
     """Read a host's answer about a model."""
     row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()

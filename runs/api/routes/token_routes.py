@@ -11,12 +11,12 @@ from controlplane.platform.accounts.models import ApiToken
 from controlplane.platform.accounts.roles import person
 from runs.api import paging
 from runs.api.access import Router
-from runs.api.shapes import Answer, Cursor, Id, Limit, Listed, Told
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, ResponseBody
 
 router = Router(tags=["tokens"])
 
 
-class Me(Told):
+class Me(ResponseBody):
     user: str
     """Whose token it is, by name."""
     role: str
@@ -42,7 +42,7 @@ def me(request: HttpRequest) -> Any:
     }
 
 
-@router.get("tokens", response=Listed)
+@router.get("tokens", response=PageResponse)
 def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List API tokens. Your valid ones; with a token that may administer, everybody's. No answer has a token itself."""
     seen = api_tokens.valid(api_tokens.seen_by(person(request))).select_related("user")
@@ -50,7 +50,7 @@ def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     return {"items": [_token(each) for each in found], "next_cursor": after}
 
 
-@router.post("tokens/{int:token_id}/revoke", response=Answer)
+@router.post("tokens/{int:token_id}/revoke", response=ItemResponse)
 def revoke(request: HttpRequest, token_id: Id) -> Any:
     """Revoke a token. It is refused from then on, this one too."""
     row = api_tokens.seen_by(person(request)).select_related("user").filter(pk=token_id).first()

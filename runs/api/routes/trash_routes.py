@@ -11,27 +11,27 @@ from ninja import Field, Path, Status
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
 from runs.api.access import Problem, Router
-from runs.api.shapes import Asked, Listed, Told
+from runs.api.shapes import PageResponse, RequestBody, ResponseBody
 from runs.engine.trash import deleting, naming, purging
-from runs.engine.trash.kinds import KINDS, Kind
+from runs.engine.trash.kinds import KINDS, DeletableKind
 
 router = Router(tags=["recently deleted"])
 Thing = Annotated[Literal["run", "dataset", "reward", "environment", "profile"], Path()]
 Key = Annotated[str, Path(max_length=40)]
 
 
-class Name(Asked):
+class Name(RequestBody):
     name: str = Field(max_length=200, description="The new name. Links go by ids and stay.")
 
 
-class Restored(Told):
+class Restored(ResponseBody):
     name: str
     """What it is called now."""
     says: str
     """What had to change, such as the name if somebody has taken it meanwhile; "": nothing."""
 
 
-@router.get("deleted", response=Listed)
+@router.get("deleted", response=PageResponse)
 def deleted(request: HttpRequest) -> Any:
     """List what was deleted lately.
 
@@ -61,7 +61,7 @@ def delete_for_good(request: HttpRequest, thing: Thing, key: Key) -> Any:
     return Status(204, None)
 
 
-def mark(kind: Kind, pk: Any, user: User) -> Any:
+def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
     """The answer to DELETE of one. Raises Problem."""
     try:
         deleting.delete(kind, pk, user)
@@ -70,7 +70,7 @@ def mark(kind: Kind, pk: Any, user: User) -> Any:
     return Status(204, None)
 
 
-def rename(kind: Kind, row: Any, name: str, user: User) -> None:
+def rename(kind: DeletableKind, row: Any, name: str, user: User) -> None:
     """Raises Problem."""
     try:
         naming.rename(kind, row, name, user)
@@ -78,7 +78,7 @@ def rename(kind: Kind, row: Any, name: str, user: User) -> None:
         raise Problem(422, str(error), where="name") from None
 
 
-def _item(kind: Kind, row: Any) -> dict[str, Any]:
+def _item(kind: DeletableKind, row: Any) -> dict[str, Any]:
     now = timezone.now()
     restorable = row.can_be_restored(now)
     return {

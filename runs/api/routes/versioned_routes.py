@@ -26,43 +26,43 @@ from controlplane.platform.accounts.roles import person
 from runs.api import paging, shapes
 from runs.api.access import Problem, Router
 from runs.api.routes import trash_routes
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Told
-from runs.engine.trash.kinds import KINDS, Kind
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
+from runs.engine.trash.kinds import KINDS, DeletableKind
 
 router = Router(tags=["rewards and environments"])
 
 
-class Document(Asked):
+class YamlDocument(RequestBody):
     document: str = Field(description="YAML, as the export on its page writes it.")
 
 
-class NewVersion(Document):
+class NewVersion(YamlDocument):
     note: str = Field("", max_length=200, description="What changes.")
     based_on: Id | None = Field(
         None, description="The number of the version that was changed: 409 if there is a newer one. None: whichever."
     )
 
 
-class ItemChange(Asked):
+class ItemChange(RequestBody):
     archived: bool | None = None
     name: str | None = Field(None, max_length=200, description="A new name. Links go by ids and stay.")
 
 
-class Saved(Told):
+class Saved(ResponseBody):
     item: dict[str, Any]
     """The version, as the list of versions has it."""
     new: bool
     """False: it is the same as the newest version, so that no other was made."""
 
 
-@router.get("rewards", response=Listed)
+@router.get("rewards", response=PageResponse)
 def rewards(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List reward configs. The newest version of each."""
     found, after = paging.page(reward_queries.newest_versions(), cursor, limit)
     return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
 
 
-@router.get("rewards/{int:config_id}", response=Listed)
+@router.get("rewards/{int:config_id}", response=PageResponse)
 def reward(request: HttpRequest, config_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List the versions of a reward config."""
     versions = reward_queries.config_for(request, config_id).versions.select_related("config")
@@ -76,8 +76,8 @@ def reward_yaml(request: HttpRequest, config_id: Id, number: Id) -> HttpResponse
     return _yaml(config_yaml.export(reward_queries.version_for(request, config_id, number)))
 
 
-@router.post("rewards", response={201: Answer})
-def new_reward(request: HttpRequest, payload: Document) -> Any:
+@router.post("rewards", response={201: ItemResponse})
+def new_reward(request: HttpRequest, payload: YamlDocument) -> Any:
     """Make a reward config. From YAML. Custom code needs the admin role and passes the same checks as in the editor."""
     saved, _ = _save_reward(person(request), payload, None)
     return Status(201, {"item": shapes.reward_version(saved)})
@@ -92,7 +92,7 @@ def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any
     return Status(201 if new else 200, {"item": shapes.reward_version(saved), "new": new})
 
 
-@router.patch("rewards/{int:config_id}", response=Answer)
+@router.patch("rewards/{int:config_id}", response=ItemResponse)
 def change_reward(request: HttpRequest, config_id: Id, payload: ItemChange) -> Any:
     """Archive or rename a reward config. Archived, it isn't offered for new runs."""
     _change(KINDS["reward"], reward_queries.config_for(request, config_id), payload, person(request))
@@ -108,21 +108,21 @@ def delete_reward(request: HttpRequest, config_id: Id) -> Any:
     return trash_routes.mark(KINDS["reward"], config_id, person(request))
 
 
-@router.post("rewards/{int:config_id}/{int:number}/duplicate", response={201: Answer})
+@router.post("rewards/{int:config_id}/{int:number}/duplicate", response={201: ItemResponse})
 def duplicate_reward(request: HttpRequest, config_id: Id, number: Id) -> Any:
     """Duplicate a version of a reward config. As a config of its own, under the next free name."""
     version = reward_queries.version_for(request, config_id, number)
     return Status(201, {"item": shapes.reward_version(reward_saving.clone(version, person(request)))})
 
 
-@router.get("environments", response=Listed)
+@router.get("environments", response=PageResponse)
 def environments(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List environments. The newest version of each."""
     found, after = paging.page(environment_queries.newest_versions(), cursor, limit)
     return {"items": [shapes.environment_version(each) for each in found], "next_cursor": after}
 
 
-@router.get("environments/{int:environment_id}", response=Listed)
+@router.get("environments/{int:environment_id}", response=PageResponse)
 def environment(request: HttpRequest, environment_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List the versions of an environment."""
     versions = environment_queries.environment_for(request, environment_id).versions.select_related("environment")
@@ -136,8 +136,8 @@ def environment_as_yaml(request: HttpRequest, environment_id: Id, number: Id) ->
     return _yaml(environment_yaml.export(environment_queries.version_for(request, environment_id, number)))
 
 
-@router.post("environments", response={201: Answer})
-def new_environment(request: HttpRequest, payload: Document) -> Any:
+@router.post("environments", response={201: ItemResponse})
+def new_environment(request: HttpRequest, payload: YamlDocument) -> Any:
     """Make an environment. From YAML. Custom tools need the admin role."""
     saved, _ = _save_environment(person(request), payload, None)
     return Status(201, {"item": shapes.environment_version(saved)})
@@ -153,7 +153,7 @@ def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersi
     return Status(201 if new else 200, {"item": shapes.environment_version(saved), "new": new})
 
 
-@router.patch("environments/{int:environment_id}", response=Answer)
+@router.patch("environments/{int:environment_id}", response=ItemResponse)
 def change_environment(request: HttpRequest, environment_id: Id, payload: ItemChange) -> Any:
     """Archive or rename an environment. Archived, it isn't offered for new runs."""
     _change(
@@ -172,14 +172,14 @@ def delete_environment(request: HttpRequest, environment_id: Id) -> Any:
     return trash_routes.mark(KINDS["environment"], environment_id, person(request))
 
 
-@router.post("environments/{int:environment_id}/{int:number}/duplicate", response={201: Answer})
+@router.post("environments/{int:environment_id}/{int:number}/duplicate", response={201: ItemResponse})
 def duplicate_environment(request: HttpRequest, environment_id: Id, number: Id) -> Any:
     """Duplicate a version of an environment. As an environment of its own, under the next free name."""
     version = environment_queries.version_for(request, environment_id, number)
     return Status(201, {"item": shapes.environment_version(environment_saving.clone(version, person(request)))})
 
 
-def _save_reward(user: User, payload: Document, config: RewardConfig | None) -> tuple[Any, bool]:
+def _save_reward(user: User, payload: YamlDocument, config: RewardConfig | None) -> tuple[Any, bool]:
     _check_base(payload, config)
     editor = _read(lambda text: config_yaml.read(text, config), payload)
     refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.components], user)
@@ -191,7 +191,7 @@ def _save_reward(user: User, payload: Document, config: RewardConfig | None) -> 
     return _saved(editor, user, "reward config")
 
 
-def _save_environment(user: User, payload: Document, environment: Environment | None) -> tuple[Any, bool]:
+def _save_environment(user: User, payload: YamlDocument, environment: Environment | None) -> tuple[Any, bool]:
     _check_base(payload, environment)
     editor = _read(lambda text: environment_yaml.read(text, environment), payload)
     if problem := _wrong(editor):
@@ -202,7 +202,7 @@ def _save_environment(user: User, payload: Document, environment: Environment | 
     return _saved(editor, user, "environment")
 
 
-def _check_base(payload: Document, item: RewardConfig | Environment | None) -> None:
+def _check_base(payload: YamlDocument, item: RewardConfig | Environment | None) -> None:
     if item is None:
         return
     if item.archived_at:
@@ -213,11 +213,11 @@ def _check_base(payload: Document, item: RewardConfig | Environment | None) -> N
         raise Problem(409, f"Version {newest} was saved since version {base}.", where="based_on", fix=fix)
 
 
-def _note(payload: Document) -> str:
+def _note(payload: YamlDocument) -> str:
     return payload.note.replace("\0", "") if isinstance(payload, NewVersion) else ""
 
 
-def _change(kind: Kind, item: Item, payload: ItemChange, user: User) -> None:
+def _change(kind: DeletableKind, item: Item, payload: ItemChange, user: User) -> None:
     if payload.name is not None:
         trash_routes.rename(kind, item, payload.name, user)
     if payload.archived is not None:
@@ -228,7 +228,7 @@ def _yaml(text: str) -> HttpResponse:
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
 
-def _read(read: Callable[[bytes], Any], payload: Document) -> Any:
+def _read(read: Callable[[bytes], Any], payload: YamlDocument) -> Any:
     """The editor that the YAML fills, of rewards or of an environment."""
     try:
         return read(payload.document.encode(errors="replace"))

@@ -22,7 +22,7 @@ class GradedWords:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OverviewVerdict:
     grade: str
     parts: tuple[GradedWords, ...]
 
@@ -43,7 +43,7 @@ class QueueLine:
         return str(dict(PRIORITIES).get(self.attempt.priority, self.attempt.priority))
 
 
-def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
+def verdict(hosts: Sequence[HostView], queued: int) -> OverviewVerdict:
     """Summarise the hosts' state, with the worst news last and in colour."""
     gpus = [gpu for host in hosts for gpu in host.gpus]
     held = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
@@ -66,8 +66,8 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
     ]
     parts += [GradedWords(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
     if hosts and away == len(hosts):
-        return Verdict("bad", (GradedWords("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
-    return Verdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
+        return OverviewVerdict("bad", (GradedWords("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
+    return OverviewVerdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
 
 
 def queue() -> list[QueueLine]:

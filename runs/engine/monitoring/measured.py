@@ -26,7 +26,7 @@ FLUSH_S = 5.0
 _BEYOND, _SUM = "+Inf", "sum"
 
 
-class Duration(StrEnum):
+class MeasuredDuration(StrEnum):
     INGEST = "ingest"
     TICK = "tick"
 
@@ -37,7 +37,7 @@ class _Sums:
         self._due = 0.0
         self._lock = threading.Lock()
 
-    def add(self, name: Duration, seconds: float) -> None:
+    def add(self, name: MeasuredDuration, seconds: float) -> None:
         bucket = next((str(bound) for bound in BOUNDS if seconds <= bound), _BEYOND)
         with self._lock:
             self._pending[f"{name}:{bucket}"] += 1
@@ -86,7 +86,7 @@ _sums = _Sums()
 
 
 @contextmanager
-def measuring(name: Duration) -> Iterator[None]:
+def measuring(name: MeasuredDuration) -> Iterator[None]:
     begin = time.monotonic()
     try:
         yield
@@ -99,12 +99,12 @@ def flush() -> None:
     _sums.flush()
 
 
-def histograms() -> dict[Duration, tuple[list[tuple[str, float]], float]]:
+def histograms() -> dict[MeasuredDuration, tuple[list[tuple[str, float]], float]]:
     """Of each duration, the cumulative buckets as Prometheus takes them, and the sum. Empty while Redis is away: a
     counter that falls to a part of itself would look like a restart."""
     sums = _sums.read()
     found = {}
-    for name in Duration if sums else ():
+    for name in MeasuredDuration if sums else ():
         total, buckets = 0.0, []
         for bound in (*map(str, BOUNDS), _BEYOND):
             total += sums.get(f"{name}:{bound}", 0.0)

@@ -10,14 +10,14 @@ from controlplane.catalogue.versioned.parameter_forms import CONTROL
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Run
 from runs.engine.telling import tell
-from runs.engine.trash.kinds import Kind
+from runs.engine.trash.kinds import DeletableKind
 
 
 class NameRefused(Exception):
     """The name stays; a sentence for the field."""
 
 
-def rename(kind: Kind, row: Any, name: str, user: User) -> bool:
+def rename(kind: DeletableKind, row: Any, name: str, user: User) -> bool:
     """False: that is its name already. Raises NameRefused."""
     name = name.strip()
     if problem := _problem(kind, row, name):
@@ -39,7 +39,7 @@ def rename(kind: Kind, row: Any, name: str, user: User) -> bool:
     return True
 
 
-def _problem(kind: Kind, row: Any, name: str) -> str:
+def _problem(kind: DeletableKind, row: Any, name: str) -> str:
     if not name:
         return "A name is needed."
     if len(name) > kind.longest_name:
@@ -50,5 +50,5 @@ def _problem(kind: Kind, row: Any, name: str) -> str:
     return _taken(kind, name) if kind.names_are_unique and others.exists() else ""
 
 
-def _taken(kind: Kind, name: str) -> str:
+def _taken(kind: DeletableKind, name: str) -> str:
     return f"There is another {kind.one} “{name}”. Choose another name."

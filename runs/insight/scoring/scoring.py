@@ -21,7 +21,7 @@ ASKING = 60.0
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredCompletion:
     completion: Completion
     scores: list[Cell]
     total: float | None
@@ -71,7 +71,7 @@ class ScoredComponent:
 @dataclass(frozen=True)
 class PlaygroundTrial:
     columns: list[ScoredComponent]
-    group: list[Scored]
+    group: list[ScoredCompletion]
     mean: float | None
     deviation: float | None
     aggregation: str
@@ -116,7 +116,9 @@ def try_on(
     counted = [one for one in columns if one.counts]
     if not group or not counted:
         unscored = [ScoredComponent(one, None, None, None) for one in columns]
-        return PlaygroundTrial(unscored, [Scored(one, [], None, 0.0) for one in group], None, None, aggregation)
+        return PlaygroundTrial(
+            unscored, [ScoredCompletion(one, [], None, 0.0) for one in group], None, None, aggregation
+        )
     weights = outcome_weights([one.spec for one in counted])
     result = advantages([one.values for one in counted], weights, len(group), aggregation)
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
@@ -124,7 +126,7 @@ def try_on(
     return PlaygroundTrial(
         columns=[_shown(one, shares.get(id(one)), weight_of.get(id(one), 1.0)) for one in columns],
         group=[
-            Scored(one, [_cell(c, i) for c in columns], result.totals[i], pushed)
+            ScoredCompletion(one, [_cell(c, i) for c in columns], result.totals[i], pushed)
             for i, (one, pushed) in enumerate(zip(group, result.advantages, strict=True))
         ],
         mean=result.means[0],

@@ -19,7 +19,7 @@ from controlplane.catalogue.joining.credentials import revoked_since_dispatch
 from runs.engine import hints
 from runs.engine import step_spans as phases
 from runs.engine.models import Attempt, MetricRow, Run, RunEvent
-from runs.engine.monitoring.measured import Duration, measuring
+from runs.engine.monitoring.measured import MeasuredDuration, measuring
 from runs.engine.scheduling import ending
 from runs.engine.served import answering
 from runs.engine.states import ACTIVE, EndReason, RunStatus
@@ -64,7 +64,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Taken:
+class DeliveryState:
     """What is in force once a delivery is stored."""
 
     run_id: str
@@ -103,8 +103,8 @@ class _Batch:
     def ack(self) -> int:
         return self.lines[-1].seq if self.lines else self.attempt.last_seq
 
-    def taken(self) -> Taken:
-        return Taken(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
+    def taken(self) -> DeliveryState:
+        return DeliveryState(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
@@ -117,7 +117,7 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
         if seen:  # a heartbeat is one UPDATE
             Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
-    with measuring(Duration.INGEST), transaction.atomic():
+    with measuring(MeasuredDuration.INGEST), transaction.atomic():
         held = _locked().defer("run__spec").get(pk=attempt.pk)
         batch = _batch(Delivery(attempt.pk, lines, seen), held, _later([held.run_id]))
         _take([batch], plain=is_plain(lines))
@@ -125,13 +125,13 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
     return batch.ack
 
 
-def accept_together(deliveries: Sequence[Delivery]) -> list[Taken | None]:
+def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None]:
     """Store deliveries of different attempts in one transaction; their lines are plain and checked.
 
     None: not one for this way; `accept` takes it or says what is wrong with it.
     """
     wanted = [delivery.attempt_id for delivery in deliveries]
-    with measuring(Duration.INGEST), transaction.atomic():
+    with measuring(MeasuredDuration.INGEST), transaction.atomic():
         _dont_wait_for_the_disk()
         live = _locked().filter(~revoked_since_dispatch(), pk__in=wanted, status__in=ACTIVE)
         held = {attempt.pk: attempt for attempt in live.only(*_PLAIN)}

@@ -33,7 +33,7 @@ IN_TAGS: tuple[dict[str, Any], ...] = (
 
 
 @dataclass(frozen=True)
-class Recipe:
+class FirstStepsRecipe:
     slug: str
     title: str
     text: str
@@ -51,10 +51,10 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RecipeParts:
     """What of a recipe is there."""
 
-    recipe: Recipe
+    recipe: FirstStepsRecipe
     version: DatasetVersion | None
     rewards: RewardVersion | None
     profile: HardwareProfile | None
@@ -94,8 +94,8 @@ class Parts:
         return f"{reverse('new_run')}?{urlencode({name: value for name, value in chosen.items() if value})}"
 
 
-RECIPES: tuple[Recipe, ...] = (
-    Recipe(
+RECIPES: tuple[FirstStepsRecipe, ...] = (
+    FirstStepsRecipe(
         slug="gsm8k",
         title="GSM8K with a small Qwen",
         text="The usual first GRPO run: grade-school word problems, scored by the number in the answer.",
@@ -108,7 +108,7 @@ RECIPES: tuple[Recipe, ...] = (
         rewards="Number in answer tags",
         components=IN_TAGS,
     ),
-    Recipe(
+    FirstStepsRecipe(
         slug="code",
         title="Code that passes its tests",
         text="Short Python functions from MBPP. Each completion runs in the sandbox against the tests of its row.",
@@ -128,7 +128,7 @@ RECIPES: tuple[Recipe, ...] = (
             {"name": "syntax", "function": "python_syntax", "weight": 0.1, "params": {}},
         ),
     ),
-    Recipe(
+    FirstStepsRecipe(
         slug="sums",
         title="Sums on the CPU",
         text="A model of 135 million parameters learns to answer sums in tags. The dataset is generated here.",
@@ -144,16 +144,16 @@ RECIPES: tuple[Recipe, ...] = (
 )
 
 
-def find(slug: str) -> Recipe | None:
+def find(slug: str) -> FirstStepsRecipe | None:
     return next((recipe for recipe in RECIPES if recipe.slug == slug), None)
 
 
-def every() -> list[Parts]:
+def every() -> list[RecipeParts]:
     """All recipes; those that fit a reachable host come first."""
     return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda one: not one.hosts)
 
 
-def fitted(recipes: Iterable[Parts]) -> list[Parts]:
+def fitted(recipes: Iterable[RecipeParts]) -> list[RecipeParts]:
     """The recipes, each with the reachable hosts that have what it needs."""
     hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
     return [
@@ -162,11 +162,11 @@ def fitted(recipes: Iterable[Parts]) -> list[Parts]:
     ]
 
 
-def parts(recipe: Recipe) -> Parts:
+def parts(recipe: FirstStepsRecipe) -> RecipeParts:
     """Whatever of it is there: a ready version of its dataset before a newer one that isn't."""
     versions = DatasetVersion.objects.filter(dataset__name=recipe.dataset, dataset__deleted_at=None).order_by("number")
     config = RewardConfig.objects.filter(name=recipe.rewards).first()
-    return Parts(
+    return RecipeParts(
         recipe,
         versions.filter(status=DatasetVersion.READY).last() or versions.last(),
         config.newest() if config else None,
@@ -174,7 +174,7 @@ def parts(recipe: Recipe) -> Parts:
     )
 
 
-def prepare(recipe: Recipe, user: User) -> None:
+def prepare(recipe: FirstStepsRecipe, user: User) -> None:
     """Make what is missing; what is there stays as it is. Raises DatasetError, of another's change at the same time."""
     there = parts(recipe)
     if there.rewards is None:
@@ -183,7 +183,7 @@ def prepare(recipe: Recipe, user: User) -> None:
         _add(recipe, user)
 
 
-def _add(recipe: Recipe, user: User) -> None:
+def _add(recipe: FirstStepsRecipe, user: User) -> None:
     if recipe.source is not None:
         importing.create_from_hub(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
         return

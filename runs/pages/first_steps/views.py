@@ -15,7 +15,7 @@ from runs.engine import sentences
 from runs.engine.models import Run
 from runs.engine.states import RunStatus
 from runs.launch import demo as demo_stages
-from runs.launch.demo import Preparing, Stage
+from runs.launch.demo import DemoProgress, Stage
 from runs.pages.first_steps import recipes
 from runs.pages.first_steps.steps import steps
 from workers.contract.wire.names import Phase
@@ -50,13 +50,13 @@ def demo(request: HttpRequest) -> HttpResponseBase:
     return render(request, "pages/first_steps/demo.html" if whole else "pages/first_steps/_demo.html", context)
 
 
-def _starting(run: Run) -> Preparing | None:
+def _starting(run: Run) -> DemoProgress | None:
     attempt = run.latest()
     if attempt.status not in (RunStatus.QUEUED, RunStatus.STARTING):
         return None
     # Of the phase that is called as the stage is, the stage says enough.
     detail = "" if attempt.phase == Phase.TRAINER_STARTING else sentences.of_attempt(attempt)
-    return Preparing(Stage.START, detail, attempt.created_at.timestamp())
+    return DemoProgress(Stage.START, detail, attempt.created_at.timestamp())
 
 
 @require_safe
@@ -84,7 +84,7 @@ def prepare(request: HttpRequest, slug: str) -> HttpResponseBase:
     return redirect(parts.address) if parts.complete else redirect("recipe", chosen.slug)
 
 
-def _named(slug: str) -> recipes.Recipe:
+def _named(slug: str) -> recipes.FirstStepsRecipe:
     found = recipes.find(slug)
     if found is None:
         raise Http404("There is no such recipe.")

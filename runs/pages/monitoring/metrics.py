@@ -15,25 +15,25 @@ from prometheus_client.registry import Collector
 from controlplane.catalogue.hardware.models import Host
 from runs.engine.models import Attempt, Lease, Run
 from runs.engine.monitoring import measured
-from runs.engine.monitoring.measured import Duration
+from runs.engine.monitoring.measured import MeasuredDuration
 from runs.engine.monitoring.readiness import ticked_at
 from runs.engine.states import ON_HOST, RunStatus
 
 MIB = 2**20
 _MEASURED = {
-    Duration.INGEST: ("grpo_ingest_seconds", "Time to store one group of supervisors' lines"),
-    Duration.TICK: ("grpo_tick_seconds", "Duration of a tick, by which the control worker keeps house"),
+    MeasuredDuration.INGEST: ("grpo_ingest_seconds", "Time to store one group of supervisors' lines"),
+    MeasuredDuration.TICK: ("grpo_tick_seconds", "Duration of a tick, by which the control worker keeps house"),
 }
 
 
 def exposition(now: datetime) -> bytes:
     """All figures in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(now))
+    registry.register(_ControlPlaneCollector(now))
     return generate_latest(registry)
 
 
-class _Figures(Collector):
+class _ControlPlaneCollector(Collector):
     def __init__(self, now: datetime) -> None:
         self._now = now
 

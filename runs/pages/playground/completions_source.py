@@ -20,7 +20,7 @@ from controlplane.catalogue.datasets.queries import ready_versions
 from runs.engine.models import Run, SampleRow
 from runs.engine.queries import run_for, runs_for
 from runs.insight.completions import episodes
-from runs.insight.completions.episodes import Episode
+from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.groups import completions as completions_of
 from runs.insight.completions.reading import Steps, steps, valid
 from runs.insight.scoring import rows
@@ -53,11 +53,11 @@ class Offered:
     advantage: float | None = None
     length: int = 0
     """The full length in characters, if the page has only the beginning."""
-    episode: Episode | None = None
+    episode: StoredEpisode | None = None
 
 
 @dataclass
-class Source:
+class CompletionsSource:
     """A row with completions, and what the page needs to choose others."""
 
     kind: SourceKind
@@ -88,7 +88,7 @@ class Source:
         return (self.place + 1) % self.count
 
 
-def read(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
+def read(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionsSource:
     """Read the source that a form or an address names: from=, and version= sample= | run= step= group= | prompt=
     answer= tests=. Missing parts fall back to what exists."""
     kind = fields.get("from", "")
@@ -99,7 +99,7 @@ def read(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     return _of_dataset(request, fields)
 
 
-def written(source: Source, texts: Sequence[str], of: Sequence[str]) -> dict[int, Completion]:
+def written(source: CompletionsSource, texts: Sequence[str], of: Sequence[str]) -> dict[int, Completion]:
     """The page's completions for scoring, by their place on it, from 0. `of`: the stored completion of each text.
     Empty new texts are skipped."""
     numbers = [*of, *[""] * len(texts)]
@@ -152,14 +152,14 @@ def stored_row(group: SampleRow) -> dict[str, Any]:
     }
 
 
-def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
+def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionsSource:
     versions = ready_versions(request)
     number = _number(fields.get("version"))
     selected = versions.filter(pk=number).first() if number is not None else None
     version = selected or versions.first()
     place = rows.at(version, _number(fields.get("sample")) or 0)
     offered = [Offered(text) for text in suggested(place.row)]
-    return Source(
+    return CompletionsSource(
         SourceKind.DATASET,
         place.row,
         rows.shown_prompt(place.row),
@@ -171,7 +171,7 @@ def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     )
 
 
-def _of_hand(fields: Mapping[str, Any]) -> Source:
+def _of_hand(fields: Mapping[str, Any]) -> CompletionsSource:
     prompt = str(fields.get("prompt") or "")[:EDITABLE_CHARS]
     answer = str(fields.get("answer") or "")[:EDITABLE_CHARS]
     lines = _BREAK.sub("\n", str(fields.get("tests") or ""))[:EDITABLE_CHARS].split("\n")
@@ -181,11 +181,11 @@ def _of_hand(fields: Mapping[str, Any]) -> Source:
         "answer": answer or None,
         "test_cases": [line for line in lines if line.strip()][:MOST_TESTS],
     }
-    return Source(SourceKind.HAND, row, prompt, [Offered(""), Offered("")])
+    return CompletionsSource(SourceKind.HAND, row, prompt, [Offered(""), Offered("")])
 
 
-def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
-    source = Source(SourceKind.RUN, dict(rows.MADE_UP), "", [])
+def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionsSource:
+    source = CompletionsSource(SourceKind.RUN, dict(rows.MADE_UP), "", [])
     run_id = str(fields.get("run") or "")
     if not run_id:
         return source
@@ -210,7 +210,7 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     return source
 
 
-def _take(source: Source, group: SampleRow | None) -> None:
+def _take(source: CompletionsSource, group: SampleRow | None) -> None:
     """Fill in the stored group."""
     stored = completions_of(group.data) if group else []
     if group is None or not any(item.text is not None for item in stored):

@@ -52,7 +52,7 @@ class WrittenMove:
 
 
 @dataclass(frozen=True)
-class Turn:
+class PlayedTurn:
     move: WrittenMove
     answers: list[tuple[str, Answer]]
     """(tool, the answer); the tool is "" for what answers the text."""
@@ -77,7 +77,7 @@ class NotWritten(Exception):
 class Play:
     tools: list[ToolDescription] = field(default_factory=list)
     opening: str = ""
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[PlayedTurn] = field(default_factory=list)
     end: str = ""
     """One of ENDS; "" while it goes on."""
     problem: str = ""
@@ -107,7 +107,7 @@ class Play:
         return json.dumps(self.messages, ensure_ascii=False)
 
     @property
-    def episode(self) -> episodes.Episode:
+    def episode(self) -> episodes.StoredEpisode:
         return episodes.by_turn(self.messages)
 
     @property
@@ -196,11 +196,11 @@ def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMov
     """As the run's rollouts end a turn (workers.trainer.episodes.rollout)."""
     last = len(result.turns) + 1 >= result.limits.turns
     if not move.calls and not carried.has_game:
-        result.turns.append(Turn(move, []))
+        result.turns.append(PlayedTurn(move, []))
         result.end = "eos"
         return
     if move.calls and last and not carried.keeps_state:
-        result.turns.append(Turn(move, []))
+        result.turns.append(PlayedTurn(move, []))
         result.end = EpisodeEnd.TURNS
         return
     text = "" if move.calls else without_thinking(move.text)
@@ -208,7 +208,7 @@ def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMov
     answers = [_readable(answer, result.limits) for answer in given]
     result.cut += sum(cut for _, cut in answers)
     names = [one.name for one in move.calls] or [""]
-    result.turns.append(Turn(move, [(name, answer) for name, (answer, _) in zip(names, answers, strict=True)]))
+    result.turns.append(PlayedTurn(move, [(name, answer) for name, (answer, _) in zip(names, answers, strict=True)]))
     result.end = _end(result, given, until)
 
 

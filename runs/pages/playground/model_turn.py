@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runs.pages.playground.episode_play import NotWritten, Play, Turn, WrittenMove, storable
+from runs.pages.playground.episode_play import NotWritten, Play, PlayedTurn, WrittenMove, storable
 from workers.environments import without_thinking
 from workers.environments.executor import Call
 from workers.rewards.entries.judge_client import JudgeClient
@@ -32,7 +32,7 @@ Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Player:
+class ModelPlayer:
     """Who plays in the model's place."""
 
     endpoint: str
@@ -44,7 +44,9 @@ class Player:
     """None: the server's own."""
 
 
-def write(player: Player, prompt: str | Sequence[Message], play: Play, tools: Tools, seconds: float) -> WrittenMove:
+def write(
+    player: ModelPlayer, prompt: str | Sequence[Message], play: Play, tools: Tools, seconds: float
+) -> WrittenMove:
     """The next turn. Raises NotWritten."""
     if seconds < FEWEST_S:
         raise NotWritten("The environment took all the time of this request, and none is left for the model.")
@@ -69,7 +71,7 @@ def write(player: Player, prompt: str | Sequence[Message], play: Play, tools: To
     return move
 
 
-def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[Turn]) -> list[Message]:
+def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[PlayedTurn]) -> list[Message]:
     """The episode so far as the API takes it: calls have ids, and arguments are texts of JSON."""
     given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if opening and given:
@@ -77,7 +79,7 @@ def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[Turn]) -
     return [*given, *(message for number, turn in enumerate(turns, 1) for message in _turn(number, turn))]
 
 
-def _body(player: Player, prompt: str | Sequence[Message], play: Play) -> dict[str, Any]:
+def _body(player: ModelPlayer, prompt: str | Sequence[Message], play: Play) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": player.model,
         "messages": chat(prompt, play.opening, play.turns),
@@ -89,7 +91,7 @@ def _body(player: Player, prompt: str | Sequence[Message], play: Play) -> dict[s
     return body if player.temperature is None else body | {"temperature": player.temperature}
 
 
-def _turn(number: int, turn: Turn) -> list[Message]:
+def _turn(number: int, turn: PlayedTurn) -> list[Message]:
     said: Message = {"role": "assistant", "content": without_thinking(turn.move.text)}
     ids = [f"call_{number}_{place}" for place in range(len(turn.move.calls))]
     if ids:

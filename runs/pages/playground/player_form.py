@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from controlplane.catalogue.versioned.parameter_forms import endpoints
-from runs.pages.playground.model_turn import Player
+from runs.pages.playground.model_turn import ModelPlayer
 
 
 class PlayerForm(forms.Form):
@@ -36,6 +36,6 @@ class PlayerForm(forms.Form):
         """All that is wrong, in one line."""
         return " ".join(f"{self[name].label}: {' '.join(map(str, errors))}" for name, errors in self.errors.items())
 
-    def player(self) -> Player:
+    def player(self) -> ModelPlayer:
         """Of a valid form."""
-        return Player(**self.cleaned_data)
+        return ModelPlayer(**self.cleaned_data)

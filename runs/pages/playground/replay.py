@@ -32,7 +32,7 @@ FAILURES = 5
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredGroup:
     """A prompt group as the run stored it, with its texts and its row."""
 
     pk: int
@@ -44,13 +44,13 @@ class Stored:
 
 @dataclass(frozen=True)
 class Rescored:
-    stored: Stored
+    stored: StoredGroup
     columns: list[ComponentScores]
     """One column per component, in the config's order."""
 
 
 @dataclass(frozen=True)
-class Member:
+class ReplayedCompletion:
     """One completion, before and now."""
 
     number: int
@@ -95,8 +95,8 @@ class Member:
 
 @dataclass(frozen=True)
 class GroupReplay:
-    stored: Stored
-    members: list[Member]
+    stored: StoredGroup
+    members: list[ReplayedCompletion]
     pairs: PairCounts
     flat_before: bool
     flat_now: bool
@@ -106,7 +106,7 @@ class GroupReplay:
         return bool(self.pairs.turned or self.pairs.told_apart or self.pairs.made_equal)
 
     @property
-    def shown(self) -> list[Member]:
+    def shown(self) -> list[ReplayedCompletion]:
         changed = sorted(self.members, key=lambda member: -abs(member.change))[:SHOWN_MEMBERS]
         return sorted(changed, key=lambda member: member.number)
 
@@ -133,7 +133,7 @@ class ComponentReplay:
     none: int = 0
     """Completions it doesn't apply to, including failed ones."""
     failed: int = 0
-    failures: list[tuple[Stored, Failure]] = field(default_factory=list)
+    failures: list[tuple[StoredGroup, Failure]] = field(default_factory=list)
 
     @property
     def milliseconds(self) -> float:
@@ -195,7 +195,7 @@ class Replay:
         return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
 
     @property
-    def movers(self) -> list[tuple[GroupReplay, Member]]:
+    def movers(self) -> list[tuple[GroupReplay, ReplayedCompletion]]:
         every = [(group, member) for group in self.groups for member in group.members if member.change]
         every.sort(key=lambda one: (-abs(one[1].change), one[0].stored.pk, one[1].number))
         return every[:MOVERS]
@@ -207,7 +207,7 @@ class Replay:
 
 
 def score(
-    stored: Sequence[Stored],
+    stored: Sequence[StoredGroup],
     specs: Sequence[RewardSpec],
     turn: Turn,
     *,
@@ -300,7 +300,7 @@ def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float
     before = [each.reward for each in stored]
     ranks_before, ranks_now = ranks(before), ranks(totals)
     members = [
-        Member(
+        ReplayedCompletion(
             number=each.number,
             text=each.text or "",
             before=each.reward,
@@ -344,9 +344,9 @@ def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float 
     return [next(shares) if scores.counts else None for scores in columns]
 
 
-def _few(failures: Iterable[tuple[Stored, Failure]]) -> list[tuple[Stored, Failure]]:
+def _few(failures: Iterable[tuple[StoredGroup, Failure]]) -> list[tuple[StoredGroup, Failure]]:
     """The first failure of each message."""
-    by_message: dict[str, tuple[Stored, Failure]] = {}
+    by_message: dict[str, tuple[StoredGroup, Failure]] = {}
     for stored, failure in failures:
         by_message.setdefault(failure.message, (stored, failure))
         if len(by_message) == FAILURES:

@@ -13,7 +13,7 @@ from runs.insight.completions.groups import completions
 from runs.insight.completions.reading import valid
 from runs.insight.scoring import rows
 from runs.pages.playground.completions_source import stored_row
-from runs.pages.playground.replay import Stored
+from runs.pages.playground.replay import StoredGroup
 from workers.contract.run.evaluation import EVALUATION
 
 COUNTS = (16, 64, 256)
@@ -26,7 +26,7 @@ WHICH = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"
 
 
 @dataclass(frozen=True)
-class Kept:
+class ReplayableGroups:
     """The stored groups that can be replayed: those that still have their texts."""
 
     first: int | None = None
@@ -38,7 +38,7 @@ class Kept:
 
 @dataclass
 class Picked:
-    groups: list[Stored]
+    groups: list[StoredGroup]
     gone: int = 0
     """Groups of the same steps whose texts are deleted."""
     cut: bool = False
@@ -46,11 +46,11 @@ class Picked:
     problems: list[str] = field(default_factory=list)
 
 
-def kept(run: Run) -> Kept:
+def kept(run: Run) -> ReplayableGroups:
     sampled = _sampled(run)
     counts = sampled.aggregate(groups=Count("pk", filter=Q(size__gt=0)), gone=Count("pk", filter=Q(size=0)))
     steps = sampled.filter(size__gt=0).order_by("step").values_list("step", flat=True)
-    return Kept(steps.first(), steps.last(), **counts)
+    return ReplayableGroups(steps.first(), steps.last(), **counts)
 
 
 def pick(run: Run, which: str, step: int | None, count: int) -> Picked:
@@ -117,7 +117,7 @@ def _read(run: Run, samples: Sequence[SampleRow], picked: Picked) -> None:
         prompt = sample.data.get("prompt")
         row = stored_row(sample) if known is None else known
         text = prompt if isinstance(prompt, str) else rows.shown_prompt(row)
-        picked.groups.append(Stored(sample.pk, sample.step, row, text, completions(sample.data)))
+        picked.groups.append(StoredGroup(sample.pk, sample.step, row, text, completions(sample.data)))
     if missing:
         why = read.problem or f"{run.dataset_version} doesn't have every row."
         which = f"{missing} groups go" if missing > 1 else "1 group goes"

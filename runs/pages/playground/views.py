@@ -16,9 +16,9 @@ from controlplane.catalogue.rewards import turns
 from controlplane.platform.accounts.roles import operator_required
 from runs.insight.scoring import scoring
 from runs.insight.scoring.composition import asked
-from runs.insight.scoring.scoring import Scored, ScoredComponent
+from runs.insight.scoring.scoring import ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
-from runs.pages.playground.completions_source import Offered, Source, SourceKind
+from runs.pages.playground.completions_source import CompletionsSource, Offered, SourceKind
 from runs.pages.playground.replay_source import SPREAD, WHICH
 from workers.rewards.advantages import AGGREGATIONS
 
@@ -79,7 +79,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
     return render(request, "pages/playground/_trial.html", context)
 
 
-def _cells(columns: list[tuple[ScoredComponent, int]], scored: Scored | None) -> dict[str, Any]:
+def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion | None) -> dict[str, Any]:
     """A completion's scores, each with its component and that one's place; empty for a completion without a score."""
     if scored is None or not scored.scores:
         return {}
@@ -107,7 +107,7 @@ def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _address(request: HttpRequest, source: Source) -> str:
+def _address(request: HttpRequest, source: CompletionsSource) -> str:
     """The page's address with the source in it, so that a reload restores it."""
     path = urlsplit(request.headers.get("HX-Current-URL", "")).path
     if not path.startswith("/rewards/"):

@@ -13,7 +13,7 @@ from runs.insight.comparing.curves import Curve as ComparedCurve
 from runs.insight.metrics.chart_spec import COLOURS, Chart, ChartLine
 from runs.insight.metrics.run_charts import DERIVED
 from runs.insight.metrics.series import Series
-from runs.pages.reports.pictures import DASHES, Curve, Picture, Points
+from runs.pages.reports.pictures import DASHES, Picture, Points, ReportCurve
 
 SMOOTHING = 0.6
 """As the pages start with."""
@@ -51,7 +51,7 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
     stacked = chart.stack and not chart.log
     every = sorted({x for _, values in lines for x in _places(values, chart.x, numbers.began)})
     below = [0.0] * len(every)
-    curves: list[Curve] = []
+    curves: list[ReportCurve] = []
     for number, (line, values) in enumerate(lines):
         xs, factor = _places(values, chart.x, numbers.began), by * line.weight
         raw = [value * factor for value in values["value"]]
@@ -66,12 +66,12 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
         behind = list(zip(xs, raw, strict=True)) if smoothing and not stacked else []
         colour, dash = _stroke(line, number, len(lines))
         points = list(zip(xs, ys, strict=True))
-        curves.append(Curve(line.label, colour, points, behind, low, high, dash, filled=stacked))
+        curves.append(ReportCurve(line.label, colour, points, behind, low, high, dash, filled=stacked))
     for line, _ in lines:
         found = numbers.get(line.evaluation) if line.evaluation else EMPTY
         held_out = zip(_places(found, chart.x, numbers.began), found["value"], strict=True)
         points = [(x, value * by * line.weight) for x, value in held_out]
-        curves.append(Curve(f"{line.label}, evaluation", line.colour, points, dotted=True))
+        curves.append(ReportCurve(f"{line.label}, evaluation", line.colour, points, dotted=True))
     bounds = [replace(bound, value=bound.value * by) for bound in chart.bounds]
     x_title = "Seconds since the start" if chart.x == "time" else "Step"
     return Picture(chart.title, curves, x_title, suffix, chart.zero, chart.log, bounds)
@@ -95,7 +95,7 @@ def overlaid(
         raw = [value * by for value in curve["y"]]
         points = list(zip(curve["x"], smooth(raw, smoothing), strict=True))
         behind = list(zip(curve["x"], raw, strict=True))
-        drawn.append(Curve(names[run], looks[run].colour, points, behind, dash=looks[run].dash))
+        drawn.append(ReportCurve(names[run], looks[run].colour, points, behind, dash=looks[run].dash))
     return Picture(metric.title, drawn, X_TITLES[x], suffix)
 
 
@@ -119,7 +119,7 @@ def spread(
             [(at, mean + side * deviation) for at, (mean, deviation) in zip(xs, means, strict=True)]
             for side in (0, -1, 1)
         )
-        drawn.append(Curve(words, f"c{number % COLOURS + 1}", points, [], low, high))
+        drawn.append(ReportCurve(words, f"c{number % COLOURS + 1}", points, [], low, high))
     return Picture(f"{metric.title}: mean ± standard deviation", drawn, X_TITLES[x], suffix) if drawn else None
 
 

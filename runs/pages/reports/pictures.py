@@ -38,7 +38,7 @@ Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Curve:
+class ReportCurve:
     label: str
     colour: str
     points: Points
@@ -58,7 +58,7 @@ class Curve:
 @dataclass(frozen=True)
 class Picture:
     title: str
-    curves: Sequence[Curve]
+    curves: Sequence[ReportCurve]
     x_title: str = "Step"
     suffix: str = ""
     """Of the figures on the y axis."""
@@ -116,13 +116,13 @@ def svg(picture: Picture) -> str:
 # --- axes ------------------------------------------------------------------------------------------------------
 
 
-def _x_axis(curves: Sequence[Curve], right: float) -> _Axis:
+def _x_axis(curves: Sequence[ReportCurve], right: float) -> _Axis:
     xs = [x for curve in curves for x, _ in (curve.points[0], curve.points[-1])]
     low, high = min(xs), max(xs)
     return _Axis(low - 0.5, high + 0.5, LEFT, right) if low == high else _Axis(low, high, LEFT, right)
 
 
-def _y_axis(picture: Picture, curves: Sequence[Curve]) -> _Axis:
+def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
     drawn = (points for curve in curves for points in (curve.points, curve.raw, curve.low, curve.high))
     ys = [math.log10(y) if picture.log else y for points in drawn for _, y in points if y > 0 or not picture.log]
     most = 307.0 if picture.log else 1e300
@@ -170,7 +170,7 @@ def _figure(value: float) -> str:
 # --- lines -----------------------------------------------------------------------------------------------------
 
 
-def _lines(curves: Sequence[Curve], x: _Axis, y: _Axis) -> Iterator[str]:
+def _lines(curves: Sequence[ReportCurve], x: _Axis, y: _Axis) -> Iterator[str]:
     below: Points = []
     for curve in curves:
         colour = COLOURS[curve.colour]
@@ -205,16 +205,16 @@ def _places(points: Points, x: _Axis, y: _Axis) -> str:
     return "L".join(f"{x.at(at):.1f} {y.at(value):.1f}" for at, value in points)
 
 
-def _positive(curve: Curve) -> Curve:
+def _positive(curve: ReportCurve) -> ReportCurve:
     """On a logarithmic axis, 0 and less have no place, nor has a band that reaches there."""
     over = [(x, y) for x, y in curve.points if y > 0]
-    return Curve(curve.label, curve.colour, over, [(x, y) for x, y in curve.raw if y > 0], dash=curve.dash)
+    return ReportCurve(curve.label, curve.colour, over, [(x, y) for x, y in curve.raw if y > 0], dash=curve.dash)
 
 
 # --- names -----------------------------------------------------------------------------------------------------
 
 
-def _end_labels(curves: Sequence[Curve], right: float, y: _Axis) -> Iterator[str]:
+def _end_labels(curves: Sequence[ReportCurve], right: float, y: _Axis) -> Iterator[str]:
     """Names at the lines' ends, pushed apart where lines end close together."""
     ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
     place = math.inf
@@ -223,8 +223,8 @@ def _end_labels(curves: Sequence[Curve], right: float, y: _Axis) -> Iterator[str
         yield _words(right + 6, max(place, TOP) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
 
 
-def _legend(curves: Sequence[Curve]) -> list[list[Curve]]:
-    rows: list[list[Curve]] = [[]]
+def _legend(curves: Sequence[ReportCurve]) -> list[list[ReportCurve]]:
+    rows: list[list[ReportCurve]] = [[]]
     used = 0.0
     for curve in curves:
         width = 34 + LETTER * min(len(curve.label), LEGEND_LETTERS)
@@ -236,7 +236,7 @@ def _legend(curves: Sequence[Curve]) -> list[list[Curve]]:
     return rows
 
 
-def _legend_row(row: int, curves: Sequence[Curve]) -> Iterator[str]:
+def _legend_row(row: int, curves: Sequence[ReportCurve]) -> Iterator[str]:
     x, y = float(RIGHT), HEIGHT + LEGEND_ROW * row + 8
     for curve in curves:
         dash = f' stroke-dasharray="{DASHES[curve.dash]}"' if DASHES[curve.dash] else ""

@@ -22,7 +22,7 @@ MOST = 10_000
 
 
 @dataclass(frozen=True)
-class Group:
+class RunListGroup:
     words: str
     address: str
     """The run list of this group alone; empty where no filter finds it."""
@@ -43,7 +43,7 @@ class Group:
 class Grouping:
     words: str
     metrics: list[columns.Column]
-    groups: list[Group]
+    groups: list[RunListGroup]
     """The highest mean reward first."""
     left_out: int
     """Older runs beyond MOST."""
@@ -61,7 +61,7 @@ class Grouping:
 def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], found: int) -> Grouping:
     """The matching runs in groups, with the metrics of the chosen columns; a run with several tags is in several."""
     metrics = [each for each in chosen if each.kind == columns.METRIC]
-    by_value: dict[str, list[_Figures]] = defaultdict(list)
+    by_value: dict[str, list[_GroupFigures]] = defaultdict(list)
     value_of = "tags" if query.group == TAG else "grouped_by"
     if query.group != TAG:
         matching = matching.annotate(grouped_by=columns.expression(query.group))
@@ -69,7 +69,7 @@ def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: Qu
     for pk, value, ends, newest in rows:
         for each in (value or [None]) if query.group == TAG else [value]:
             others = [_number(newest.get(column.name)) for column in metrics]
-            by_value[json.dumps(each)].append(_Figures(pk, last(ends), gain(ends), others))
+            by_value[json.dumps(each)].append(_GroupFigures(pk, last(ends), gain(ends), others))
     groups = [_group(query, json.loads(value), metrics, figures) for value, figures in by_value.items()]
     groups.sort(key=lambda group: (group.reward.mean is None, -(group.reward.mean or 0), group.words))
     words = "Tag" if query.group == TAG else columns.column(query.group).heading
@@ -77,14 +77,16 @@ def grouping(query: RunListQuery, chosen: Sequence[columns.Column], matching: Qu
 
 
 @dataclass(frozen=True)
-class _Figures:
+class _GroupFigures:
     pk: str
     reward: float | None
     gain: float | None
     others: list[float | None]
 
 
-def _group(query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_Figures]) -> Group:
+def _group(
+    query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_GroupFigures]
+) -> RunListGroup:
     if query.group == TAG:
         words, address = value or "no tag", query.address(group="", tag=value) if value else ""
     else:
@@ -94,7 +96,9 @@ def _group(query: RunListQuery, value: Any, metrics: Sequence[columns.Column], r
     others = [Spread.of(values) for values in zip(*(run.others for run in runs), strict=True)]
     gains = Spread.of([run.gain for run in runs])
     rewards = Spread.of([run.reward for run in runs])
-    return Group(words, address, [run.pk for run in runs], rewards, gains, list(zip(metrics, others, strict=True)))
+    return RunListGroup(
+        words, address, [run.pk for run in runs], rewards, gains, list(zip(metrics, others, strict=True))
+    )
 
 
 def _number(value: Any) -> float | None:

@@ -39,7 +39,7 @@ Rows = Callable[[HttpRequest], QuerySet[Any]]
 
 
 @dataclass(frozen=True)
-class Hit:
+class SearchHit:
     kind: str
     title: str
     address: str
@@ -63,10 +63,10 @@ class Noun:
     about: str = ""
     """A column to show beside the name."""
 
-    def hits(self, rows: QuerySet[Any]) -> list[Hit]:
+    def hits(self, rows: QuerySet[Any]) -> list[SearchHit]:
         columns = (self.key, self.name, *([self.about] if self.about else []))
         return [
-            Hit(self.kind, str(name), reverse(self.route, args=[key]), self.icon, str(*about))
+            SearchHit(self.kind, str(name), reverse(self.route, args=[key]), self.icon, str(*about))
             for key, name, *about in rows.values_list(*columns)
         ]
 
@@ -89,7 +89,7 @@ NOUNS = {
 """By their routes."""
 
 
-def search(request: HttpRequest, text: str) -> list[Hit]:
+def search(request: HttpRequest, text: str) -> list[SearchHit]:
     """What matches every word: acts and pages first, then the objects, the best of each kind first."""
     words = text[:LONGEST].replace("\0", "").split()
     if not words:
@@ -107,7 +107,7 @@ def search(request: HttpRequest, text: str) -> list[Hit]:
     return [*found, *_stops(request, user, words)]
 
 
-def begin(request: HttpRequest, recent: Iterable[str]) -> list[Hit]:
+def begin(request: HttpRequest, recent: Iterable[str]) -> list[SearchHit]:
     """What the palette shows before anything is typed: the pages that the browser remembers, as far as they still
     exist, then the newest runs, acts and pages."""
     user = person(request)
@@ -115,11 +115,11 @@ def begin(request: HttpRequest, recent: Iterable[str]) -> list[Hit]:
     newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:OF_EACH]) if hit not in known]
     acts = [_hit(place, "Action") for place in ACTS if place.open_to(user)]
     pages = [_hit(place, "Page") for place in PAGES if place.open_to(user)]
-    recents = [Hit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in known]
+    recents = [SearchHit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in known]
     return [*recents, *newest, *acts, *pages]
 
 
-def _of_address(request: HttpRequest, address: str) -> Hit | None:
+def _of_address(request: HttpRequest, address: str) -> SearchHit | None:
     """The object whose page has this address, if it is there."""
     try:
         match = resolve(address[:300])
@@ -132,16 +132,16 @@ def _of_address(request: HttpRequest, address: str) -> Hit | None:
     return next(iter(noun.hits(noun.rows(request).filter(**{noun.key: keys[0]}))), None)
 
 
-def _places(places: Iterable[Place], kind: str, user: User, words: list[str]) -> list[Hit]:
+def _places(places: Iterable[Place], kind: str, user: User, words: list[str]) -> list[SearchHit]:
     fitting = [each for each in places if each.open_to(user) and _all_in(words, f"{each.title} {each.words}")]
     return _ranked([_hit(each, kind) for each in fitting], words)
 
 
-def _hit(place: Place, kind: str) -> Hit:
+def _hit(place: Place, kind: str) -> SearchHit:
     address = reverse(place.route) if place.route else ""
     address += f"?{place.query}" if place.query else ""
     address += f"#{place.part}" if place.part else ""
-    return Hit(kind, place.title, address, place.icon, does=place.does)
+    return SearchHit(kind, place.title, address, place.icon, does=place.does)
 
 
 def _runs(request: HttpRequest, words: list[str]) -> QuerySet[Run]:
@@ -151,27 +151,27 @@ def _runs(request: HttpRequest, words: list[str]) -> QuerySet[Run]:
     return everything.filter(_has(words, "name"), pk__in=newest).order_by("-created_at")
 
 
-def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[Hit]:
+def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[SearchHit]:
     """The newest that is there, of each of the newest runs among these that have saved any."""
     saving = Exists(RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.CHECKPOINT))
     for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:OF_EACH]:
         saved = next((each for each in checkpoints.of_run(run) if each.usable), None)
         if saved is not None:
-            yield Hit("Model", saved.name, reverse("model", args=[saved.event.pk]), "box", saved.kind)
+            yield SearchHit("Model", saved.name, reverse("model", args=[saved.event.pk]), "box", saved.kind)
 
 
-def _others(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]:
+def _others(request: HttpRequest, user: User, words: list[str]) -> Iterator[SearchHit]:
     """Kinds that are shown on a page of all of them."""
     for name in hosts_for(request).filter(_has(words, "name")).values_list("name", flat=True)[:OF_EACH]:
-        yield Hit("Host", name, reverse("hardware"), "cpu")
+        yield SearchHit("Host", name, reverse("hardware"), "cpu")
     for version in corpora_for(request).filter(_has(words, "corpus__name"))[:OF_EACH]:
-        yield Hit("Corpus", str(version), version.get_absolute_url(), "database")
+        yield SearchHit("Corpus", str(version), version.get_absolute_url(), "database")
     if user.may_administer:
         for name in User.objects.filter(_has(words, "username")).values_list("username", flat=True)[:OF_EACH]:
-            yield Hit("User", name, reverse("users"), "users")
+            yield SearchHit("User", name, reverse("users"), "users")
 
 
-def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]:
+def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[SearchHit]:
     """To stop an active run: its page asks first."""
     verbs = [word for word in words if len(word) > 1 and any(v.startswith(word.lower()) for v in ("stop", "save"))]
     if not user.may_operate or not verbs:
@@ -182,7 +182,7 @@ def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[Hit]:
         page = reverse("run", args=[run.pk])
         for title, mode in ((f"Stop “{run.name}” now…", "now"), (f"Save and stop “{run.name}”…", "save")):
             if _all_in(words, title):
-                yield Hit("Action", title, f"{page}#dialog=stop-{mode}", "octagon-x" if mode == "now" else "save")
+                yield SearchHit("Action", title, f"{page}#dialog=stop-{mode}", "octagon-x" if mode == "now" else "save")
 
 
 def _has(words: list[str], column: str) -> Q:
@@ -193,11 +193,11 @@ def _all_in(words: list[str], text: str) -> bool:
     return all(word.casefold() in text.casefold() for word in words)
 
 
-def _ranked(hits: list[Hit], words: list[str]) -> list[Hit]:
+def _ranked(hits: list[SearchHit], words: list[str]) -> list[SearchHit]:
     """Those whose title begins with the first word, then those with a word that does, then the others."""
     first = words[0].casefold()
 
-    def rank(hit: Hit) -> int:
+    def rank(hit: SearchHit) -> int:
         title = hit.title.casefold()
         return 0 if title.startswith(first) else 1 if f" {first}" in title else 2
 

@@ -15,7 +15,7 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.rewards.models import RewardConfig
 from runs.pages.first_steps import recipes
-from runs.pages.first_steps.recipes import RECIPES, Recipe
+from runs.pages.first_steps.recipes import RECIPES, FirstStepsRecipe
 from tests.controlplane.catalogue.datasets.steps import worked
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_host, a_run
@@ -121,7 +121,7 @@ def test_a_recipe_whose_dataset_could_not_be_read_says_why_and_leads_to_it() -> 
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_recipes_use_what_there_is(recipe: Recipe) -> None:
+def test_recipes_use_what_there_is(recipe: FirstStepsRecipe) -> None:
     assert all(part["function"] in library.LIBRARY for part in recipe.components)
     assert recipes.parts(recipe).profile is not None
     assert urlsplit(recipes.parts(recipe).address).path == "/runs/new/"

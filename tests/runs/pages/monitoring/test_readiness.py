@@ -86,8 +86,8 @@ def test_an_old_tick_and_a_missing_one_are_said(ticked: Path, redis_url: str) ->
 
 def test_durations_of_all_processes_are_one_histogram(redis_url: str) -> None:
     for process in (measured._Sums(), measured._Sums()):
-        process.add(measured.Duration.TICK, 0.02)
-        process.add(measured.Duration.TICK, 60.0)
+        process.add(measured.MeasuredDuration.TICK, 0.02)
+        process.add(measured.MeasuredDuration.TICK, 60.0)
         process.flush()
-    buckets, total = measured.histograms()[measured.Duration.TICK]
+    buckets, total = measured.histograms()[measured.MeasuredDuration.TICK]
     assert (dict(buckets)["0.025"], dict(buckets)["+Inf"], total) == (2, 4, pytest.approx(120.04))

@@ -13,7 +13,7 @@ from controlplane.catalogue.rewards.turns import Turn
 from runs.insight.completions.groups import StoredCompletion
 from runs.insight.scoring.evaluating import How
 from runs.insight.scoring.ordering import PairCounts, pairs, ranks
-from runs.pages.playground.replay import Replay, Stored, compare, recorded_as, score
+from runs.pages.playground.replay import Replay, StoredGroup, compare, recorded_as, score
 from workers.contract.run.spec import RewardSpec
 from workers.rewards import LIBRARY, Cost, Params, Reward
 
@@ -21,17 +21,17 @@ RIGHT = RewardSpec(name="right", function="numeric_match")
 THINKS = RewardSpec(name="thinks", function="think_tags", weight=0.5)
 
 
-def stored(*texts: str, before: Sequence[float | None] = (), step: int = 1, pk: int = 1) -> Stored:
+def stored(*texts: str, before: Sequence[float | None] = (), step: int = 1, pk: int = 1) -> StoredGroup:
     """A group that answers 4, with what the run gave: totals, and an advantage of the same sign."""
     given = before or [0.0] * len(texts)
     told = [
         StoredCompletion(number, text, None, 3, "eos", {"right": total}, total, total)
         for number, (text, total) in enumerate(zip(texts, given, strict=True), 1)
     ]
-    return Stored(pk, step, {"row": pk, "prompt": "2+2?", "answer": "4"}, "2+2?", told)
+    return StoredGroup(pk, step, {"row": pk, "prompt": "2+2?", "answer": "4"}, "2+2?", told)
 
 
-def replayed(groups: Sequence[Stored], *specs: RewardSpec, **how: Any) -> Replay:
+def replayed(groups: Sequence[StoredGroup], *specs: RewardSpec, **how: Any) -> Replay:
     scored = score(groups, specs or [RIGHT], Turn(until=time.monotonic() + 60))
     return compare(scored, specs or [RIGHT], **{"aggregation": "sum_then_normalize", **how})
 

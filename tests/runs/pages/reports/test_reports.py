@@ -18,7 +18,7 @@ from runs.engine.models import Attempt, Run
 from runs.intake.host_api import ingest
 from runs.pages.reports import charts, pictures
 from runs.pages.reports.markdown import plain, table
-from runs.pages.reports.pictures import Curve, Picture
+from runs.pages.reports.pictures import Picture, ReportCurve
 from tests.controlplane.people import signed_in
 from tests.runs.api.clients import Program
 from tests.runs.builders import FREE, a_run, an_attempt, train
@@ -120,14 +120,14 @@ def test_colours_are_the_pages_own() -> None:
     "curves",
     [
         [],
-        [Curve("one", "c1", [(1, 0.5)])],
-        [Curve("flat", "c1", [(1, 0.0), (2, 0.0)])],
-        [Curve("huge", "c1", [(1, 1e300), (2, -1e300)])],
-        [Curve(f"<{n}> & a long name " * 5, f"c{n % 8 + 1}", [(n, n), (n + 1, -n)]) for n in range(20)],
+        [ReportCurve("one", "c1", [(1, 0.5)])],
+        [ReportCurve("flat", "c1", [(1, 0.0), (2, 0.0)])],
+        [ReportCurve("huge", "c1", [(1, 1e300), (2, -1e300)])],
+        [ReportCurve(f"<{n}> & a long name " * 5, f"c{n % 8 + 1}", [(n, n), (n + 1, -n)]) for n in range(20)],
     ],
     ids=["none", "a point", "flat", "huge", "many"],
 )
-def test_whatever_is_drawn_is_a_whole_document(curves: list[Curve]) -> None:
+def test_whatever_is_drawn_is_a_whole_document(curves: list[ReportCurve]) -> None:
     for log in (False, True):
         drawn = pictures.svg(Picture("A\0 <title> & more", curves, zero=True, log=log))
         places = re.findall(r"[ML](-?[\d.]+|nan|inf) (-?[\d.]+|nan|inf)", drawn)
