@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run
 from runs.engine.states import ACTIVE
-from runs.engine.telling import tell
+from runs.engine.timeline import add_event
 from workers.contract.run.jobs import SERVE
 
 LONGEST_TAG = 32
@@ -103,5 +103,5 @@ def _change(run_id: str, kind: str, user: User, change: Change) -> bool:
         return False
     Run.objects.filter(pk=run_id).update(**columns)
     data = {"tags": columns["tags"]} if "tags" in columns else {}
-    tell(attempt, kind, user.get_username(), **data)
+    add_event(attempt, kind, user.get_username(), **data)
     return True

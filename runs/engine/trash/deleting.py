@@ -17,7 +17,7 @@ from django.utils import timezone
 from controlplane.catalogue.versioned.queries import free_name
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run
-from runs.engine.telling import tell
+from runs.engine.timeline import add_event
 from runs.engine.trash.kinds import KINDS, DeletableKind, jobs_of
 
 MARKS = ["deleted_at", "deleted_by", "purge_at"]
@@ -47,7 +47,7 @@ def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
             each.save(update_fields=MARKS)
         if isinstance(row, Run):
             Attempt.objects.filter(run=row).exclude(resumes_at=None).update(resumes_at=None)
-            tell(row.latest(), "deleted", user.get_username(), until=until.isoformat())
+            add_event(row.latest(), "deleted", user.get_username(), until=until.isoformat())
     return row
 
 
@@ -69,7 +69,7 @@ def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
             words = f"Its dataset is back, too. {_bring_back(KINDS['dataset'], dataset)}".strip()
         for each in (*_jobs_deleted_with(row), row):
             _unmark(each)
-        tell(row.latest(), "restored", user.get_username())
+        add_event(row.latest(), "restored", user.get_username())
     return row, words
 
 

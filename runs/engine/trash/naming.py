@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from controlplane.catalogue.versioned.parameter_forms import CONTROL
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Run
-from runs.engine.telling import tell
+from runs.engine.timeline import add_event
 from runs.engine.trash.kinds import DeletableKind
 
 
@@ -35,7 +35,7 @@ def rename(kind: DeletableKind, row: Any, name: str, user: User) -> bool:
         except IntegrityError:
             raise NameRefused(_taken(kind, name)) from None
         if isinstance(row, Run):
-            tell(row.latest(), "renamed", user.get_username(), **{"from": before, "to": name})
+            add_event(row.latest(), "renamed", user.get_username(), **{"from": before, "to": name})
     return True
 
 
