@@ -7,9 +7,9 @@ class RunsConfig(AppConfig):
     def ready(self) -> None:
         from controlplane.catalogue.datasets.corpora import archiving
         from controlplane.catalogue.environments import corpora as environments
-        from runs.engine import acts, corpora  # noqa: F401  # connects signal handlers; its models are only ready now
+        from runs.engine import audit, corpora  # noqa: F401  # connects signal handlers; its models are only ready now
         from runs.engine import step_spans as models  # noqa: F401  # so that they are known to Django
         from runs.engine.scheduling import account_changes
 
-        acts.watch_all()
+        audit.watch_all()
         archiving.USERS.extend([environments.users, corpora.users])

@@ -1,4 +1,4 @@
-"""What is watched of the accounts and the catalogue; the rooms of runs add theirs (runs.engine.acts)."""
+"""What is watched of the accounts and the catalogue; the rooms of runs add theirs (runs.engine.audit)."""
 
 from __future__ import annotations
 
