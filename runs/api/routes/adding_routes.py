@@ -32,26 +32,26 @@ from workers.packages.reasoning import MOST_ROWS, MOST_SEED
 router = Router(tags=["datasets"])
 
 
-class NamedSource(RequestBody):
+class NamedDatasetBody(RequestBody):
     name: str = Field("", max_length=NAME_LENGTH, description="Of a new dataset. Empty: as on the page.")
 
 
-class RowsSource(NamedSource):
+class RowsDatasetBody(NamedDatasetBody):
     rows: str = Field(max_length=2**24, description="JSON Lines, a JSON list, or CSV with a header line.")
 
 
-class HubSource(NamedSource):
+class HubDatasetBody(NamedDatasetBody):
     id: str = Field(max_length=200, description="owner/name on the hub.")
     config: str = Field("", max_length=100, description="Also called subset. Empty: the default one.")
     split: str = Field("train", max_length=100)
     revision: str = Field("main", max_length=200, description="A branch, a tag or a commit.")
 
 
-class PathSource(NamedSource):
+class PathDatasetBody(NamedDatasetBody):
     path: str = Field(max_length=4000, description="A file, or a folder of files of one kind.")
 
 
-class TasksSource(NamedSource):
+class TasksDatasetBody(NamedDatasetBody):
     families: list[Annotated[str, Field(max_length=80)]] = Field(
         min_length=1, max_length=MOST_FAMILIES, description="Of reasoning-gym, such as leg_counting."
     )
@@ -73,49 +73,49 @@ def new_version(request: HttpRequest, dataset_id: Id, file: File[UploadedFile]) 
 
 
 @router.post("datasets/rows", response={201: ItemResponse})
-def typed_dataset(request: HttpRequest, payload: RowsSource) -> Any:
+def typed_dataset(request: HttpRequest, payload: RowsDatasetBody) -> Any:
     """Add a dataset of rows. A new dataset of rows in the body."""
     return _added(request, None, RowsForm, payload)
 
 
 @router.post("datasets/hub", response={201: ItemResponse})
-def hub_dataset(request: HttpRequest, payload: HubSource) -> Any:
+def hub_dataset(request: HttpRequest, payload: HubDatasetBody) -> Any:
     """Add a dataset from the hub. A new dataset from the hub, fetched in the background."""
     return _added(request, None, HubForm, payload)
 
 
 @router.post("datasets/path", response={201: ItemResponse})
-def path_dataset(request: HttpRequest, payload: PathSource) -> Any:
+def path_dataset(request: HttpRequest, payload: PathDatasetBody) -> Any:
     """Add a dataset from a path. A new dataset from a file or a folder of the server, inside its allowed folders."""
     return _added(request, None, PathForm, payload)
 
 
 @router.post("datasets/tasks", response={201: ItemResponse})
-def tasks_dataset(request: HttpRequest, payload: TasksSource) -> Any:
+def tasks_dataset(request: HttpRequest, payload: TasksDatasetBody) -> Any:
     """Add a dataset of made tasks. A new dataset of tasks that reasoning-gym makes."""
     return _added(request, None, TasksForm, payload)
 
 
 @router.post("datasets/{int:dataset_id}/rows", response={201: ItemResponse})
-def rows_version(request: HttpRequest, dataset_id: Id, payload: RowsSource) -> Any:
+def rows_version(request: HttpRequest, dataset_id: Id, payload: RowsDatasetBody) -> Any:
     """Add a version of rows. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, RowsForm, payload)
 
 
 @router.post("datasets/{int:dataset_id}/hub", response={201: ItemResponse})
-def hub_version(request: HttpRequest, dataset_id: Id, payload: HubSource) -> Any:
+def hub_version(request: HttpRequest, dataset_id: Id, payload: HubDatasetBody) -> Any:
     """Add a version from the hub. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, HubForm, payload)
 
 
 @router.post("datasets/{int:dataset_id}/path", response={201: ItemResponse})
-def path_version(request: HttpRequest, dataset_id: Id, payload: PathSource) -> Any:
+def path_version(request: HttpRequest, dataset_id: Id, payload: PathDatasetBody) -> Any:
     """Add a version from a path. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, PathForm, payload)
 
 
 @router.post("datasets/{int:dataset_id}/tasks", response={201: ItemResponse})
-def tasks_version(request: HttpRequest, dataset_id: Id, payload: TasksSource) -> Any:
+def tasks_version(request: HttpRequest, dataset_id: Id, payload: TasksDatasetBody) -> Any:
     """Add a version of made tasks. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, TasksForm, payload)
 
