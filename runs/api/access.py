@@ -1,10 +1,16 @@
-"""Who may call the API: the bearer of a personal token whose scope covers the route. Sessions count nothing here."""
+"""Who may call the API: the bearer of a personal token whose scope covers the route. A session gives no access here.
+
+`Router` derives from an operation's verb and docstring what would otherwise be written with each of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import ninja
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
@@ -55,3 +61,27 @@ class Bearer(HttpBearer):
 
 
 READ, OPERATE, ADMIN = Bearer(ApiScope.READ), Bearer(ApiScope.OPERATE), Bearer(ApiScope.ADMIN)
+
+
+class Router(ninja.Router):
+    """Routes of the API. A GET needs the scope READ and any other verb OPERATE, unless the route says otherwise.
+
+    The docstring's first sentence is the operation's summary; the rest describes it. Its URL is named after the
+    operation, such as `GET runs/{run_id}`.
+    """
+
+    def add_api_operation(
+        self, path: str, methods: list[str], view_func: Callable[..., Any], *, auth: Any = None, **options: Any
+    ) -> None:
+        summary, description = _summary(inspect.getdoc(view_func) or "")
+        options |= {"summary": summary, "url_name": f"{methods[0]} {re.sub(r'[a-z]+:', '', path)}"}
+        if not isinstance(auth, Bearer):
+            auth = READ if methods == ["GET"] else OPERATE
+        super().add_api_operation(path, methods, view_func, auth=auth, **options)
+        self.path_operations[path].operations[-1].description = description
+
+
+def _summary(doc: str) -> tuple[str, str]:
+    """Split a docstring into its first sentence, without the full stop, and the rest."""
+    sentence, *rest = re.split(r"\.(?:\s+|$)", doc, maxsplit=1)
+    return sentence, "".join(rest)

@@ -17,7 +17,7 @@ from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.api import shapes
 from runs.api.access import Problem
-from runs.api.shapes import Asked, Value
+from runs.api.shapes import RequestBody, Value
 from runs.engine.idempotency import key_of_api, launch_once
 from runs.engine.models import Priority, Run, RunGroup
 from runs.engine.scheduling.limits import QueueFull
@@ -36,7 +36,7 @@ KINDS = {"train": "train", "check": CHECK}
 PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
 
 
-class RunDocument(Asked):
+class RunDocument(RequestBody):
     """A run to launch or to check: `spec` or `document`, and what is to differ from it."""
 
     spec: dict[str, Any] | None = Field(None, description="A run's spec, as /runs/{id}/spec answers it.")

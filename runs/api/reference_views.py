@@ -28,7 +28,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Part:
+class FieldTable:
     """What is sent or answered in one place."""
 
     title: str
@@ -41,11 +41,11 @@ class Operation:
     path: str
     title: str
     about: str
-    parts: list[Part]
+    parts: list[FieldTable]
 
 
 @dataclass(frozen=True)
-class Group:
+class OperationGroup:
     title: str
     operations: list[Operation]
 
@@ -62,31 +62,31 @@ def reference(request: HttpRequest) -> HttpResponse:
 
 
 @cache
-def groups() -> list[Group]:
+def groups() -> list[OperationGroup]:
     """All operations, by their tag, in the order of the description."""
     found: dict[str, list[Operation]] = {}
     for path, methods in application.description()["paths"].items():
         for method, described in methods.items():
             found.setdefault(described["tags"][0], []).append(_operation(method, path, described))
-    return [Group(tag.capitalize(), operations) for tag, operations in found.items()]
+    return [OperationGroup(tag.capitalize(), operations) for tag, operations in found.items()]
 
 
 def _operation(method: str, path: str, described: Schema) -> Operation:
     parameters = described.get("parameters", [])
-    parts = [Part(title, _parameters(parameters, place)) for place, title in PLACES.items()]
+    parts = [FieldTable(title, _parameters(parameters, place)) for place, title in PLACES.items()]
     for content, schema in _contents(described.get("requestBody", {})):
-        parts.append(Part("Body" if content == JSON else f"Body, {content}", _fields(schema)))
+        parts.append(FieldTable("Body" if content == JSON else f"Body, {content}", _fields(schema)))
     parts += _answer(described["responses"])
     about = described.get("description", "")
     kept = [part for part in parts if part.fields]
     return Operation(method.upper(), path, described["summary"], about, kept)
 
 
-def _answer(responses: Schema) -> list[Part]:
+def _answer(responses: Schema) -> list[FieldTable]:
     """What all good answers hold alike. That a field of it is required says nothing to its reader."""
     schemas = [schema for answer in responses.values() for _, schema in _contents(answer)]
     fields = [replace(field, required=False) for field in _fields(schemas[0])] if schemas else []
-    return [Part(f"Answer {', '.join(responses)}", fields)]
+    return [FieldTable(f"Answer {', '.join(responses)}", fields)]
 
 
 JSON = "application/json"

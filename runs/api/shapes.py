@@ -28,30 +28,30 @@ Key = Annotated[str, Header(max_length=200, description="Sent again with the sam
 Value = str | int | float | bool | None
 
 
-class Asked(Schema):
+class RequestBody(Schema):
     """A request's body. A field that isn't known is refused: a slip of the pen must not become a default."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Archived(Asked):
+class Archived(RequestBody):
     archived: bool
 
 
-class Told(Schema):
+class ResponseBody(Schema):
     """An answer. The text below a field is its sentence in the API's description."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class Items(Told):
+class ListResponse(ResponseBody):
     """A whole list."""
 
     items: list[dict[str, Any]]
     """All of them, in the order of the list."""
 
 
-class Listed(Told):
+class PageResponse(ResponseBody):
     """A page of a list."""
 
     items: list[dict[str, Any]]
@@ -60,14 +60,14 @@ class Listed(Told):
     """Send it as `cursor` for the next page. Empty: this is the last one."""
 
 
-class Answer(Told):
+class ItemResponse(ResponseBody):
     """One thing, as its list has it."""
 
     item: dict[str, Any]
     """The thing itself, with the fields of an entry of its list."""
 
 
-class RunAnswer(Told):
+class RunResponse(ResponseBody):
     id: str
     """The run's id, for addresses and other requests."""
     name: str
@@ -131,8 +131,8 @@ class RunAnswer(Told):
     """The path of its page."""
 
 
-class Runs(Told):
-    items: list[RunAnswer]
+class RunsResponse(ResponseBody):
+    items: list[RunResponse]
     """The runs of this page, the newest first."""
     next_cursor: str
     """Send it as `cursor` for the next page. Empty: this is the last one."""

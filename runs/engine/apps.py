@@ -10,8 +10,8 @@ class RunsConfig(AppConfig):
         from controlplane.catalogue.environments import corpora as environments
 
         # Its models are only ready now.
-        from runs.engine import acts, corpora, step_spans  # noqa: F401  # so that Django knows all models
+        from runs.engine import audit, corpora, step_spans  # noqa: F401  # so that Django knows all models
         from runs.engine.scheduling import account_changes  # noqa: F401  # connects its signal handlers
 
-        acts.watch_all()
+        audit.watch_all()
         archiving.USERS.extend([environments.users, corpora.users])

@@ -27,7 +27,7 @@ from runs.engine.queries import with_attempts
 from runs.engine.sentences import and_more, counted
 from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE
-from runs.engine.telling import tell
+from runs.engine.timeline import add_event
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import KINDS
 from workers.contract.run.spec import models_of
@@ -42,7 +42,7 @@ WHOLE = ""
 ASK_AGAIN = timedelta(hours=1)
 
 
-class NotDeletable(Exception):
+class CheckpointNotDeletable(Exception):
     """It stays; a sentence for people."""
 
 
@@ -68,22 +68,22 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         if current is None or current.removed:
             return
         if why := obstacles(current):
-            raise NotDeletable(" ".join(why))
+            raise CheckpointNotDeletable(" ".join(why))
         host = attempt.host
         if host is None or is_lost(attempt):
             copies.to_go(current)
-            tell(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
+            add_event(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
             return
         if not host.is_fresh(timezone.now()) and not current.in_store:
-            raise NotDeletable(f"{host} is out of reach, and only it can delete the files. Try again later.")
+            raise CheckpointNotDeletable(f"{host} is out of reach, and only it can delete the files. Try again later.")
         if not current.going:
-            tell(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
+            add_event(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
     try:
         host_commands.send(host.name, Task.DELETE_MODEL, [checkpoint.folder, attempt_token(attempt.pk)])
     except host_commands.BrokerDown as error:
         log.warning("the deletion of %s was not sent: %s", checkpoint.folder, error)
         answered(attempt, event.data["path"], f"The message to {host.name} could not be sent.", actor="ingest")
-        raise NotDeletable("The message to its host could not be sent. Try again later.") from error
+        raise CheckpointNotDeletable("The message to its host could not be sent. Try again later.") from error
     copies.to_go(current)
 
 
@@ -103,7 +103,7 @@ def clear_away(attempt: Attempt, now: datetime) -> None:
         return
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=attempt.pk)
-        tell(attempt, DELETION_ASKED, "trash", path=WHOLE)
+        add_event(attempt, DELETION_ASKED, "trash", path=WHOLE)
 
 
 def folder_waits(attempt: Attempt, now: datetime) -> str:
@@ -143,7 +143,7 @@ def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launche
             return False
         if last.kind != DELETED and not (problem and last.kind == NOT_DELETED):
             kind = NOT_DELETED if problem else DELETED
-            tell(attempt, kind, actor, path=path, **({"problem": problem} if problem else {}))
+            add_event(attempt, kind, actor, path=path, **({"problem": problem} if problem else {}))
     return True
 
 

@@ -84,7 +84,7 @@ def sum_of_run() -> Subquery[Any]:
 
 
 @dataclass(frozen=True)
-class Taken:
+class HostDiskUse:
     """What all runs take on a host."""
 
     bytes: int
@@ -93,7 +93,7 @@ class Taken:
     """The most first; of deleted runs, too."""
 
 
-def of_hosts(most: int = 5) -> dict[int, Taken]:
+def of_hosts(most: int = 5) -> dict[int, HostDiskUse]:
     """By host, as far as they have measured it; one query for any number of hosts."""
     on_host: dict[str, Any] = {"partition_by": "host"}
     rows = RunDisk.objects.select_related("run").annotate(
@@ -104,7 +104,7 @@ def of_hosts(most: int = 5) -> dict[int, Taken]:
     by_host: dict[int, list[Any]] = {}
     for row in rows.filter(place__lte=most).order_by("place"):
         by_host.setdefault(row.host_id, []).append(row)
-    return {host: Taken(int(first[0].sum), first[0].count, tuple(first)) for host, first in by_host.items()}
+    return {host: HostDiskUse(int(first[0].sum), first[0].count, tuple(first)) for host, first in by_host.items()}
 
 
 @transaction.atomic

@@ -13,14 +13,30 @@ from django.db.models.functions import Lower
 
 from controlplane.platform.deletable import Deletable, Kept
 from runs.engine.names import Parts, told_apart
-from runs.engine.recorded import ChunkOutline as ChunkOutline
-from runs.engine.recorded import LogChunk as LogChunk
-from runs.engine.recorded import MetricChunk as MetricChunk
-from runs.engine.recorded import MetricRow as MetricRow
-from runs.engine.recorded import PromptProgress as PromptProgress
-from runs.engine.recorded import RunEvent as RunEvent
-from runs.engine.recorded import SampleRow as SampleRow
-from runs.engine.recorded import SampleStore as SampleStore
+from runs.engine.records import (
+    ChunkOutline as ChunkOutline,
+)
+from runs.engine.records import (
+    LogChunk as LogChunk,
+)
+from runs.engine.records import (
+    MetricChunk as MetricChunk,
+)
+from runs.engine.records import (
+    MetricRow as MetricRow,
+)
+from runs.engine.records import (
+    PromptProgress as PromptProgress,
+)
+from runs.engine.records import (
+    RunEvent as RunEvent,
+)
+from runs.engine.records import (
+    SampleRow as SampleRow,
+)
+from runs.engine.records import (
+    SampleStore as SampleStore,
+)
 from runs.engine.states import EndReason, RunStatus, Waits
 from workers.contract.wire.names import EventKind, StopMode
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run
 from runs.engine.states import ACTIVE
-from runs.engine.telling import tell
+from runs.engine.timeline import add_event
 from workers.contract.run.jobs import SERVE
 
 LONGEST_TAG = 32
@@ -23,7 +23,7 @@ Change = Callable[[Run, Attempt], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Done:
+class TagResult:
     """How many runs an action changed, and how many it left unchanged."""
 
     changed: int
@@ -53,7 +53,7 @@ def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) 
     return sorted([*remaining, *new])
 
 
-def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable[str] = ()) -> Done:
+def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable[str] = ()) -> TagResult:
     add, remove = list(add), list(remove)
 
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable
     return _each(run_ids, "tagged", user, change)
 
 
-def archive(run_ids: Iterable[str], user: User) -> Done:
+def archive(run_ids: Iterable[str], user: User) -> TagResult:
     """Archive runs, except active ones and those with a model that is served."""
 
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
@@ -78,17 +78,17 @@ def serving(run: Run) -> bool:
     return run.jobs.filter(kind=SERVE, attempts__status__in=ACTIVE).exists()
 
 
-def unarchive(run_ids: Iterable[str], user: User) -> Done:
+def unarchive(run_ids: Iterable[str], user: User) -> TagResult:
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
         return {"archived_at": None} if run.archived_at else {}
 
     return _each(run_ids, "unarchived", user, change)
 
 
-def _each(run_ids: Iterable[str], kind: str, user: User, change: Change) -> Done:
+def _each(run_ids: Iterable[str], kind: str, user: User, change: Change) -> TagResult:
     """Change runs one by one, so that no bulk action locks all of their rows."""
     changed = [_change(run_id, kind, user, change) for run_id in sorted(set(run_ids))]
-    return Done(changed.count(True), changed.count(False))
+    return TagResult(changed.count(True), changed.count(False))
 
 
 @transaction.atomic
@@ -103,5 +103,5 @@ def _change(run_id: str, kind: str, user: User, change: Change) -> bool:
         return False
     Run.objects.filter(pk=run_id).update(**columns)
     data = {"tags": columns["tags"]} if "tags" in columns else {}
-    tell(attempt, kind, user.get_username(), **data)
+    add_event(attempt, kind, user.get_username(), **data)
     return True

@@ -12,7 +12,7 @@ from workers.diagnosis import Confidence, Entry, LogLine, entries
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownCause:
     id: str
     title: str
     cause: str
@@ -27,13 +27,13 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Report:
-    causes: list[Shown]
+class DiagnosisReport:
+    causes: list[ShownCause]
     first_errors: list[LogLine]
     """First error of each process; shown if no cause is known."""
 
 
-def of_attempt(attempt: Attempt) -> Report | None:
+def of_attempt(attempt: Attempt) -> DiagnosisReport | None:
     """None if none was made: the host is gone, or it was an older version's."""
     event = _event(attempt)
     return report_of(event) if event is not None else None
@@ -43,10 +43,12 @@ def _event(attempt: Attempt) -> RunEvent | None:
     return attempt.events.filter(kind=EventKind.DIAGNOSED).order_by("-id").first()
 
 
-def report_of(event: RunEvent) -> Report:
-    """Check the stored diagnosis: another version may have written it."""
+def report_of(event: RunEvent) -> DiagnosisReport:
+    """What travels is checked: another version may have written it."""
     rows = (row for row in _list(event.data.get("diagnoses")) if isinstance(row, dict))
-    return Report([shown for row in rows if (shown := _shown(row))], list(_lines(event.data.get("first_errors"))))
+    return DiagnosisReport(
+        [shown for row in rows if (shown := _shown(row))], list(_lines(event.data.get("first_errors")))
+    )
 
 
 def values_of(attempt: Attempt, id_: str) -> tuple[Entry, dict[str, str]] | None:
@@ -58,12 +60,12 @@ def values_of(attempt: Attempt, id_: str) -> tuple[Entry, dict[str, str]] | None
     return None if row is None or entry is None else (entry, _values(row))
 
 
-def _shown(row: Mapping[str, Any]) -> Shown | None:
+def _shown(row: Mapping[str, Any]) -> ShownCause | None:
     entry = entries().get(str(row.get("id")))
     if entry is None:  # of a newer version's catalogue
         return None
     values = _values(row)
-    return Shown(
+    return ShownCause(
         entry.id,
         entry.title,
         entry.words(entry.cause, values),

@@ -1,33 +1,190 @@
-"""Which token each operation of the API needs, by its route's name without v1_. A new one needs its name here."""
+"""Which token each operation of the API needs, by its method and path. A new one needs its line here."""
 
 from __future__ import annotations
 
 READ = """
-base_models chat compare compare_report corpora corpus dataset datasets deleted environment environment_yaml
-environments events host host_disk hosts inspection join_code learnability me model model_card model_download
-model_jobs models preset presets profile profile_memory profile_yaml profiles queue reference_check reference_checks
-reference_failures reward reward_yaml rewards rows run run_checkpoints run_completions run_disk run_dry_run
-run_evaluations run_events run_export run_follow run_health run_links run_log run_logs run_metrics run_prompts
-run_receipts run_report run_series run_spec run_waterfall runs search serving tokens trial trials version
-version_export version_problems warm_servers
+GET compare
+GET compare/report
+GET corpora
+GET corpora/{corpus_id}/{number}
+GET datasets
+GET datasets/{dataset_id}
+GET datasets/{dataset_id}/{number}
+GET datasets/{dataset_id}/{number}/export
+GET datasets/{dataset_id}/{number}/problems
+GET datasets/{dataset_id}/{number}/rows
+GET deleted
+GET environments
+GET environments/{environment_id}
+GET environments/{environment_id}/{number}/yaml
+GET events
+GET hosts
+GET hosts/join-codes/{code_id}
+GET hosts/{host_id}
+GET hosts/{host_id}/disk
+GET inspections/{inspection_id}
+GET me
+GET models
+GET models/bases
+GET models/{event_id}
+GET models/{event_id}/archive/{job_id}
+GET models/{event_id}/card
+GET models/{event_id}/chat
+GET models/{event_id}/jobs
+GET models/{event_id}/serving
+GET presets
+GET presets/{preset_id}
+GET profiles
+GET profiles/{profile_id}
+GET profiles/{profile_id}/memory
+GET profiles/{profile_id}/yaml
+GET queue
+GET reference-checks
+GET reference-checks/{check_id}
+GET reference-checks/{check_id}/failures
+GET rewards
+GET rewards/{config_id}
+GET rewards/{config_id}/{number}/yaml
+GET runs
+GET runs/{run_id}
+GET runs/{run_id}/checkpoints
+GET runs/{run_id}/completions
+GET runs/{run_id}/disk
+GET runs/{run_id}/dry-run
+GET runs/{run_id}/evaluations
+GET runs/{run_id}/events
+GET runs/{run_id}/export
+GET runs/{run_id}/follow
+GET runs/{run_id}/health
+GET runs/{run_id}/learnability
+GET runs/{run_id}/links
+GET runs/{run_id}/logs
+GET runs/{run_id}/logs/{name}
+GET runs/{run_id}/metrics
+GET runs/{run_id}/prompts
+GET runs/{run_id}/receipts
+GET runs/{run_id}/report
+GET runs/{run_id}/series
+GET runs/{run_id}/spec
+GET runs/{run_id}/waterfall
+GET search
+GET tokens
+GET trials
+GET trials/{trial_id}
+GET warm-servers
 """
 
 OPERATE = """
-chat_ask chat_scores chat_start chat_stop corpus_change corpus_delete corpus_new corpus_text dataset_change
-dataset_delete dataset_hub dataset_path dataset_tasks dataset_typed dataset_upload delete_for_good environment_call
-environment_change environment_delete environment_duplicate environment_model environment_new environment_play
-environment_save environment_scores host_change host_give_up host_release host_remove host_revoke inspect
-join_code_new launch learnability_every learnability_filter mapping mapping_preview model_archive model_benchmark
-model_delete model_gguf model_merge preflight preflight_profiles preset_change preset_copy preset_delete
-profile_change profile_delete profile_new queue_move queue_remove reference_check_new reference_check_stop
-reference_leave_out restore reward_change reward_delete reward_duplicate reward_new reward_replay reward_save
-reward_try run_change run_delete run_evaluate run_follow_end run_follow_new run_gateway run_groups run_link_revoke
-run_links_new run_no_resume run_resume run_stop serve_stop token_revoke trial_new trial_stop version_again
-version_cancel version_change version_delete version_derive version_hub version_leave_out version_path version_tasks
-version_try_again version_typed version_upload warm_server_end
+POST corpora
+POST corpora/text
+DELETE corpora/{corpus_id}/{number}
+PATCH corpora/{corpus_id}/{number}
+POST datasets/hub
+POST datasets/path
+POST datasets/rows
+POST datasets/tasks
+POST datasets/upload
+DELETE datasets/{dataset_id}
+PATCH datasets/{dataset_id}
+POST datasets/{dataset_id}/hub
+POST datasets/{dataset_id}/path
+POST datasets/{dataset_id}/rows
+POST datasets/{dataset_id}/tasks
+POST datasets/{dataset_id}/upload
+DELETE datasets/{dataset_id}/{number}
+PATCH datasets/{dataset_id}/{number}
+POST datasets/{dataset_id}/{number}/again
+POST datasets/{dataset_id}/{number}/cancel
+POST datasets/{dataset_id}/{number}/derive
+POST datasets/{dataset_id}/{number}/leave-out
+POST datasets/{dataset_id}/{number}/mapping
+POST datasets/{dataset_id}/{number}/preview
+POST datasets/{dataset_id}/{number}/try-again
+DELETE deleted/{thing}/{key}
+POST deleted/{thing}/{key}/restore
+POST environments
+DELETE environments/{environment_id}
+PATCH environments/{environment_id}
+POST environments/{environment_id}
+POST environments/{environment_id}/{number}/call
+POST environments/{environment_id}/{number}/duplicate
+POST environments/{environment_id}/{number}/model
+POST environments/{environment_id}/{number}/play
+POST environments/{environment_id}/{number}/scores
+POST hosts/join-codes
+DELETE hosts/{host_id}
+PATCH hosts/{host_id}
+POST hosts/{host_id}/give-up
+POST hosts/{host_id}/release
+POST hosts/{host_id}/revoke
+POST inspections
+DELETE models/{event_id}
+POST models/{event_id}/archive
+POST models/{event_id}/benchmark
+POST models/{event_id}/chat
+POST models/{event_id}/chat/stop
+POST models/{event_id}/chat/turns
+POST models/{event_id}/chat/turns/{turn_id}/scores
+POST models/{event_id}/gguf
+POST models/{event_id}/merge
+POST models/{event_id}/serving/stop
+POST preflight
+POST preflight/profiles
+DELETE presets/{preset_id}
+PATCH presets/{preset_id}
+POST presets/{preset_id}/copy
+POST profiles
+DELETE profiles/{profile_id}
+PATCH profiles/{profile_id}
+DELETE queue/{run_id}
+POST queue/{run_id}/move
+POST reference-checks
+POST reference-checks/{check_id}/leave-out
+POST reference-checks/{check_id}/stop
+POST rewards
+POST rewards/replay
+POST rewards/try
+DELETE rewards/{config_id}
+PATCH rewards/{config_id}
+POST rewards/{config_id}
+POST rewards/{config_id}/{number}/duplicate
+POST run-groups
+POST runs
+DELETE runs/{run_id}
+PATCH runs/{run_id}
+POST runs/{run_id}/evaluations
+DELETE runs/{run_id}/follow
+PUT runs/{run_id}/follow
+POST runs/{run_id}/gateway-key
+POST runs/{run_id}/learnability/every-prompt
+POST runs/{run_id}/learnability/filter
+POST runs/{run_id}/links
+DELETE runs/{run_id}/links/{link_id}
+POST runs/{run_id}/no-resume
+POST runs/{run_id}/resume
+POST runs/{run_id}/stop
+POST tokens/{token_id}/revoke
+POST trials
+POST trials/{trial_id}/stop
+POST warm-servers/{run_id}/end
 """
 
 ADMIN = """
-alert_again alert_change alert_delete alert_deliveries alert_new alert_test alerts model_push secret_change
-secret_delete secret_new secrets serve user_change user_link user_new users
+GET alerts
+POST alerts
+GET alerts/deliveries
+POST alerts/deliveries/{delivery_id}/again
+DELETE alerts/{target_id}
+PATCH alerts/{target_id}
+POST alerts/{target_id}/test
+POST models/{event_id}/push
+POST models/{event_id}/serving
+GET secrets
+POST secrets
+DELETE secrets/{secret_id}
+PATCH secrets/{secret_id}
+GET users
+POST users
+PATCH users/{user_id}
+POST users/{user_id}/link
 """

@@ -276,7 +276,7 @@ RULES = {
     "api_tokenizer": HOST,
     "api_openapi": OPEN,
     "api_reference": READ,
-    **{f"v1_{name}": TOKEN_READ for name in api_rules.READ.split()},
-    **{f"v1_{name}": TOKEN_OPERATE for name in api_rules.OPERATE.split()},
-    **{f"v1_{name}": TOKEN_ADMIN for name in api_rules.ADMIN.split()},
+    **dict.fromkeys(api_rules.READ.strip().splitlines(), TOKEN_READ),
+    **dict.fromkeys(api_rules.OPERATE.strip().splitlines(), TOKEN_OPERATE),
+    **dict.fromkeys(api_rules.ADMIN.strip().splitlines(), TOKEN_ADMIN),
 }

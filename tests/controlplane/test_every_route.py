@@ -309,8 +309,13 @@ def answers_to(program: Program, names: list[str], address: Any) -> dict[str, An
 def test_a_token_that_may_read_reads_everything(address: Any) -> None:
     answers = answers_to(Program(ApiScope.READ), of(TOKEN_READ), address)
     # The version of this test has no file, and its run no recorded step.
-    missing = {"v1_rows": 409, "v1_version_export": 409, "v1_run_dry_run": 409, "v1_run_waterfall": 404}
-    missing |= {"v1_compare_report": 422}  # of no runs
+    missing = {
+        "GET datasets/{dataset_id}/{number}/rows": 409,
+        "GET datasets/{dataset_id}/{number}/export": 409,
+        "GET runs/{run_id}/dry-run": 409,
+        "GET runs/{run_id}/waterfall": 404,
+        "GET compare/report": 422,  # of no runs
+    }
     assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == {
         name: code for name, code in missing.items() if name in ON
     }

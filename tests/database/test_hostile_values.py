@@ -18,7 +18,7 @@ from controlplane.platform.accounts.models import Role, User
 from controlplane.platform.http.tokens import attempt_token
 from runs.engine.models import Attempt, Run
 from runs.insight.live import frames
-from runs.insight.live.frames import Cursor, FrameExtras
+from runs.insight.live.frames import FrameExtras, StreamCursor
 from runs.insight.metrics import folding
 from runs.intake.host_api import ingest
 from tests.host_tokens import host_token
@@ -89,7 +89,7 @@ def test_odd_text_in_an_answer_about_a_model_is_stored(client: Client) -> None:
 def test_a_metric_of_any_size_comes_back_as_it_was(value: float) -> None:
     attempt = an_attempt()
     ingest.accept(attempt, [train(1, reward=value), event(2, "note", text="x")])
-    frame = frames.read(attempt.run_id, Cursor(0, 0), FrameExtras(), with_logs=False)
+    frame = frames.read(attempt.run_id, StreamCursor(0, 0), FrameExtras(), with_logs=False)
     assert frame is not None
     rows = [row for text in frame.texts for row in json.loads(text).get("rows", [])]
     # A database may write 1e22 with all of its digits, as a whole number.

@@ -1,4 +1,4 @@
-"""Recorded models of the accounts and the catalogue; the apps of runs add theirs (runs.engine.acts)."""
+"""Recorded models of the accounts and the catalogue; the apps of runs add theirs (runs.engine.audit)."""
 
 from __future__ import annotations
 

@@ -6,15 +6,15 @@ from datetime import date
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Query, Schema
 
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.activity import queries
 from controlplane.platform.activity.kinds import KINDS
 from controlplane.platform.activity.queries import ActFilter, ShownAct
 from runs.api import paging
-from runs.api.access import READ, Problem
-from runs.api.shapes import Cursor, Limit, Listed, Text
+from runs.api.access import Problem, Router
+from runs.api.shapes import Cursor, Limit, PageResponse, Text
 
 router = Router(tags=["events"])
 
@@ -28,9 +28,11 @@ class EventFilter(Schema):
     until: date | None = Field(None, description="A day, in UTC.")
 
 
-@router.get("events", auth=READ, response=Listed, url_name="v1_events", summary="List who did what, the newest first")
+@router.get("events", response=PageResponse)
 def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """All of it with a token that may administer; otherwise what every user may see, and what you did yourself."""
+    """List who did what, the newest first.
+
+    All of it with a token that may administer; otherwise what every user may see, and what you did yourself."""
     if filters.kind and filters.kind not in KINDS:
         raise Problem(422, "There is no such kind.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
     user = person(request)

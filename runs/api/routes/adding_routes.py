@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, File, Form, Router, Status
+from ninja import Field, File, Form, Status
 from ninja.files import UploadedFile
 
 from controlplane.catalogue.datasets import queries as dataset_queries
@@ -25,33 +25,33 @@ from controlplane.catalogue.datasets.sources import MOST_FAMILIES
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.http import upload
 from runs.api import form_values, shapes
-from runs.api.access import OPERATE, Problem
-from runs.api.shapes import Answer, Asked, Id
+from runs.api.access import Problem, Router
+from runs.api.shapes import Id, ItemResponse, RequestBody
 from workers.packages.reasoning import MOST_ROWS, MOST_SEED
 
 router = Router(tags=["datasets"])
 
 
-class Named(Asked):
+class NamedDatasetBody(RequestBody):
     name: str = Field("", max_length=NAME_LENGTH, description="Of a new dataset. Empty: as on the page.")
 
 
-class Rows(Named):
+class RowsDatasetBody(NamedDatasetBody):
     rows: str = Field(max_length=2**24, description="JSON Lines, a JSON list, or CSV with a header line.")
 
 
-class Hub(Named):
+class HubDatasetBody(NamedDatasetBody):
     id: str = Field(max_length=200, description="owner/name on the hub.")
     config: str = Field("", max_length=100, description="Also called subset. Empty: the default one.")
     split: str = Field("train", max_length=100)
     revision: str = Field("main", max_length=200, description="A branch, a tag or a commit.")
 
 
-class Path(Named):
+class PathDatasetBody(NamedDatasetBody):
     path: str = Field(max_length=4000, description="A file, or a folder of files of one kind.")
 
 
-class Tasks(Named):
+class TasksDatasetBody(NamedDatasetBody):
     families: list[Annotated[str, Field(max_length=80)]] = Field(
         min_length=1, max_length=MOST_FAMILIES, description="Of reasoning-gym, such as leg_counting."
     )
@@ -60,115 +60,63 @@ class Tasks(Named):
     seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
 
 
-@router.post(
-    "datasets/upload", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_upload", summary="Upload a dataset"
-)
+@router.post("datasets/upload", response={201: ItemResponse})
 def new_dataset(request: HttpRequest, file: File[UploadedFile], name: Annotated[str, Form(max_length=80)] = "") -> Any:
-    """A new dataset. Its file is checked in the background; then it waits for its mapping."""
+    """Upload a dataset. A new dataset. Its file is checked in the background; then it waits for its mapping."""
     return Status(201, {"item": _uploaded(request, None)})
 
 
-@router.post(
-    "datasets/{int:dataset_id}/upload",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_upload",
-    summary="Upload a version of a dataset",
-)
+@router.post("datasets/{int:dataset_id}/upload", response={201: ItemResponse})
 def new_version(request: HttpRequest, dataset_id: Id, file: File[UploadedFile]) -> Any:
-    """A new version of a dataset."""
+    """Upload a version of a dataset. A new version of a dataset."""
     return Status(201, {"item": _uploaded(request, dataset_queries.dataset_for(request, dataset_id))})
 
 
-@router.post(
-    "datasets/rows", auth=OPERATE, response={201: Answer}, url_name="v1_dataset_typed", summary="Add a dataset of rows"
-)
-def typed_dataset(request: HttpRequest, payload: Rows) -> Any:
-    """A new dataset of rows in the body."""
+@router.post("datasets/rows", response={201: ItemResponse})
+def typed_dataset(request: HttpRequest, payload: RowsDatasetBody) -> Any:
+    """Add a dataset of rows. A new dataset of rows in the body."""
     return _added(request, None, RowsForm, payload)
 
 
-@router.post(
-    "datasets/hub",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_dataset_hub",
-    summary="Add a dataset from the hub",
-)
-def hub_dataset(request: HttpRequest, payload: Hub) -> Any:
-    """A new dataset from the hub, fetched in the background."""
+@router.post("datasets/hub", response={201: ItemResponse})
+def hub_dataset(request: HttpRequest, payload: HubDatasetBody) -> Any:
+    """Add a dataset from the hub. A new dataset from the hub, fetched in the background."""
     return _added(request, None, HubForm, payload)
 
 
-@router.post(
-    "datasets/path",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_dataset_path",
-    summary="Add a dataset from a path",
-)
-def path_dataset(request: HttpRequest, payload: Path) -> Any:
-    """A new dataset from a file or a folder of the server, inside its allowed folders."""
+@router.post("datasets/path", response={201: ItemResponse})
+def path_dataset(request: HttpRequest, payload: PathDatasetBody) -> Any:
+    """Add a dataset from a path. A new dataset from a file or a folder of the server, inside its allowed folders."""
     return _added(request, None, PathForm, payload)
 
 
-@router.post(
-    "datasets/tasks",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_dataset_tasks",
-    summary="Add a dataset of made tasks",
-)
-def tasks_dataset(request: HttpRequest, payload: Tasks) -> Any:
-    """A new dataset of tasks that reasoning-gym makes."""
+@router.post("datasets/tasks", response={201: ItemResponse})
+def tasks_dataset(request: HttpRequest, payload: TasksDatasetBody) -> Any:
+    """Add a dataset of made tasks. A new dataset of tasks that reasoning-gym makes."""
     return _added(request, None, TasksForm, payload)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/rows",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_typed",
-    summary="Add a version of rows",
-)
-def rows_version(request: HttpRequest, dataset_id: Id, payload: Rows) -> Any:
-    """A new version of a dataset, which keeps its name."""
+@router.post("datasets/{int:dataset_id}/rows", response={201: ItemResponse})
+def rows_version(request: HttpRequest, dataset_id: Id, payload: RowsDatasetBody) -> Any:
+    """Add a version of rows. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, RowsForm, payload)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/hub",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_hub",
-    summary="Add a version from the hub",
-)
-def hub_version(request: HttpRequest, dataset_id: Id, payload: Hub) -> Any:
-    """A new version of a dataset, which keeps its name."""
+@router.post("datasets/{int:dataset_id}/hub", response={201: ItemResponse})
+def hub_version(request: HttpRequest, dataset_id: Id, payload: HubDatasetBody) -> Any:
+    """Add a version from the hub. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, HubForm, payload)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/path",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_path",
-    summary="Add a version from a path",
-)
-def path_version(request: HttpRequest, dataset_id: Id, payload: Path) -> Any:
-    """A new version of a dataset, which keeps its name."""
+@router.post("datasets/{int:dataset_id}/path", response={201: ItemResponse})
+def path_version(request: HttpRequest, dataset_id: Id, payload: PathDatasetBody) -> Any:
+    """Add a version from a path. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, PathForm, payload)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/tasks",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_tasks",
-    summary="Add a version of made tasks",
-)
-def tasks_version(request: HttpRequest, dataset_id: Id, payload: Tasks) -> Any:
-    """A new version of a dataset, which keeps its name."""
+@router.post("datasets/{int:dataset_id}/tasks", response={201: ItemResponse})
+def tasks_version(request: HttpRequest, dataset_id: Id, payload: TasksDatasetBody) -> Any:
+    """Add a version of made tasks. A new version of a dataset, which keeps its name."""
     return _added(request, dataset_id, TasksForm, payload)
 
 
@@ -180,7 +128,10 @@ def _uploaded(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:
 
 
 def _added(
-    request: HttpRequest, dataset_id: int | None, way: type[RowsForm | HubForm | PathForm | TasksForm], payload: Asked
+    request: HttpRequest,
+    dataset_id: int | None,
+    way: type[RowsForm | HubForm | PathForm | TasksForm],
+    payload: RequestBody,
 ) -> Status[dict[str, Any]]:
     dataset = dataset_queries.dataset_for(request, dataset_id) if dataset_id is not None else None
     first, values = way(dataset=dataset), payload.dict()

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from django.db import transaction
 from django.http import Http404, HttpRequest
-from ninja import Field, Router, Status
+from ninja import Field, Status
 
 from controlplane.platform.accounts import managing, onetime
 from controlplane.platform.accounts.forms import NewUserForm
@@ -14,8 +14,8 @@ from controlplane.platform.accounts.models import Secret, User
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.accounts.secret_forms import LONGEST_KEY, SecretForm
 from runs.api import form_values, paging
-from runs.api.access import ADMIN, Problem
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Told
+from runs.api.access import ADMIN, Problem, Router
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
 from runs.engine.alerts import delivery
 from runs.engine.alerts.forms import LONGEST, TargetForm
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, installations
@@ -27,19 +27,19 @@ MOST_RUNS = 2**31 - 1
 T = TypeVar("T")
 
 
-class NewUser(Asked):
+class NewUser(RequestBody):
     username: str = Field(max_length=150)
     role: Literal["viewer", "operator", "admin"] = "viewer"
 
 
-class Invited(Told):
+class Invited(ResponseBody):
     item: dict[str, Any]
     """The user, as the list of users has them."""
     link: str
     """Signs this user in, once. Shown this once."""
 
 
-class UserChange(Asked):
+class UserChange(RequestBody):
     role: Literal["viewer", "operator", "admin"] | None = None
     active: bool | None = Field(None, description="false: disabled, and their API tokens are revoked for good.")
     max_running: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(
@@ -48,7 +48,7 @@ class UserChange(Asked):
     max_queued: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(None, description="Of queued runs, as above.")
 
 
-class NewSecret(Asked):
+class NewSecret(RequestBody):
     name: str = Field(max_length=40, description="Capital letters, digits and _. HF_TOKEN is the model hub's token.")
     kind: Literal["endpoint", "hub", "store"] = "endpoint"
     address: str = Field("", max_length=500, description="The key is sent only there.")
@@ -56,7 +56,7 @@ class NewSecret(Asked):
     key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; no answer ever has it.")
 
 
-class SecretChange(Asked):
+class SecretChange(RequestBody):
     name: str | None = Field(None, max_length=40)
     address: str | None = Field(None, max_length=500, description="Another one requires the key again.")
     private_too: bool | None = None
@@ -66,7 +66,7 @@ class SecretChange(Asked):
 Wants = list[Literal["bad", "warning", "failed", "succeeded", "stopped"]]
 
 
-class NewTarget(Asked):
+class NewTarget(RequestBody):
     name: str = Field(max_length=80)
     kind: Literal["webhook", "mail"] = "webhook"
     address: str = Field(max_length=LONGEST, description="A webhook's address, or mail addresses with commas between.")
@@ -76,7 +76,7 @@ class NewTarget(Asked):
     enabled: bool = True
 
 
-class TargetChange(Asked):
+class TargetChange(RequestBody):
     name: str | None = Field(None, max_length=80)
     kind: Literal["webhook", "mail"] | None = None
     address: str | None = Field(None, max_length=LONGEST)
@@ -86,23 +86,25 @@ class TargetChange(Asked):
     enabled: bool | None = None
 
 
-@router.get("users", auth=ADMIN, response=Listed, url_name="v1_users", summary="List users")
+@router.get("users", auth=ADMIN, response=PageResponse)
 def users(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List users."""
     found, after = paging.page(User.objects.all(), cursor, limit)
     return {"items": [_user(each) for each in found], "next_cursor": after}
 
 
-@router.post("users", auth=ADMIN, response={201: Invited}, url_name="v1_user_new", summary="Invite a user")
+@router.post("users", auth=ADMIN, response={201: Invited})
 def new_user(request: HttpRequest, payload: NewUser) -> Any:
+    """Invite a user."""
     user = form_values.filled(NewUserForm(), NewUserForm, payload.dict()).save(commit=False)
     user.set_unusable_password()
     user.save()
     return Status(201, {"item": _user(user), "link": onetime.invite(user, request.build_absolute_uri("/"))})
 
 
-@router.patch("users/{int:user_id}", auth=ADMIN, response=Answer, url_name="v1_user_change", summary="Change a user")
+@router.patch("users/{int:user_id}", auth=ADMIN, response=ItemResponse)
 def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
-    """What isn't sent stays. Role and active are changed together or not at all."""
+    """Change a user. What isn't sent stays. Role and active are changed together or not at all."""
     user, sent = _user_for(user_id), payload.dict(exclude_unset=True)
     try:
         with transaction.atomic():
@@ -120,38 +122,31 @@ def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
     return {"item": _user(_user_for(user_id))}
 
 
-@router.post(
-    "users/{int:user_id}/link",
-    auth=ADMIN,
-    response={201: Invited},
-    url_name="v1_user_link",
-    summary="Make a sign-in link for a user",
-)
+@router.post("users/{int:user_id}/link", auth=ADMIN, response={201: Invited})
 def link(request: HttpRequest, user_id: Id) -> Any:
-    """For a user whose invitation has expired or who forgot the password."""
+    """Make a sign-in link for a user. For a user whose invitation has expired or who forgot the password."""
     user = _user_for(user_id)
     if not user.is_active:
         raise Problem(409, f"{user.get_username()} is disabled.", where="user", fix="Enable the account first.")
     return Status(201, {"item": _user(user), "link": onetime.invite(user, request.build_absolute_uri("/"))})
 
 
-@router.get("secrets", auth=ADMIN, response=Listed, url_name="v1_secrets", summary="List secrets")
+@router.get("secrets", auth=ADMIN, response=PageResponse)
 def secrets(request: HttpRequest) -> Any:
-    """Their names and what uses them; never a key."""
+    """List secrets. Their names and what uses them; never a key."""
     return {"items": [_secret(view) for view in uses.shown()], "next_cursor": ""}
 
 
-@router.post("secrets", auth=ADMIN, response={201: Answer}, url_name="v1_secret_new", summary="Store a secret")
+@router.post("secrets", auth=ADMIN, response={201: ItemResponse})
 def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
+    """Store a secret."""
     row = form_values.filled(SecretForm(), SecretForm, payload.dict()).save_by(person(request))
     return Status(201, {"item": _secret_of(row.pk)})
 
 
-@router.patch(
-    "secrets/{int:secret_id}", auth=ADMIN, response=Answer, url_name="v1_secret_change", summary="Change a secret"
-)
+@router.patch("secrets/{int:secret_id}", auth=ADMIN, response=ItemResponse)
 def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) -> Any:
-    """Runs get it from the next start on."""
+    """Change a secret. Runs get it from the next start on."""
     row = _secret_for(secret_id)
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(SecretForm(instance=row), lambda data: SecretForm(data, instance=row), values)
@@ -159,36 +154,29 @@ def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) ->
     return {"item": _secret_of(row.pk)}
 
 
-@router.delete(
-    "secrets/{int:secret_id}", auth=ADMIN, response={204: None}, url_name="v1_secret_delete", summary="Delete a secret"
-)
+@router.delete("secrets/{int:secret_id}", auth=ADMIN, response={204: None})
 def delete_secret(request: HttpRequest, secret_id: Id) -> Any:
-    """Runs that start from then on don't get it."""
+    """Delete a secret. Runs that start from then on don't get it."""
     _secret_for(secret_id).delete()
     return Status(204, None)
 
 
-@router.get("alerts", auth=ADMIN, response=Listed, url_name="v1_alerts", summary="List targets of alerts")
+@router.get("alerts", auth=ADMIN, response=PageResponse)
 def alerts(request: HttpRequest) -> Any:
-    """Addresses are masked."""
+    """List targets of alerts. Addresses are masked."""
     return {"items": [_target(each) for each in installations().select_related("by")], "next_cursor": ""}
 
 
-@router.post("alerts", auth=ADMIN, response={201: Answer}, url_name="v1_alert_new", summary="Add a target of alerts")
+@router.post("alerts", auth=ADMIN, response={201: ItemResponse})
 def new_target(request: HttpRequest, payload: NewTarget) -> Any:
+    """Add a target of alerts."""
     values = payload.dict() | {"links_to": payload.links_to or request.build_absolute_uri("/")}
     return Status(201, {"item": _target(form_values.filled(TargetForm(), TargetForm, values).save_by(person(request)))})
 
 
-@router.patch(
-    "alerts/{int:target_id}",
-    auth=ADMIN,
-    response=Answer,
-    url_name="v1_alert_change",
-    summary="Change a target of alerts",
-)
+@router.patch("alerts/{int:target_id}", auth=ADMIN, response=ItemResponse)
 def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) -> Any:
-    """What isn't sent stays."""
+    """Change a target of alerts. What isn't sent stays."""
     row = _target_for(target_id)
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(TargetForm(instance=row), lambda data: TargetForm(data, instance=row), values)
@@ -198,53 +186,31 @@ def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) ->
     return {"item": _target(target)}
 
 
-@router.delete(
-    "alerts/{int:target_id}",
-    auth=ADMIN,
-    response={204: None},
-    url_name="v1_alert_delete",
-    summary="Delete a target of alerts",
-)
+@router.delete("alerts/{int:target_id}", auth=ADMIN, response={204: None})
 def delete_target(request: HttpRequest, target_id: Id) -> Any:
+    """Delete a target of alerts."""
     _target_for(target_id).delete()
     return Status(204, None)
 
 
-@router.post(
-    "alerts/{int:target_id}/test",
-    auth=ADMIN,
-    response={202: Answer},
-    url_name="v1_alert_test",
-    summary="Send a test to a target of alerts",
-)
+@router.post("alerts/{int:target_id}/test", auth=ADMIN, response={202: ItemResponse})
 def test(request: HttpRequest, target_id: Id) -> Any:
-    """The delivery, whose state is read under /alerts/deliveries."""
+    """Send a test to a target of alerts. The delivery, whose state is read under /alerts/deliveries."""
     queued = delivery.queue_test(_target_for(target_id))
     soon()
     return Status(202, {"item": _delivery(queued)})
 
 
-@router.get(
-    "alerts/deliveries",
-    auth=ADMIN,
-    response=Listed,
-    url_name="v1_alert_deliveries",
-    summary="List alerts that were sent",
-)
+@router.get("alerts/deliveries", auth=ADMIN, response=PageResponse)
 def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List alerts that were sent."""
     found, after = paging.page(AlertDelivery.objects.select_related("target", "event"), cursor, limit)
     return {"items": [_delivery(each) for each in found], "next_cursor": after}
 
 
-@router.post(
-    "alerts/deliveries/{int:delivery_id}/again",
-    auth=ADMIN,
-    response=Answer,
-    url_name="v1_alert_again",
-    summary="Send an alert again",
-)
+@router.post("alerts/deliveries/{int:delivery_id}/again", auth=ADMIN, response=ItemResponse)
 def again(request: HttpRequest, delivery_id: Id) -> Any:
-    """One that was given up."""
+    """Send an alert again. One that was given up."""
     row = AlertDelivery.objects.select_related("target", "event").filter(pk=delivery_id).first()
     if row is None:
         raise Http404(f"There is no delivery {delivery_id}.")

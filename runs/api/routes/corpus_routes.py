@@ -6,7 +6,7 @@ import dataclasses
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, Router, Status
+from ninja import Field, Status
 
 from controlplane.catalogue.datasets.corpora import archiving, making, plain_text
 from controlplane.catalogue.datasets.corpora.forms import CorpusForm, NamedForm
@@ -21,13 +21,13 @@ from controlplane.catalogue.references.queries import check_for, checks_for
 from controlplane.catalogue.references.views import CheckForm
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, paging, shapes
-from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Archived, Asked, Cursor, Id, Limit, Listed
+from runs.api.access import Problem, Router
+from runs.api.shapes import Archived, Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody
 
 router = Router(tags=["corpora and reference checks"])
 
 
-class NewCorpus(Asked):
+class NewCorpus(RequestBody):
     dataset: Id
     version: Id = Field(description="The number of the dataset's version.")
     name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
@@ -38,28 +38,28 @@ class NewCorpus(Asked):
     about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
 
 
-class NewText(Asked):
+class NewText(RequestBody):
     name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
     text: str = Field(max_length=2**23, description="Each paragraph becomes a document; a blank line ends one.")
     markdown: bool = Field(False, description="true: the heading above a paragraph is its title.")
     about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
 
 
-class NewCheck(Asked):
+class NewCheck(RequestBody):
     dataset_version: Id
     reward_version: Id
 
 
-@router.get("corpora", auth=READ, response=Listed, url_name="v1_corpora", summary="List corpora")
+@router.get("corpora", response=PageResponse)
 def corpora(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """Each version."""
+    """List corpora. Each version."""
     found, after = paging.page(corpora_for(request), cursor, limit)
     return {"items": [_corpus(each) for each in found], "next_cursor": after}
 
 
-@router.post("corpora", auth=OPERATE, response={201: Answer}, url_name="v1_corpus_new", summary="Make a corpus")
+@router.post("corpora", response={201: ItemResponse})
 def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
-    """Of columns of a dataset's version, in the background."""
+    """Make a corpus. Of columns of a dataset's version, in the background."""
     version = version_for(request, payload.dataset, payload.version)
     values = payload.dict(exclude={"dataset", "version"})
     form = form_values.filled(CorpusForm(version), lambda data: CorpusForm(version, data), values)
@@ -73,11 +73,9 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
     return Status(201, {"item": _corpus(made)})
 
 
-@router.post(
-    "corpora/text", auth=OPERATE, response={201: Answer}, url_name="v1_corpus_text", summary="Make a corpus of a text"
-)
+@router.post("corpora/text", response={201: ItemResponse})
 def text_corpus(request: HttpRequest, payload: NewText) -> Any:
-    """Of its paragraphs, in the background."""
+    """Make a corpus of a text. Of its paragraphs, in the background."""
     form = form_values.filled(NamedForm(), NamedForm, payload.dict(include={"name", "about"}))
     source = f"text{plain_text.ENDINGS[1 if payload.markdown else 0]}"
     try:
@@ -90,39 +88,22 @@ def text_corpus(request: HttpRequest, payload: NewText) -> Any:
     return Status(201, {"item": _corpus(made)})
 
 
-@router.get(
-    "corpora/{int:corpus_id}/{int:number}",
-    auth=READ,
-    response=Answer,
-    url_name="v1_corpus",
-    summary="Read a version of a corpus",
-)
+@router.get("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
 def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
+    """Read a version of a corpus."""
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
 
 
-@router.patch(
-    "corpora/{int:corpus_id}/{int:number}",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_corpus_change",
-    summary="Archive a version of a corpus",
-)
+@router.patch("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
 def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Archived) -> Any:
-    """What uses it goes on."""
+    """Archive a version of a corpus. What uses it goes on."""
     (archiving.archive if payload.archived else archiving.unarchive)(corpus_for(request, corpus_id, number))
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
 
 
-@router.delete(
-    "corpora/{int:corpus_id}/{int:number}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_corpus_delete",
-    summary="Delete a version of a corpus",
-)
+@router.delete("corpora/{int:corpus_id}/{int:number}", response={204: None})
 def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
-    """Only a version that nothing uses."""
+    """Delete a version of a corpus. Only a version that nothing uses."""
     try:
         archiving.delete(corpus_for(request, corpus_id, number))
     except DatasetError as error:
@@ -130,23 +111,18 @@ def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
     return Status(204, None)
 
 
-@router.get(
-    "reference-checks", auth=READ, response=Listed, url_name="v1_reference_checks", summary="List reference checks"
-)
+@router.get("reference-checks", response=PageResponse)
 def checks(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List reference checks."""
     found, after = paging.page(checks_for(request), cursor, limit)
     return {"items": [_check(each) for each in found], "next_cursor": after}
 
 
-@router.post(
-    "reference-checks",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_reference_check_new",
-    summary="Check reference answers",
-)
+@router.post("reference-checks", response={201: ItemResponse})
 def new_check(request: HttpRequest, payload: NewCheck) -> Any:
-    """Each row's own answer is scored as if the model had written it; the same check, if it waits or runs already."""
+    """Check reference answers.
+
+    Each row's own answer is scored as if the model had written it; the same check, if it waits or runs already."""
     form = form_values.filled(CheckForm(request), lambda data: CheckForm(request, data), payload.dict())
     version, rewards = form.cleaned_data["dataset_version"], form.cleaned_data["reward_version"]
     try:
@@ -155,51 +131,30 @@ def new_check(request: HttpRequest, payload: NewCheck) -> Any:
         raise Problem(409, str(error), where="dataset_version") from None
 
 
-@router.get(
-    "reference-checks/{int:check_id}",
-    auth=READ,
-    response=Answer,
-    url_name="v1_reference_check",
-    summary="Read a reference check",
-)
+@router.get("reference-checks/{int:check_id}", response=ItemResponse)
 def check(request: HttpRequest, check_id: Id) -> Any:
+    """Read a reference check."""
     return {"item": _check(check_for(request, check_id))}
 
 
-@router.get(
-    "reference-checks/{int:check_id}/failures",
-    auth=READ,
-    response=Listed,
-    url_name="v1_reference_failures",
-    summary="List answers that fail",
-)
+@router.get("reference-checks/{int:check_id}/failures", response=PageResponse)
 def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List answers that fail."""
     found, after = paging.page(check_for(request, check_id).failures.all(), cursor, limit)
     names = ("row", "component", "score", "message", "excerpt")
     return {"items": [{name: getattr(each, name) for name in names} for each in found], "next_cursor": after}
 
 
-@router.post(
-    "reference-checks/{int:check_id}/stop",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_reference_check_stop",
-    summary="Stop a reference check",
-)
+@router.post("reference-checks/{int:check_id}/stop", response=ItemResponse)
 def stop_check(request: HttpRequest, check_id: Id) -> Any:
+    """Stop a reference check."""
     starting.stop(check_for(request, check_id))
     return {"item": _check(check_for(request, check_id))}
 
 
-@router.post(
-    "reference-checks/{int:check_id}/leave-out",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_reference_leave_out",
-    summary="Leave failing rows out of a dataset",
-)
+@router.post("reference-checks/{int:check_id}/leave-out", response={201: ItemResponse})
 def leave_out(request: HttpRequest, check_id: Id) -> Any:
-    """A version of the dataset without the rows whose answers fail."""
+    """Leave failing rows out of a dataset. A version of the dataset without the rows whose answers fail."""
     try:
         version = starting.leave_out(check_for(request, check_id), person(request))
     except DatasetError as error:

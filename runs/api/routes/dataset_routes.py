@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponseBase
-from ninja import Field, Query, Router, Status
+from ninja import Field, Query, Status
 
 from controlplane.catalogue.datasets import archiving, deriving, exporting, importing, looking
 from controlplane.catalogue.datasets import queries as dataset_queries
@@ -21,19 +21,30 @@ from controlplane.catalogue.datasets.pages.mapping_forms import MappingForm
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, paging, shapes
-from runs.api.access import OPERATE, READ, Problem
+from runs.api.access import Problem, Router
 from runs.api.routes import trash_routes
-from runs.api.shapes import Answer, Archived, Asked, Cursor, Id, Limit, Listed, Place, Told, Value
+from runs.api.shapes import (
+    Archived,
+    Cursor,
+    Id,
+    ItemResponse,
+    Limit,
+    PageResponse,
+    Place,
+    RequestBody,
+    ResponseBody,
+    Value,
+)
 from runs.engine.trash.kinds import KINDS
 
 router = Router(tags=["datasets"])
 
 
-class Mapping(Asked):
+class Mapping(RequestBody):
     values: dict[str, Value] = Field({}, description="Fields of the mapping: prompt, answer, test_cases, share, …")
 
 
-class RowChoice(Asked):
+class RowChoice(RequestBody):
     text: str = Field("", max_length=400)
     difficulty: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=100)
     tags: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=100)
@@ -42,7 +53,7 @@ class RowChoice(Asked):
     part: Literal["", "train", "validation"] = ""
 
 
-class Derive(Asked):
+class Derive(RequestBody):
     name: str = Field("", max_length=NAME_LENGTH, description="Of a new dataset. Empty: the next version of this one.")
     filter: RowChoice | None = None
     rows: list[Annotated[int, Field(ge=0, le=2**62)]] | None = Field(
@@ -55,14 +66,14 @@ class Derive(Asked):
     tokenizer: str = Field("", max_length=200, description="What tokens are counted with.")
 
 
-class Cancelled(Told):
+class Cancelled(ResponseBody):
     outcome: Literal["deleted", "back", "too late"]
     """`deleted`: nothing of it is left; `back`: it waits for its mapping again; `too late`: the work was over."""
 
 
-@router.get("datasets", auth=READ, response=Listed, url_name="v1_datasets", summary="List datasets")
+@router.get("datasets", response=PageResponse)
 def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """Each with its newest version."""
+    """List datasets. Each with its newest version."""
     found, after = paging.page(dataset_queries.datasets_for(request), cursor, limit)
     versions = DatasetVersion.objects.filter(dataset__in=found).select_related("dataset").order_by("number")
     newest = {version.dataset_id: version for version in versions.defer("report")}
@@ -72,37 +83,21 @@ def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> An
     }
 
 
-@router.get(
-    "datasets/{int:dataset_id}",
-    auth=READ,
-    response=Listed,
-    url_name="v1_dataset",
-    summary="List the versions of a dataset",
-)
+@router.get("datasets/{int:dataset_id}", response=PageResponse)
 def dataset(request: HttpRequest, dataset_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List the versions of a dataset."""
     versions = dataset_queries.dataset_for(request, dataset_id).versions.select_related("dataset")
     found, after = paging.page(versions.all(), cursor, limit)
     return {"items": [shapes.dataset_version(each) for each in found], "next_cursor": after}
 
 
-@router.get(
-    "datasets/{int:dataset_id}/{int:number}",
-    auth=READ,
-    response=Answer,
-    url_name="v1_version",
-    summary="Read a version of a dataset",
-)
+@router.get("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
 def version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
+    """Read a version of a dataset."""
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.get(
-    "datasets/{int:dataset_id}/{int:number}/rows",
-    auth=READ,
-    response=Listed,
-    url_name="v1_rows",
-    summary="Read the rows of a version",
-)
+@router.get("datasets/{int:dataset_id}/{int:number}/rows", response=PageResponse)
 def rows(
     request: HttpRequest,
     dataset_id: Id,
@@ -110,7 +105,7 @@ def rows(
     cursor: Place = "",
     limit: Annotated[int, Query(20, ge=1, le=100, description="Rows of a page.")] = 20,
 ) -> Any:
-    """In their order, long texts cut; only a version that is ready has rows."""
+    """Read the rows of a version. In their order, long texts cut; only a version that is ready has rows."""
     if cursor and not (cursor.isascii() and cursor.isdecimal()):
         raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
     one = dataset_queries.version_for(request, dataset_id, number)
@@ -122,15 +117,11 @@ def rows(
     return {"items": page["rows"], "next_cursor": "" if after is None else str(after)}
 
 
-@router.post(
-    "datasets/{int:dataset_id}/{int:number}/mapping",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_mapping",
-    summary="Map a version's columns",
-)
+@router.post("datasets/{int:dataset_id}/{int:number}/mapping", response=ItemResponse)
 def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) -> Any:
-    """Say which column is what, as on the page; the import begins. What isn't sent is as the page proposes it."""
+    """Map a version's columns.
+
+    Say which column is what, as on the page; the import begins. What isn't sent is as the page proposes it."""
     one, user = dataset_queries.version_for(request, dataset_id, number), person(request)
     if one.status != DatasetVersion.NEEDS_MAPPING:
         raise Problem(409, f"{one} doesn't wait for a mapping: it is {one.status}.", where="version")
@@ -148,15 +139,11 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.post(
-    "datasets/{int:dataset_id}/{int:number}/preview",
-    auth=OPERATE,
-    response=Listed,
-    url_name="v1_mapping_preview",
-    summary="Preview a mapping on real rows",
-)
+@router.post("datasets/{int:dataset_id}/{int:number}/preview", response=PageResponse)
 def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) -> Any:
-    """The file's first rows as this mapping makes them; several for a row with several turns. Nothing is imported."""
+    """Preview a mapping on real rows.
+
+    The file's first rows as this mapping makes them; several for a row with several turns. Nothing is imported."""
     one, user = dataset_queries.version_for(request, dataset_id, number), person(request)
     first = MappingForm(one, user=user)
     form = form_values.filled(
@@ -167,28 +154,19 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     return {"items": [{"rows": made} for made in found["rows"]], "next_cursor": ""}
 
 
-@router.patch(
-    "datasets/{int:dataset_id}/{int:number}",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_version_change",
-    summary="Archive a version of a dataset",
-)
+@router.patch("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
 def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Archived) -> Any:
+    """Archive a version of a dataset."""
     one = dataset_queries.version_for(request, dataset_id, number)
     (archiving.archive if payload.archived else archiving.unarchive)(one)
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.delete(
-    "datasets/{int:dataset_id}/{int:number}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_version_delete",
-    summary="Delete a version of a dataset",
-)
+@router.delete("datasets/{int:dataset_id}/{int:number}", response={204: None})
 def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """Only a version that no run was trained on. The only version of a dataset takes the dataset with it, which can be
+    """Delete a version of a dataset.
+
+    Only a version that no run was trained on. The only version of a dataset takes the dataset with it, which can be
     restored for a while; others are gone at once."""
     version = dataset_queries.version_for(request, dataset_id, number)
     if archiving.is_the_whole_dataset(version):
@@ -198,43 +176,28 @@ def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     return Status(204, None)
 
 
-@router.post(
-    "datasets/{int:dataset_id}/{int:number}/leave-out",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_version_leave_out",
-    summary="Import a version without its bad rows",
-)
+@router.post("datasets/{int:dataset_id}/{int:number}/leave-out", response=ItemResponse)
 def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
+    """Import a version without its bad rows."""
     one = dataset_queries.version_for(request, dataset_id, number)
     if not importing.leave_bad_rows_out(one):
         raise Problem(409, "This version can't be used without its bad rows.", where="version")
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.post(
-    "datasets/{int:dataset_id}/{int:number}/again",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_again",
-    summary="Map a version's file again",
-)
+@router.post("datasets/{int:dataset_id}/{int:number}/again", response={201: ItemResponse})
 def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """As a new version, which waits for its mapping: one that is ready never changes."""
+    """Map a version's file again. As a new version, which waits for its mapping: one that is ready never changes."""
     one = dataset_queries.version_for(request, dataset_id, number)
     with _conflict():
         return Status(201, {"item": shapes.dataset_version(importing.map_again(person(request), one))})
 
 
-@router.post(
-    "datasets/{int:dataset_id}/{int:number}/derive",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_version_derive",
-    summary="Derive a version from some of its rows",
-)
+@router.post("datasets/{int:dataset_id}/{int:number}/derive", response={201: ItemResponse})
 def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) -> Any:
-    """As the next version, or as a new dataset: rows by a filter or by number."""
+    """Derive a version from some of its rows.
+
+    As the next version, or as a new dataset: rows by a filter or by number."""
     one, values = dataset_queries.version_for(request, dataset_id, number), payload.dict(exclude_none=True)
     chosen, rows = values.pop("filter", {}), values.pop("rows", None)
     if rows is not None:
@@ -254,28 +217,16 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
     return Status(201, {"item": shapes.dataset_version(derived)})
 
 
-@router.post(
-    "datasets/{int:dataset_id}/{int:number}/cancel",
-    auth=OPERATE,
-    response=Cancelled,
-    url_name="v1_version_cancel",
-    summary="Cancel work on a version",
-)
+@router.post("datasets/{int:dataset_id}/{int:number}/cancel", response=Cancelled)
 def cancel(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """An import goes back to its mapping; a fetch, a check or a derivation leaves nothing."""
+    """Cancel work on a version. An import goes back to its mapping; a fetch, a check or a derivation leaves nothing."""
     outcome = importing.cancel(dataset_queries.version_for(request, dataset_id, number))
     return {"outcome": outcome or "too late"}
 
 
-@router.post(
-    "datasets/{int:dataset_id}/{int:number}/try-again",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_version_try_again",
-    summary="Try failed work on a version again",
-)
+@router.post("datasets/{int:dataset_id}/{int:number}/try-again", response=ItemResponse)
 def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """After a failure of the server, its disk or the hub."""
+    """Try failed work on a version again. After a failure of the server, its disk or the hub."""
     one = dataset_queries.version_for(request, dataset_id, number)
     if not importing.try_again(one):
         what = "There is nothing to try again: the file itself is the problem, or the step has finished."
@@ -283,55 +234,39 @@ def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 
-@router.get(
-    "datasets/{int:dataset_id}/{int:number}/problems",
-    auth=READ,
-    response=Listed,
-    url_name="v1_version_problems",
-    summary="List what is wrong with a version's rows",
-)
+@router.get("datasets/{int:dataset_id}/{int:number}/problems", response=PageResponse)
 def problems(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """Those that the report keeps, of the file's check and of the import."""
+    """List what is wrong with a version's rows. Those that the report keeps, of the file's check and of the import."""
     report = dataset_queries.version_for(request, dataset_id, number).report or {}
     kept = [*(report.get("problems") or ()), *((report.get("mapped") or {}).get("problems") or ())]
     return {"items": kept, "next_cursor": ""}
 
 
-@router.get(
-    "datasets/{int:dataset_id}/{int:number}/export",
-    auth=READ,
-    url_name="v1_version_export",
-    summary="Download the rows of a version",
-)
+@router.get("datasets/{int:dataset_id}/{int:number}/export")
 def export(
     request: HttpRequest,
     dataset_id: Id,
     number: Id,
     format: Annotated[Literal["jsonl", "parquet"], Query(description="The kind of file.")] = "jsonl",  # noqa: A002
 ) -> HttpResponseBase:
+    """Download the rows of a version."""
     one = dataset_queries.version_for(request, dataset_id, number)
     with _conflict():
         return exporting.export(request, one, format, RowFilter())
 
 
-@router.delete(
-    "datasets/{int:dataset_id}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_dataset_delete",
-    summary="Delete a dataset with all versions",
-)
+@router.delete("datasets/{int:dataset_id}", response={204: None})
 def delete_dataset(request: HttpRequest, dataset_id: Id) -> Any:
-    """Only a dataset that no run was trained on. It can be restored for a while: see /deleted."""
+    """Delete a dataset with all versions.
+
+    Only a dataset that no run was trained on. It can be restored for a while: see /deleted."""
     dataset_queries.dataset_for(request, dataset_id)
     return trash_routes.mark(KINDS["dataset"], dataset_id, person(request))
 
 
-@router.patch(
-    "datasets/{int:dataset_id}", auth=OPERATE, response=Answer, url_name="v1_dataset_change", summary="Rename a dataset"
-)
+@router.patch("datasets/{int:dataset_id}", response=ItemResponse)
 def change_dataset(request: HttpRequest, dataset_id: Id, payload: trash_routes.Name) -> Any:
-    """Runs and documents find its rows by their checksum."""
+    """Rename a dataset. Runs and documents find its rows by their checksum."""
     dataset = dataset_queries.dataset_for(request, dataset_id)
     trash_routes.rename(KINDS["dataset"], dataset, payload.name, person(request))
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id))}

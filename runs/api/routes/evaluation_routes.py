@@ -6,13 +6,13 @@ import dataclasses
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, Router, Status
+from ninja import Field, Status
 
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, paging, shapes
-from runs.api.access import OPERATE, READ, Problem
+from runs.api.access import Problem, Router
 from runs.api.drafts import key_of_another
-from runs.api.shapes import Answer, Asked, Cursor, Id, Key, Limit, Listed, RunAnswer, Told
+from runs.api.shapes import Cursor, Id, ItemResponse, Key, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.idempotency import key_of_api
 from runs.engine.models import ProfileTrial
@@ -28,7 +28,7 @@ from workers.contract.wire.documents import ContractError
 router = Router(tags=["evaluations and trials"])
 
 
-class Evaluate(Asked):
+class Evaluate(RequestBody):
     checkpoints: list[Id] | None = Field(
         None, max_length=200, description="Their ids. None: the newest one. The starting model is always evaluated too."
     )
@@ -41,12 +41,12 @@ class Evaluate(Asked):
     temperature: Annotated[float, Field(ge=0.01, le=2)] | None = Field(None, description="None: the run's own.")
 
 
-class Evaluated(Told):
-    started: list[RunAnswer]
+class Evaluated(ResponseBody):
+    started: list[RunResponse]
     """What was launched. Empty: these were evaluated so already, and the same seed gives the same numbers."""
 
 
-class NewTrial(Asked):
+class NewTrial(RequestBody):
     host: Id
     model: str = Field(max_length=500, description="A folder on the host, or a hub id.")
     dataset_version: Id
@@ -55,34 +55,26 @@ class NewTrial(Asked):
     profiles: list[Id] = Field(min_length=1, max_length=MAX_PROFILES)
 
 
-class StoppedTrial(Told):
+class StoppedTrial(ResponseBody):
     stopped: int
     """How many candidates were asked to stop."""
 
 
-@router.get(
-    "runs/{slug:run_id}/evaluations",
-    auth=READ,
-    response=Listed,
-    url_name="v1_run_evaluations",
-    summary="List evaluations of a run",
-)
+@router.get("runs/{slug:run_id}/evaluations", response=PageResponse)
 def evaluations(request: HttpRequest, run_id: str) -> Any:
-    """Those of one setup stand together, the starting model first. `gain` compares a checkpoint with it, prompt by
+    """List evaluations of a run.
+
+    Those of one setup stand together, the starting model first. `gain` compares a checkpoint with it, prompt by
     prompt."""
     found = results.of_run(queries.run_for(request, run_id))
     return {"items": [_evaluation(each) for each in found], "next_cursor": ""}
 
 
-@router.post(
-    "runs/{slug:run_id}/evaluations",
-    auth=OPERATE,
-    response={200: Evaluated, 201: Evaluated},
-    url_name="v1_run_evaluate",
-    summary="Evaluate checkpoints of a run",
-)
+@router.post("runs/{slug:run_id}/evaluations", response={200: Evaluated, 201: Evaluated})
 def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
-    """Each checkpoint, and the starting model, is evaluated by a run of its own on rows that nothing is trained on."""
+    """Evaluate checkpoints of a run.
+
+    Each checkpoint, and the starting model, is evaluated by a run of its own on rows that nothing is trained on."""
     run = queries.run_for(request, run_id)
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(EvaluationForm(request, run), lambda data: EvaluationForm(request, run, data), values)
@@ -94,21 +86,18 @@ def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
     return Status(201 if found else 200, {"started": found})
 
 
-@router.get("trials", auth=READ, response=Listed, url_name="v1_trials", summary="List trials of hardware profiles")
+@router.get("trials", response=PageResponse)
 def list_trials(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List trials of hardware profiles."""
     found, after = paging.page(queries.trials_for(request), cursor, limit)
     return {"items": [_trial(each) for each in found], "next_cursor": after}
 
 
-@router.post(
-    "trials",
-    auth=OPERATE,
-    response={200: Answer, 201: Answer},
-    url_name="v1_trial_new",
-    summary="Try hardware profiles",
-)
+@router.post("trials", response={200: ItemResponse, 201: ItemResponse})
 def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = "") -> Any:
-    """A few steps on one host with each profile, to see which fit and which is fastest. Sent again with the same
+    """Try hardware profiles.
+
+    A few steps on one host with each profile, to see which fit and which is fastest. Sent again with the same
     Idempotency-Key, the answer is 200 with the first trial."""
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(TrialForm(), TrialForm, values)
@@ -122,16 +111,15 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
     return Status(201 if fresh else 200, {"item": _trial(trial)})
 
 
-@router.get("trials/{int:trial_id}", auth=READ, response=Answer, url_name="v1_trial", summary="Read a trial")
+@router.get("trials/{int:trial_id}", response=ItemResponse)
 def trial(request: HttpRequest, trial_id: Id) -> Any:
-    """With a result for each profile: whether it fits, the memory it took, its speed."""
+    """Read a trial. With a result for each profile: whether it fits, the memory it took, its speed."""
     return {"item": _trial(queries.trial_for(request, trial_id))}
 
 
-@router.post(
-    "trials/{int:trial_id}/stop", auth=OPERATE, response=StoppedTrial, url_name="v1_trial_stop", summary="Stop a trial"
-)
+@router.post("trials/{int:trial_id}/stop", response=StoppedTrial)
 def stop_trial(request: HttpRequest, trial_id: Id) -> Any:
+    """Stop a trial."""
     return {"stopped": trials.stop_all(queries.trial_for(request, trial_id), person(request))}
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
 from django.utils import timezone
-from ninja import Field, Router, Status
+from ninja import Field, Status
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.prices import DEAREST, PriceForm
@@ -15,8 +15,8 @@ from controlplane.catalogue.joining import codes, credentials, host_redis
 from controlplane.catalogue.joining.models import JoinCode
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Id, Items, Told
+from runs.api.access import Problem, Router
+from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import disk, queries, sentences
 from runs.engine.hosts import actions
 from runs.engine.hosts.view import host_views
@@ -32,7 +32,7 @@ from runs.pages.served.keyed_views import AddressForm
 router = Router(tags=["hosts"])
 
 
-class HostChange(Asked):
+class HostChange(RequestBody):
     draining: bool | None = Field(None, description="true: it accepts no more runs.")
     gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
         None, description="For admins. null: it has no price."
@@ -46,11 +46,11 @@ class HostChange(Asked):
     )
 
 
-class NewCode(Asked):
+class NewCode(RequestBody):
     name: str = Field("", max_length=64, description="The host's name. Empty: the machine's own.")
 
 
-class Code(Told):
+class Code(ResponseBody):
     id: int
     """The code's id. The code itself is told only in `command`."""
     name: str
@@ -65,56 +65,56 @@ class Code(Told):
     """The host that joined with it. Empty: none has."""
 
 
-class Release(Asked):
+class Release(RequestBody):
     resources: list[Annotated[str, Field(max_length=64)]] = Field(
         min_length=1, max_length=200, description="Such as gpu:0, as the host lists them under `quarantined`."
     )
 
 
-class Released(Told):
+class Released(ResponseBody):
     released: list[str]
     """What runs can get again, such as `gpu:0` or `port:21000`. Resources that were not in quarantine are left out."""
 
 
-class Revoked(Told):
+class Revoked(ResponseBody):
     ended: int
     """How many of its runs ended."""
     note: str
     """What is still to be done by hand. Empty: nothing."""
 
 
-class Move(Asked):
+class QueueMove(RequestBody):
     put: Literal["first", "before", "after"]
     other: str = Field("", max_length=64, description="The id of the run before or after which it is put.")
 
 
-class GiveUp(Asked):
+class GiveUp(RequestBody):
     free: bool = False
     """Release its resources as well: its processes are certainly gone."""
 
 
-class GivenUp(Told):
+class GivenUp(ResponseBody):
     ended: int
     """How many of its runs ended, as failed with `host_lost`."""
     released: int
     """How many of its resources runs can get again; 0 unless `free` was sent."""
 
 
-@router.get("hosts", auth=READ, response=Items, url_name="v1_hosts", summary="List hosts")
+@router.get("hosts", response=ListResponse)
 def hosts(request: HttpRequest) -> Any:
+    """List hosts."""
     return {"items": [shapes.host(view) for view in host_views(hosts_for(request))]}
 
 
-@router.get("hosts/{int:host_id}", auth=READ, response=Answer, url_name="v1_host", summary="Read a host")
+@router.get("hosts/{int:host_id}", response=ItemResponse)
 def host(request: HttpRequest, host_id: Id) -> Any:
+    """Read a host."""
     return _answer(request, host_id)
 
 
-@router.get(
-    "hosts/{int:host_id}/disk", auth=READ, response=Answer, url_name="v1_host_disk", summary="What runs take on a host"
-)
+@router.get("hosts/{int:host_id}/disk", response=ItemResponse)
 def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
-    """In bytes, as the host has measured it; `biggest`: the runs that take the most."""
+    """What runs take on a host. In bytes, as the host has measured it; `biggest`: the runs that take the most."""
     [view] = host_views([host_for(request, host_id)])
     taken = disk.of_hosts(most=50).get(host_id)
     runs = [
@@ -126,11 +126,9 @@ def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
     return {"item": item}
 
 
-@router.patch(
-    "hosts/{int:host_id}", auth=OPERATE, response=Answer, url_name="v1_host_change", summary="Drain or change a host"
-)
+@router.patch("hosts/{int:host_id}", response=ItemResponse)
 def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
-    """What isn't sent stays. All of it or nothing is done."""
+    """Drain or change a host. What isn't sent stays. All of it or nothing is done."""
     row, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
     if (ours := set(sent) - {"draining"}) and not user.may_administer:
         raise Problem(403, "Only admins change this.", where=min(ours), fix="Send a token of an admin that may do it.")
@@ -151,11 +149,9 @@ def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
     return _answer(request, host_id)
 
 
-@router.post(
-    "hosts/join-codes", auth=OPERATE, response={201: Code}, url_name="v1_join_code_new", summary="Let a machine join"
-)
+@router.post("hosts/join-codes", response={201: Code})
 def new_code(request: HttpRequest, payload: NewCode) -> Any:
-    """A one-time code, with the command that a new machine runs to become a host."""
+    """Let a machine join. A one-time code, with the command that a new machine runs to become a host."""
     if problem := host_redis.problem() or no_users():
         raise Problem(409, problem, where="host")
     form = form_values.filled(AddHostForm(), AddHostForm, payload.dict())
@@ -163,29 +159,18 @@ def new_code(request: HttpRequest, payload: NewCode) -> Any:
     return Status(201, _code(row) | {"command": codes.command(request.build_absolute_uri("/"), code)})
 
 
-@router.get(
-    "hosts/join-codes/{int:code_id}",
-    auth=READ,
-    response=Code,
-    url_name="v1_join_code",
-    summary="Read whether a join code was used",
-)
+@router.get("hosts/join-codes/{int:code_id}", response=Code)
 def join_code(request: HttpRequest, code_id: Id) -> Any:
+    """Read whether a join code was used."""
     row = JoinCode.objects.filter(pk=code_id).first()
     if row is None:
         raise Http404(f"There is no join code {code_id}.")
     return _code(row)
 
 
-@router.post(
-    "hosts/{int:host_id}/revoke",
-    auth=OPERATE,
-    response=Revoked,
-    url_name="v1_host_revoke",
-    summary="Revoke a host's credentials",
-)
+@router.post("hosts/{int:host_id}/revoke", response=Revoked)
 def revoke(request: HttpRequest, host_id: Id) -> Any:
-    """It is locked out at once, and its runs end."""
+    """Revoke a host's credentials. It is locked out at once, and its runs end."""
     row = known_host_for(request, host_id)
     if credentials.active(row.name) is None:
         raise Problem(409, f"{row.name} has no credentials.", where="host")
@@ -193,25 +178,17 @@ def revoke(request: HttpRequest, host_id: Id) -> Any:
     return {"ended": ended, "note": note}
 
 
-@router.post(
-    "hosts/{int:host_id}/release",
-    auth=OPERATE,
-    response=Released,
-    url_name="v1_host_release",
-    summary="Release quarantined resources",
-)
+@router.post("hosts/{int:host_id}/release", response=Released)
 def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
-    """Only when nothing uses them any more: look at the host first."""
+    """Release quarantined resources. Only when nothing uses them any more: look at the host first."""
     leases = Lease.objects.filter(host=host_for(request, host_id), state=Lease.QUARANTINED)
     chosen = [lease for lease in leases.select_related("host", "attempt__run") if lease.resource in payload.resources]
     return {"released": actions.release(chosen, person(request))}
 
 
-@router.post(
-    "hosts/{int:host_id}/give-up", auth=OPERATE, response=GivenUp, url_name="v1_host_give_up", summary="Give a host up"
-)
+@router.post("hosts/{int:host_id}/give-up", response=GivenUp)
 def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
-    """Declare a host that is out of reach lost: its runs end."""
+    """Give a host up. Declare a host that is out of reach lost: its runs end."""
     row = host_for(request, host_id)
     if row.is_fresh(timezone.now()):
         raise Problem(409, f"{row.name} is in reach. Stop its runs instead.", where="host")
@@ -219,27 +196,24 @@ def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
     return {"ended": ended, "released": released}
 
 
-@router.delete(
-    "hosts/{int:host_id}", auth=OPERATE, response={204: None}, url_name="v1_host_remove", summary="Remove a host"
-)
+@router.delete("hosts/{int:host_id}", response={204: None})
 def remove(request: HttpRequest, host_id: Id) -> Any:
-    """Hide a host that is out of reach, until it announces itself again."""
+    """Remove a host. Hide a host that is out of reach, until it announces itself again."""
     if problem := actions.remove(host_for(request, host_id)):
         raise Problem(409, problem, where="host")
     return Status(204, None)
 
 
-@router.get("queue", auth=READ, response=Items, url_name="v1_queue", summary="List the queue, in its order")
+@router.get("queue", response=ListResponse)
 def queue(request: HttpRequest) -> Any:
+    """List the queue, in its order."""
     waiting = queueing.waiting().select_related("run__owner", "machine", "waits_on__owner")
     return {"items": [_line(attempt, place) for place, attempt in enumerate(waiting, start=1)]}
 
 
-@router.post(
-    "queue/{slug:run_id}/move", auth=OPERATE, response=Items, url_name="v1_queue_move", summary="Move a queued run"
-)
-def move(request: HttpRequest, run_id: str, payload: Move) -> Any:
-    """It takes the priority of its new place. PATCH /runs/{id} sets a priority alone."""
+@router.post("queue/{slug:run_id}/move", response=ListResponse)
+def move(request: HttpRequest, run_id: str, payload: QueueMove) -> Any:
+    """Move a queued run. It takes the priority of its new place. PATCH /runs/{id} sets a priority alone."""
     run, user = queries.run_for(request, run_id), person(request)
     try:
         if payload.put == "first":
@@ -251,36 +225,26 @@ def move(request: HttpRequest, run_id: str, payload: Move) -> Any:
     return queue(request)
 
 
-@router.delete(
-    "queue/{slug:run_id}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_queue_remove",
-    summary="Take a run out of the queue",
-)
+@router.delete("queue/{slug:run_id}", response={204: None})
 def unqueue(request: HttpRequest, run_id: str) -> Any:
-    """A run that has started meanwhile goes on."""
+    """Take a run out of the queue. A run that has started meanwhile goes on."""
     run = queries.run_for(request, run_id)
     if not stopping.cancel(run.latest(), person(request)):
         raise Problem(409, f"{run.name} is not in the queue. Nothing was stopped.", where="run")
     return Status(204, None)
 
 
-@router.get("warm-servers", auth=READ, response=Items, url_name="v1_warm_servers", summary="List warm servers")
+@router.get("warm-servers", response=ListResponse)
 def warm_servers(request: HttpRequest) -> Any:
-    """vLLM servers that stay for their holder's next run of the same model and server settings."""
+    """List warm servers. vLLM servers that stay for their holder's next run of the same model and server settings."""
     return {"items": [_warm(line) for line in warm.lines()]}
 
 
-@router.post(
-    "warm-servers/{slug:run_id}/end",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_warm_server_end",
-    summary="End a warm server",
-)
+@router.post("warm-servers/{slug:run_id}/end", response=ItemResponse)
 def end_warm_server(request: HttpRequest, run_id: str) -> Any:
-    """At once if it is idle, otherwise after the run that uses it. To kill it with its run, stop it as a run."""
+    """End a warm server.
+
+    At once if it is idle, otherwise after the run that uses it. To kill it with its run, stop it as a run."""
     run = queries.run_for(request, run_id)
     line = warm.line_of(run)
     if line is None or not using.end(line.row, person(request)):

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from ninja import Field, Router, Status
+from ninja import Field, Status
 
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, paging, shapes
-from runs.api.access import ADMIN, OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, RunAnswer, Told
+from runs.api.access import ADMIN, Problem, Router
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import checkpoints, deletions, queries
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
@@ -31,16 +31,16 @@ from workers.contract.wire.names import EventKind
 router = Router(tags=["models"])
 
 
-class Merge(Asked):
+class Merge(RequestBody):
     dtype: Literal["", "float32"] = ""
     """Empty: as the base model."""
 
 
-class Convert(Asked):
+class Convert(RequestBody):
     type: Annotated[str, Field(max_length=20)] = Field("auto", description=f"One of: {', '.join(TYPES)}.")
 
 
-class Benchmark(Asked):
+class Benchmark(RequestBody):
     tasks: list[Annotated[str, Field(max_length=40)]] = Field(
         min_length=1, max_length=len(TASKS), description=f"Of these: {', '.join(TASKS)}."
     )
@@ -49,21 +49,21 @@ class Benchmark(Asked):
     )
 
 
-class Push(Asked):
+class Push(RequestBody):
     repository: str = Field(max_length=200, description="owner/name on the hub.")
     private: bool = Field(True, description="Of a repository that the push creates.")
     add: bool = Field(False, description="Into a repository that exists.")
     card: str | None = Field(None, description="The text of README.md. None: as GET …/card writes it.")
 
 
-class Deletion(Told):
+class Deletion(ResponseBody):
     asked: bool
     """True: its host was asked to delete it, and then says so."""
 
 
-@router.get("models", auth=READ, response=Listed, url_name="v1_models", summary="List saved models")
+@router.get("models", response=PageResponse)
 def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """What runs have saved and still exists, the newest first."""
+    """List saved models. What runs have saved and still exists, the newest first."""
     saved = RunEvent.objects.filter(
         kind=EventKind.CHECKPOINT, run__archived_at=None, run__deleted_at=None
     ).select_related("run")
@@ -73,83 +73,58 @@ def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     return {"items": [shapes.checkpoint(each) for each in found if each and each.usable], "next_cursor": after}
 
 
-@router.get("models/bases", auth=READ, response=Listed, url_name="v1_base_models", summary="List models on hosts")
+@router.get("models/bases", response=PageResponse)
 def base_models(request: HttpRequest) -> Any:
-    """As the hosts announce them."""
+    """List models on hosts. As the hosts announce them."""
     found = [{"path": each.path, "host": each.host.name, "name": each.name} for each in catalogue.base_models("")]
     return {"items": found, "next_cursor": ""}
 
 
-@router.get("models/{int:event_id}", auth=READ, response=Answer, url_name="v1_model", summary="Read a saved model")
+@router.get("models/{int:event_id}", response=ItemResponse)
 def model(request: HttpRequest, event_id: Id) -> Any:
+    """Read a saved model."""
     return {"item": shapes.checkpoint(catalogue.model_for(request, event_id).checkpoint)}
 
 
-@router.post(
-    "models/{int:event_id}/merge",
-    auth=OPERATE,
-    response={201: RunAnswer},
-    url_name="v1_model_merge",
-    summary="Merge an adapter into its base",
-)
+@router.post("models/{int:event_id}/merge", response={201: RunResponse})
 def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
-    """Put an adapter into its base, as a job; the one that is under way already, if there is one."""
+    """Merge an adapter into its base.
+
+    Put an adapter into its base, as a job; the one that is under way already, if there is one."""
     return _job(request, event_id, lambda one: merging.start(one, person(request), dtype=payload.dtype))
 
 
-@router.post(
-    "models/{int:event_id}/archive",
-    auth=OPERATE,
-    response={201: RunAnswer},
-    url_name="v1_model_archive",
-    summary="Archive a model for a download",
-)
+@router.post("models/{int:event_id}/archive", response={201: RunResponse})
 def archive(request: HttpRequest, event_id: Id) -> Any:
-    """Make an archive of it for a download, as a job."""
+    """Archive a model for a download. Make an archive of it for a download, as a job."""
     return _job(request, event_id, lambda one: archiving.start(one, person(request), card=card.text(one)))
 
 
-@router.post(
-    "models/{int:event_id}/gguf",
-    auth=OPERATE,
-    response={201: RunAnswer},
-    url_name="v1_model_gguf",
-    summary="Convert a model to GGUF",
-)
+@router.post("models/{int:event_id}/gguf", response={201: RunResponse})
 def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
-    """Make a GGUF file of it, as a job on its host, which needs llama.cpp."""
+    """Convert a model to GGUF. Make a GGUF file of it, as a job on its host, which needs llama.cpp."""
     return _job(request, event_id, lambda one: converting.start(one, person(request), kind=payload.type))
 
 
-@router.post(
-    "models/{int:event_id}/benchmark",
-    auth=OPERATE,
-    response={201: RunAnswer},
-    url_name="v1_model_benchmark",
-    summary="Benchmark a model",
-)
+@router.post("models/{int:event_id}/benchmark", response={201: RunResponse})
 def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
-    """Run standard benchmarks of it, as a job."""
+    """Benchmark a model. Run standard benchmarks of it, as a job."""
     user, tasks = person(request), payload.tasks
     return _job(request, event_id, lambda one: benchmarking.start(one, user, tasks=tasks, limit=payload.limit))
 
 
-@router.get("models/{int:event_id}/card", auth=READ, url_name="v1_model_card", summary="Read a model's card")
+@router.get("models/{int:event_id}/card")
 def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
-    """README.md as a push would write it, from what is known of the run. Read it before it is public."""
+    """Read a model's card.
+
+    README.md as a push would write it, from what is known of the run. Read it before it is public."""
     text = card.text(catalogue.model_for(request, event_id).checkpoint)
     return HttpResponse(text, content_type="text/markdown; charset=utf-8")
 
 
-@router.post(
-    "models/{int:event_id}/push",
-    auth=ADMIN,
-    response={201: RunAnswer},
-    url_name="v1_model_push",
-    summary="Push a model to the hub",
-)
+@router.post("models/{int:event_id}/push", auth=ADMIN, response={201: RunResponse})
 def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
-    """Push it to the hub with the stored token, as a job. For admins."""
+    """Push a model to the hub. Push it to the hub with the stored token, as a job. For admins."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
     first = PushForm(initial={"card": card.text(checkpoint)})
     values = {name: value for name, value in payload.dict().items() if value is not None}
@@ -158,42 +133,28 @@ def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     return _job(request, event_id, lambda one: pushing.start(one, person(request), settings))
 
 
-@router.get(
-    "models/{int:event_id}/jobs",
-    auth=READ,
-    response=Listed,
-    url_name="v1_model_jobs",
-    summary="List the jobs on a model",
-)
+@router.get("models/{int:event_id}/jobs", response=PageResponse)
 def jobs(request: HttpRequest, event_id: Id) -> Any:
-    """Merges, conversions, downloads, pushes and benchmarks, the newest first. Each is a run: POST /runs/{id}/stop
+    """List the jobs on a model.
+
+    Merges, conversions, downloads, pushes and benchmarks, the newest first. Each is a run: POST /runs/{id}/stop
     stops it."""
     found = results.of_checkpoint(catalogue.model_for(request, event_id).checkpoint)
     return {"items": [_job_view(each) for each in found], "next_cursor": ""}
 
 
-@router.get(
-    "models/{int:event_id}/archive/{slug:job_id}",
-    auth=READ,
-    url_name="v1_model_download",
-    summary="Download an archived model",
-)
+@router.get("models/{int:event_id}/archive/{slug:job_id}")
 def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBase:
-    """A .tar. A Range header goes on with an interrupted download."""
+    """Download an archived model. A .tar. A Range header goes on with an interrupted download."""
     return file_views.download(request, event_id, job_id)
 
 
-@router.delete(
-    "models/{int:event_id}",
-    auth=OPERATE,
-    response={202: Deletion},
-    url_name="v1_model_delete",
-    summary="Delete a saved model",
-)
+@router.delete("models/{int:event_id}", response={202: Deletion})
 def delete(request: HttpRequest, event_id: Id) -> Any:
+    """Delete a saved model."""
     try:
         deletions.request(catalogue.model_for(request, event_id).checkpoint, person(request))
-    except deletions.NotDeletable as error:
+    except deletions.CheckpointNotDeletable as error:
         raise Problem(409, str(error), where="model") from None
     return Status(202, {"asked": True})
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
-from ninja import Field, Router
+from ninja import Field
 
 from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.environments.models import EnvironmentVersion
@@ -20,19 +20,12 @@ from controlplane.catalogue.versioned import queries as versioned_queries
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import OPERATE, Problem
-from runs.api.shapes import Asked, Id, Told
+from runs.api.access import Problem, Router
+from runs.api.shapes import Id, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.insight.scoring import rows, scoring
 from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn, rescoring
-from runs.pages.playground.episode_play import (
-    LONGEST_TEXT,
-    MOST_CALLS,
-    MOST_MOVES,
-    SECONDS,
-    Play,
-    WrittenMove,
-)
+from runs.pages.playground.episode_play import LONGEST_TEXT, MOST_CALLS, MOST_MOVES, SECONDS, Play, WrittenMove
 from runs.pages.playground.player_form import PlayerForm
 from workers.contract.run.spec import RewardSpec
 from workers.environments.executor import Answer, Call, Unusable
@@ -41,7 +34,7 @@ from workers.rewards.tools import Tools
 router = Router(tags=["playground"])
 
 
-class Row(Asked):
+class PlaygroundRow(RequestBody):
     dataset_version: Id | None = Field(None, description="The id of a dataset version; None: a row of your own.")
     place: Annotated[int, Field(ge=0, le=2**31)] = Field(0, description="The row's position, from 0.")
     prompt: str = Field("", max_length=LONGEST_TEXT)
@@ -51,60 +44,60 @@ class Row(Asked):
     )
 
 
-class Rewards(Asked):
+class Rewards(RequestBody):
     reward_version: Id | None = Field(None, description="The id of a version of a reward config.")
     document: str = Field("", description="Or a config as YAML, saved or not.")
     ask: bool = Field(False, description="Score with components that call other servers, too.")
 
 
 class Try(Rewards):
-    row: Row
+    row: PlaygroundRow
     completions: list[Annotated[str, Field(max_length=completions_source.EDITABLE_CHARS)]] = Field(
         min_length=1, max_length=completions_source.MAX_COMPLETIONS
     )
 
 
-class Replay(Rewards):
+class ReplaySettings(Rewards):
     run: str = Field(max_length=64)
     which: Literal["spread", "newest", "one"] = "spread"
     step: Annotated[int, Field(ge=0, le=2**31)] | None = Field(None, description="Of which: one.")
     groups: Literal[16, 64, 256] = 64
 
 
-class OneCall(Asked):
+class OneCall(RequestBody):
     tool: str = Field(max_length=200)
     arguments: dict[str, Any] = {}
 
 
-class OneMove(Asked):
+class OneMove(RequestBody):
     text: str = Field("", max_length=LONGEST_TEXT)
     calls: list[OneCall] = Field([], max_length=MOST_CALLS)
 
 
-class Episode(Asked):
-    row: Row
+class EpisodeMoves(RequestBody):
+    row: PlaygroundRow
     seed: Annotated[int, Field(ge=0, le=2**31)] = 0
     moves: list[OneMove] = Field([], max_length=MOST_MOVES, description="What the model says, turn by turn.")
 
 
-class Player(Asked):
+class EpisodePlayer(RequestBody):
     endpoint: str = Field(max_length=40, description="An OpenAI-compatible server among the secrets.")
     model: str = Field(max_length=200, description="By its name on that server.")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(None, description="None: the server's own.")
     max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(1024, description="Of one turn.")
 
 
-class PlayedByModel(Episode):
-    player: Player
+class PlayedByModel(EpisodeMoves):
+    player: EpisodePlayer
 
 
-class Score(Asked):
-    row: Row
+class Score(RequestBody):
+    row: PlaygroundRow
     reward_version: Id
     messages: list[dict[str, Any]] = Field(max_length=4 * MOST_MOVES, description="As an episode's answer has them.")
 
 
-class Tried(Told):
+class Tried(ResponseBody):
     components: list[dict[str, Any]]
     """Each with `mean` and `deviation` of its scores, and its `share` of the variance of the totals, 1 in all."""
     completions: list[dict[str, Any]]
@@ -117,11 +110,11 @@ class Tried(Told):
     """Why the row is another one than asked for. Empty: it is that one."""
 
 
-@router.post(
-    "rewards/try", auth=OPERATE, response=Tried, url_name="v1_reward_try", summary="Score completions by rewards"
-)
+@router.post("rewards/try", response=Tried)
 def try_rewards(request: HttpRequest, payload: Try) -> Any:
-    """By the components of a config, with totals and advantages as training would have them for one group."""
+    """Score completions by rewards.
+
+    By the components of a config, with totals and advantages as training would have them for one group."""
     specs, aggregation = _specs(request, payload)
     place = _row(request, payload.row)
     own = turns.turn(scoring.ASKING if payload.ask else scoring.SECONDS)
@@ -154,15 +147,11 @@ def try_rewards(request: HttpRequest, payload: Try) -> Any:
     }
 
 
-@router.post(
-    "rewards/replay",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_reward_replay",
-    summary="Replay a run with other rewards",
-)
-def replay(request: HttpRequest, payload: Replay) -> Any:
-    """Score a run's stored completions by another config, and compare the order of each group, before it costs GPU
+@router.post("rewards/replay", response=shapes.ItemResponse)
+def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
+    """Replay a run with other rewards.
+
+    Score a run's stored completions by another config, and compare the order of each group, before it costs GPU
     hours."""
     specs, aggregation = _specs(request, payload)
     found = rescoring.rescored(
@@ -179,15 +168,9 @@ def replay(request: HttpRequest, payload: Replay) -> Any:
     return {"item": _replay(found.replay)}
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/call",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_environment_call",
-    summary="Call a tool of an environment",
-)
+@router.post("environments/{int:environment_id}/{int:number}/call", response=shapes.ItemResponse)
 def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall) -> Any:
-    """In an episode of its own. The answer is what the model would read."""
+    """Call a tool of an environment. In an episode of its own. The answer is what the model would read."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     until = time.monotonic() + SECONDS
     try:
@@ -197,15 +180,11 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall)
     return {"item": _answer(answer) | {"cut": cut}}
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/play",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_environment_play",
-    summary="Play an episode of an environment",
-)
-def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode) -> Any:
-    """All moves, from the beginning. Nothing is kept: send them again with the next one. Without moves the answer has
+@router.post("environments/{int:environment_id}/{int:number}/play", response=shapes.ItemResponse)
+def play(request: HttpRequest, environment_id: Id, number: Id, payload: EpisodeMoves) -> Any:
+    """Play an episode of an environment.
+
+    All moves, from the beginning. Nothing is kept: send them again with the next one. Without moves the answer has
     the tools and the opening."""
     return {
         "item": _play(
@@ -214,29 +193,19 @@ def play(request: HttpRequest, environment_id: Id, number: Id, payload: Episode)
     }
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/model",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_environment_model",
-    summary="Let a model play a turn of an episode",
-)
+@router.post("environments/{int:environment_id}/{int:number}/model", response=shapes.ItemResponse)
 def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedByModel) -> Any:
-    """After these moves. `not_written` says why the model has written no turn."""
+    """Let a model play a turn of an episode.
+
+    After these moves. `not_written` says why the model has written no turn."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     chosen = form_values.filled(PlayerForm(), PlayerForm, payload.player.dict(), where="player").player()
     return {"item": _play(request, version, payload, chosen)}
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/scores",
-    auth=OPERATE,
-    response=shapes.Answer,
-    url_name="v1_environment_scores",
-    summary="Score an episode of an environment",
-)
+@router.post("environments/{int:environment_id}/{int:number}/scores", response=shapes.ItemResponse)
 def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score) -> Any:
-    """By a reward config, as a run would."""
+    """Score an episode of an environment. By a reward config, as a run would."""
     versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     version = _reward_version(payload.reward_version)
     try:
@@ -281,7 +250,7 @@ def _reward_version(pk: int) -> RewardVersion:
     return version
 
 
-def _row(request: HttpRequest, asked: Row) -> rows.RowPlace:
+def _row(request: HttpRequest, asked: PlaygroundRow) -> rows.RowPlace:
     if asked.dataset_version is not None:
         version = ready_versions(request).filter(pk=asked.dataset_version).first()
         if version is None:
@@ -293,7 +262,7 @@ def _row(request: HttpRequest, asked: Row) -> rows.RowPlace:
 
 
 def _play(
-    request: HttpRequest, version: EnvironmentVersion, asked: Episode, player: model_turn.ModelPlayer | None
+    request: HttpRequest, version: EnvironmentVersion, asked: EpisodeMoves, player: model_turn.ModelPlayer | None
 ) -> Any:
     moves = [WrittenMove(one.text, tuple(_call(each) for each in one.calls)) for one in asked.moves]
     until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse
-from ninja import Field, Query, Router, Status
+from ninja import Field, Query, Status
 
 from controlplane.catalogue.exchange.documents import MOST_BYTES
 from controlplane.catalogue.hardware.models import HardwareProfile
@@ -17,9 +17,9 @@ from controlplane.catalogue.hardware.queries import profile_for, profiles_for
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.safe_yaml import YamlRefused
 from runs.api import form_values, paging
-from runs.api.access import OPERATE, READ, Problem
+from runs.api.access import Problem, Router
 from runs.api.routes import trash_routes
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, Value
 from runs.engine.models import HealthPreset
 from runs.engine.trash.kinds import KINDS
 from runs.insight.health import presets
@@ -30,7 +30,7 @@ router = Router(tags=["profiles and presets"])
 Fields = dict[Annotated[str, Field(max_length=80)], Value]
 
 
-class NewProfile(Asked):
+class NewProfile(RequestBody):
     document: str = Field(
         "", max_length=MOST_BYTES, description="A profile's YAML, or another tool's config that describes hardware."
     )
@@ -39,27 +39,26 @@ class NewProfile(Asked):
     )
 
 
-class ProfileChange(Asked):
+class ProfileChange(RequestBody):
     values: Fields = Field({}, description="Fields of the form that change, such as trainer_gpus. null: empty.")
     archived: bool | None = Field(None, description="Archived, it isn't offered for new runs.")
 
 
-class PresetChange(Asked):
+class PresetChange(RequestBody):
     values: Fields = Field({}, description="name, source, and of each rule RULE-on, RULE-warning and RULE-bad.")
     default: bool = Field(False, description="true: runs without a preset use this one.")
 
 
-@router.get("profiles", auth=READ, response=Listed, url_name="v1_profiles", summary="List hardware profiles")
+@router.get("profiles", response=PageResponse)
 def profiles(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List hardware profiles."""
     found, after = paging.page(profiles_for(request), cursor, limit)
     return {"items": [_profile(each) for each in found], "next_cursor": after}
 
 
-@router.post(
-    "profiles", auth=OPERATE, response={201: Answer}, url_name="v1_profile_new", summary="Make a hardware profile"
-)
+@router.post("profiles", response={201: ItemResponse})
 def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
-    """From YAML, from fields, or from both; what isn't said is as on the page."""
+    """Make a hardware profile. From YAML, from fields, or from both; what isn't said is as on the page."""
     first, values = ProfileForm(), dict(payload.values)
     if payload.document:
         try:
@@ -74,17 +73,15 @@ def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
     return Status(201, {"item": _profile(_saved(form, HardwareProfile(owner=person(request))))})
 
 
-@router.get(
-    "profiles/{int:profile_id}", auth=READ, response=Answer, url_name="v1_profile", summary="Read a hardware profile"
-)
+@router.get("profiles/{int:profile_id}", response=ItemResponse)
 def profile(request: HttpRequest, profile_id: Id) -> Any:
+    """Read a hardware profile."""
     return {"item": _profile(profile_for(request, profile_id))}
 
 
-@router.get(
-    "profiles/{int:profile_id}/yaml", auth=READ, url_name="v1_profile_yaml", summary="Read a hardware profile as YAML"
-)
+@router.get("profiles/{int:profile_id}/yaml")
 def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
+    """Read a hardware profile as YAML."""
     try:
         text = profile_yaml.export(profile_of(profile_for(request, profile_id)))
     except ContractError as error:
@@ -92,13 +89,7 @@ def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
 
-@router.get(
-    "profiles/{int:profile_id}/memory",
-    auth=READ,
-    response=Answer,
-    url_name="v1_profile_memory",
-    summary="What a hardware profile holds, and the batch that uses the memory",
-)
+@router.get("profiles/{int:profile_id}/memory", response=ItemResponse)
 def memory_of(
     request: HttpRequest,
     profile_id: Id,
@@ -107,7 +98,9 @@ def memory_of(
     ] = "",
     card: Annotated[str, Query(max_length=20, description="GiB of one GPU; empty: as the profile's own.")] = "",
 ) -> Any:
-    """By the memory model, for one of its models on GPUs of `card` GiB; without them, for the largest that fits the
+    """What a hardware profile holds, and the batch that uses the memory.
+
+    By the memory model, for one of its models on GPUs of `card` GiB; without them, for the largest that fits the
     profile's own. `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
     held = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if held is None:
@@ -126,11 +119,9 @@ def memory_of(
     return {"item": {**item, "divided_for": held.divided_for, "use_the_memory": gains, "guide": held.guide}}
 
 
-@router.patch(
-    "profiles/{int:profile_id}", auth=OPERATE, response=Answer, url_name="v1_profile_change", summary="Change a profile"
-)
+@router.patch("profiles/{int:profile_id}", response=ItemResponse)
 def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange) -> Any:
-    """What isn't sent stays. Runs keep their copies."""
+    """Change a profile. What isn't sent stays. Runs keep their copies."""
     row = profile_for(request, profile_id)
     form = form_values.filled(
         ProfileForm(profile=row), lambda data: ProfileForm(data, profile=row), payload.values, where="values"
@@ -141,47 +132,34 @@ def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange)
     return {"item": _profile(row)}
 
 
-@router.delete(
-    "profiles/{int:profile_id}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_profile_delete",
-    summary="Delete a profile",
-)
+@router.delete("profiles/{int:profile_id}", response={204: None})
 def delete_profile(request: HttpRequest, profile_id: Id) -> Any:
-    """Runs that used it are not affected. It can be restored for a while: see /deleted."""
+    """Delete a profile. Runs that used it are not affected. It can be restored for a while: see /deleted."""
     profile_for(request, profile_id)
     return trash_routes.mark(KINDS["profile"], profile_id, person(request))
 
 
-@router.get("presets", auth=READ, response=Listed, url_name="v1_presets", summary="List presets of health checks")
+@router.get("presets", response=PageResponse)
 def list_presets(request: HttpRequest) -> Any:
+    """List presets of health checks."""
     return {"items": [_preset(each) for each in presets.choices()], "next_cursor": ""}
 
 
-@router.get("presets/{int:preset_id}", auth=READ, response=Answer, url_name="v1_preset", summary="Read a preset")
+@router.get("presets/{int:preset_id}", response=ItemResponse)
 def preset(request: HttpRequest, preset_id: Id) -> Any:
-    """`values`: as a change takes them."""
+    """Read a preset. `values`: as a change takes them."""
     return {"item": _preset(_preset_for(preset_id))}
 
 
-@router.post(
-    "presets/{int:preset_id}/copy",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_preset_copy",
-    summary="Clone a preset",
-)
+@router.post("presets/{int:preset_id}/copy", response={201: ItemResponse})
 def copy_preset(request: HttpRequest, preset_id: Id) -> Any:
-    """Built-in presets can't be changed; their clones can."""
+    """Clone a preset. Built-in presets can't be changed; their clones can."""
     return Status(201, {"item": _preset(presets.copy(_preset_for(preset_id), person(request)))})
 
 
-@router.patch(
-    "presets/{int:preset_id}", auth=OPERATE, response=Answer, url_name="v1_preset_change", summary="Change a preset"
-)
+@router.patch("presets/{int:preset_id}", response=ItemResponse)
 def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) -> Any:
-    """Runs that use it are rated again within seconds."""
+    """Change a preset. Runs that use it are rated again within seconds."""
     row = _preset_for(preset_id)
     if payload.values:
         if row.slug is not None:
@@ -193,15 +171,9 @@ def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) ->
     return {"item": _preset(_preset_for(preset_id))}
 
 
-@router.delete(
-    "presets/{int:preset_id}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_preset_delete",
-    summary="Delete a preset",
-)
+@router.delete("presets/{int:preset_id}", response={204: None})
 def delete_preset(request: HttpRequest, preset_id: Id) -> Any:
-    """Its runs use the default from then on."""
+    """Delete a preset. Its runs use the default from then on."""
     row = _preset_for(preset_id)
     if problem := presets.undeletable(row):
         raise Problem(409, problem, where="preset")

@@ -6,11 +6,11 @@ import codecs
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router
+from ninja import Field, Query
 
 from runs.api import paging, shapes
-from runs.api.access import READ, Problem
-from runs.api.shapes import Cursor, Items, Limit, Listed, Told
+from runs.api.access import Problem, Router
+from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseBody
 from runs.engine import checkpoints, queries
 from runs.engine.models import Attempt, Run, RunEvent, SampleRow
 from runs.insight.completions.groups import POLICY
@@ -29,7 +29,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number; 0: the latest.")]
 
 
-class Log(Told):
+class LogText(ResponseBody):
     name: str
     """Which of the attempt's logs it is, such as `trainer`."""
     attempt: int
@@ -44,26 +44,26 @@ class Log(Told):
     """Bytes of the log that have arrived."""
 
 
-class Logs(Told):
+class Logs(ResponseBody):
     attempt: int
     """The attempt's number, from 1 on."""
     bytes: dict[str, int]
     """Size of each log that has begun, by its name."""
 
 
-class Metrics(Told):
+class Metrics(ResponseBody):
     items: list[dict[str, Any]]
     """`name`, `points` (how many are stored) and `kind`: `train`, `system` (GPUs and host) or `vllm`."""
 
 
-class Points(Told):
+class MetricPoints(ResponseBody):
     last: int
     """The number of the last reported line that is in it."""
     series: dict[str, dict[str, list[Any]]]
     """By metric, columns of equal length: `value`, `step`, `t` (Unix seconds), `seq`, and `tokens` if they are x."""
 
 
-class Waterfall(Told):
+class StepWaterfall(ResponseBody):
     step: int
     """The step that is shown, from 1 on."""
     began: float
@@ -84,7 +84,7 @@ class Waterfall(Told):
     """Those that can be asked for."""
 
 
-class Health(Told):
+class RunHealth(ResponseBody):
     verdict: str
     """`well`, `warning`, `bad`, or `unknown`: nothing could be judged yet."""
     step: int
@@ -97,15 +97,14 @@ class Health(Told):
     """Every rule with what it found, also those that hold or could not be judged."""
 
 
-@router.get("runs/{slug:run_id}/logs", auth=READ, response=Logs, url_name="v1_run_logs", summary="List a run's logs")
+@router.get("runs/{slug:run_id}/logs", response=Logs)
 def logs(request: HttpRequest, run_id: str, attempt: Attempts = 0) -> Any:
+    """List a run's logs."""
     one = _attempt(queries.run_for(request, run_id), attempt)
     return {"attempt": one.number, "bytes": queries.log_sizes(one)}
 
 
-@router.get(
-    "runs/{slug:run_id}/logs/{slug:name}", auth=READ, response=Log, url_name="v1_run_log", summary="Read a log of a run"
-)
+@router.get("runs/{slug:run_id}/logs/{slug:name}", response=LogText)
 def log(
     request: HttpRequest,
     run_id: str,
@@ -116,6 +115,7 @@ def log(
     limit: Annotated[int, Query(LOG_PART, ge=1, le=4 * LOG_PART, description="At most so many bytes.")] = LOG_PART,
     attempt: Attempts = 0,
 ) -> Any:
+    """Read a log of a run."""
     one = _attempt(queries.run_for(request, run_id), attempt)
     if name not in LOG_NAMES:
         raise Problem(404, f"There is no log {name[:40]}.", where="name", fix=f"Use one of: {', '.join(LOG_NAMES)}.")
@@ -136,16 +136,13 @@ def log(
     }
 
 
-@router.get(
-    "runs/{slug:run_id}/metrics", auth=READ, response=Metrics, url_name="v1_run_metrics", summary="List a run's metrics"
-)
+@router.get("runs/{slug:run_id}/metrics", response=Metrics)
 def metrics(request: HttpRequest, run_id: str) -> Any:
+    """List a run's metrics."""
     return {"items": numbers.metrics(queries.run_for(request, run_id))}
 
 
-@router.get(
-    "runs/{slug:run_id}/series", auth=READ, response=Points, url_name="v1_run_series", summary="Read points of metrics"
-)
+@router.get("runs/{slug:run_id}/series", response=MetricPoints)
 def series(
     request: HttpRequest,
     run_id: str,
@@ -159,6 +156,7 @@ def series(
     low: Annotated[Number | None, Query(description="From this x on; empty: from the first point.")] = None,
     high: Annotated[Number | None, Query(description="Up to this x; empty: to the last point.")] = None,
 ) -> Any:
+    """Read points of metrics."""
     run = queries.run_for(request, run_id)
     names = numbers.known(run) if metrics == "*" else [name for name in metrics.split(",") if name]
     if any("\0" in name for name in names) or (len(names) > MOST_METRICS and metrics != "*"):
@@ -166,19 +164,15 @@ def series(
     return numbers.series(run, names, points, Window("" if x == "step" else x, low, high))
 
 
-@router.get(
-    "runs/{slug:run_id}/waterfall",
-    auth=READ,
-    response=Waterfall,
-    url_name="v1_run_waterfall",
-    summary="Read when each phase of a step began and ended",
-)
+@router.get("runs/{slug:run_id}/waterfall", response=StepWaterfall)
 def waterfall(
     request: HttpRequest,
     run_id: str,
     step: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Empty: the median of the last steps.")] = None,
 ) -> Any:
-    """By lanes: vLLM servers, the trainer, rewards. Of the newest steps only; of short steps one in two seconds."""
+    """Read when each phase of a step began and ended.
+
+    By lanes: vLLM servers, the trainer, rewards. Of the newest steps only; of short steps one in two seconds."""
     view = steps.of_run(queries.run_for(request, run_id), step)
     if view is None:
         which = "No step is recorded yet." if step is None else f"Step {step} is not recorded."
@@ -186,13 +180,7 @@ def waterfall(
     return view.as_json()
 
 
-@router.get(
-    "runs/{slug:run_id}/completions",
-    auth=READ,
-    response=Listed,
-    url_name="v1_run_completions",
-    summary="Read a run's completions",
-)
+@router.get("runs/{slug:run_id}/completions", response=PageResponse)
 def completions(
     request: HttpRequest,
     run_id: str,
@@ -203,7 +191,9 @@ def completions(
     cursor: Cursor = "",
     limit: Annotated[int, Query(10, ge=1, le=50, description="Groups of a page.")] = 10,
 ) -> Any:
-    """Prompt groups, the newest first, each with its completions, rewards and advantages. Texts of old ones may be
+    """Read a run's completions.
+
+    Prompt groups, the newest first, each with its completions, rewards and advantages. Texts of old ones may be
     gone; their figures stay. `policy`: the step whose weights wrote a group that was generated one step ahead."""
     run = queries.run_for(request, run_id)
     rows = valid(run) if step is None else valid(run).filter(step=step)
@@ -212,19 +202,17 @@ def completions(
     return {"items": [_group(row, reader.solving) for row in found], "next_cursor": after}
 
 
-@router.get(
-    "runs/{slug:run_id}/events", auth=READ, response=Listed, url_name="v1_run_events", summary="List a run's events"
-)
+@router.get("runs/{slug:run_id}/events", response=PageResponse)
 def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List a run's events."""
     rows = RunEvent.objects.filter(run=queries.run_for(request, run_id)).select_related("attempt")
     found, after = paging.page(rows, cursor, limit)
     return {"items": [queries.event_view(each) for each in found], "next_cursor": after}
 
 
-@router.get(
-    "runs/{slug:run_id}/health", auth=READ, response=Health, url_name="v1_run_health", summary="Read a run's health"
-)
+@router.get("runs/{slug:run_id}/health", response=RunHealth)
 def health(request: HttpRequest, run_id: str) -> Any:
+    """Read a run's health."""
     stored_health = queries.run_for(request, run_id).health
     return {
         "verdict": stored_health.get("verdict", "unknown"),
@@ -235,27 +223,18 @@ def health(request: HttpRequest, run_id: str) -> Any:
     }
 
 
-@router.get(
-    "runs/{slug:run_id}/receipts",
-    auth=READ,
-    response=Items,
-    url_name="v1_run_receipts",
-    summary="List how a run's attempts ended",
-)
+@router.get("runs/{slug:run_id}/receipts", response=ListResponse)
 def receipts(request: HttpRequest, run_id: str) -> Any:
-    """With the kill receipt: how long until every process was gone, and each GPU's memory before and after."""
+    """List how a run's attempts ended.
+
+    With the kill receipt: how long until every process was gone, and each GPU's memory before and after."""
     attempts = sorted(queries.run_for(request, run_id).attempts.all(), key=lambda each: -each.number)
     return {"items": [shapes.receipt(each) for each in attempts]}
 
 
-@router.get(
-    "runs/{slug:run_id}/checkpoints",
-    auth=READ,
-    response=Items,
-    url_name="v1_run_checkpoints",
-    summary="List a run's checkpoints",
-)
+@router.get("runs/{slug:run_id}/checkpoints", response=ListResponse)
 def checkpoints_of(request: HttpRequest, run_id: str) -> Any:
+    """List a run's checkpoints."""
     return {"items": [shapes.checkpoint(each) for each in checkpoints.of_run(queries.run_for(request, run_id))]}
 
 

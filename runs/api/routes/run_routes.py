@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Query, Schema, Status
 
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
 from runs.api import drafts, paging, shapes
-from runs.api.access import OPERATE, READ, Problem
+from runs.api.access import Problem, Router
 from runs.api.drafts import RunDocument
 from runs.api.routes import trash_routes
-from runs.api.shapes import Asked, Cursor, Id, Key, Limit, RunAnswer, Runs, Text, Told
+from runs.api.shapes import Cursor, Id, Key, Limit, RequestBody, ResponseBody, RunResponse, RunsResponse, Text
 from runs.engine import checkpoints, disk, queries, tags
 from runs.engine.models import HealthPreset, Run
 from runs.engine.scheduling import launching, queueing, recovery, reordering, stopping
@@ -30,8 +30,8 @@ from workers.contract.wire.names import StopMode
 router = Router(tags=["runs"])
 
 
-class Launched(Told):
-    run: RunAnswer
+class Launched(ResponseBody):
+    run: RunResponse
     """The run that was launched, now or before."""
     launched: bool
     """False: the Idempotency-Key had launched it before."""
@@ -41,16 +41,16 @@ class Launched(Told):
     """Parts of the document that were not taken as they are: `verdict`, `key`, `text`."""
 
 
-class GroupLaunched(Told):
+class GroupLaunched(ResponseBody):
     tag: str
     """What the run list finds them by."""
     at_once: int | None
     """How many of them may be on hosts at the same time. null: any number."""
-    runs: list[RunAnswer]
+    runs: list[RunResponse]
     """One for each combination of seed and grid values, in the order of launch."""
 
 
-class Preflight(Told):
+class Preflight(ResponseBody):
     launchable: bool
     """False: a finding, a mistake in the form or a refused note stops the launch."""
     findings: list[dict[str, Any]]
@@ -64,27 +64,27 @@ class Preflight(Told):
     """A host is looking at the model: check again in a second for what it says."""
 
 
-class Profiles(Told):
+class Profiles(ResponseBody):
     items: list[dict[str, Any]]
     """The best first. `fits`: on some host; `why`: where, or why not; `set`: the fields that choose it."""
 
 
-class Stop(Asked):
+class Stop(RequestBody):
     mode: Literal["save", "now"] = Field("save", description="save: write a checkpoint first.")
 
 
-class Stopped(Told):
+class StopResponse(ResponseBody):
     changed: bool
     """False: it had been asked before, or has ended."""
-    run: RunAnswer
+    run: RunResponse
     """As it is now. It ends when its host has done what was asked."""
 
 
-class Resume(Asked):
+class Resume(RequestBody):
     checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(None, description="Its id; none: the last one.")
 
 
-class DiskUse(Told):
+class DiskUse(ResponseBody):
     hosts: list[dict[str, Any]]
     """`bytes` of the run's folder by `host`, with when the host measured it."""
     store: int
@@ -93,7 +93,7 @@ class DiskUse(Told):
     """Bytes in the database, estimated: of completions, points of charts, and logs."""
 
 
-class RunChange(Asked):
+class RunChange(RequestBody):
     name: str | None = Field(None, max_length=200)
     add_tags: list[str] = Field([], max_length=50)
     remove_tags: list[str] = Field([], max_length=50)
@@ -118,8 +118,9 @@ class RunFilter(Schema):
     archived: Text = Field("", description=f"{_one_of(ARCHIVED)} Empty: not archived.")
 
 
-@router.get("runs", auth=READ, response=Runs, url_name="v1_runs", summary="List runs, the newest first")
+@router.get("runs", response=RunsResponse)
 def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List runs, the newest first."""
     asked = filters.dict()
     allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
     for name, values in allowed.items():
@@ -131,11 +132,11 @@ def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = 
     return {"items": [shapes.run(row, places) for row in rows], "next_cursor": after}
 
 
-@router.post(
-    "runs", auth=OPERATE, response={200: Launched, 201: Launched}, url_name="v1_launch", summary="Launch a run"
-)
+@router.post("runs", response={200: Launched, 201: Launched})
 def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
-    """Preflight comes first, as on the page: what it stops is 422 with its findings. Sent again with the same
+    """Launch a run.
+
+    Preflight comes first, as on the page: what it stops is 422 with its findings. Sent again with the same
     Idempotency-Key, the answer is 200 with the first run."""
     run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
     told = draft.answer()
@@ -143,15 +144,11 @@ def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = ""
     return Status(201 if fresh else 200, answer)
 
 
-@router.post(
-    "run-groups",
-    auth=OPERATE,
-    response={200: GroupLaunched, 201: GroupLaunched},
-    url_name="v1_run_groups",
-    summary="Launch several runs: seeds and a grid",
-)
+@router.post("run-groups", response={200: GroupLaunched, 201: GroupLaunched})
 def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
-    """`set` has `seeds` (how many, from the run's seed on), `grid` (a setting a line, `learning_rate: 1e-6, 5e-6`),
+    """Launch several runs: seeds and a grid.
+
+    `set` has `seeds` (how many, from the run's seed on), `grid` (a setting a line, `learning_rate: 1e-6, 5e-6`),
     and `at_once`. All of them are launched or none; the Idempotency-Key is as for one run."""
     group, fresh = drafts.launch_several(payload, person(request), idempotency_key)
     rows = queries.runs_for(request).filter(group=group).order_by("created_at", "pk")
@@ -160,37 +157,29 @@ def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Ke
     return Status(201 if fresh else 200, answer)
 
 
-@router.post(
-    "preflight", auth=OPERATE, response=Preflight, url_name="v1_preflight", summary="Check a run without launching it"
-)
+@router.post("preflight", response=Preflight)
 def preflight(request: HttpRequest, payload: RunDocument) -> Any:
+    """Check a run without launching it."""
     draft = drafts.read(payload, person(request))
     return {**draft.answer(), "time": draft.expected(), "asks": draft.asks()}
 
 
-@router.post(
-    "preflight/profiles", auth=OPERATE, response=Profiles, url_name="v1_preflight_profiles", summary="Rank profiles"
-)
+@router.post("preflight/profiles", response=Profiles)
 def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
-    """Every hardware profile for this run, the best first: whether it fits, and why or why not."""
+    """Rank profiles. Every hardware profile for this run, the best first: whether it fits, and why or why not."""
     ranked = choosing.choices(drafts.read(payload, person(request)).checked.draft)
     return {"items": [{"name": each.name, "fits": each.fits, "why": each.why, "set": each.values} for each in ranked]}
 
 
-@router.get("runs/{slug:run_id}", auth=READ, response=RunAnswer, url_name="v1_run", summary="Read a run")
+@router.get("runs/{slug:run_id}", response=RunResponse)
 def get_run(request: HttpRequest, run_id: str) -> Any:
+    """Read a run."""
     return _answer(request, run_id)
 
 
-@router.patch(
-    "runs/{slug:run_id}",
-    auth=OPERATE,
-    response=RunAnswer,
-    url_name="v1_run_change",
-    summary="Change a run's name, tags, notes, priority or preset, or archive it",
-)
+@router.patch("runs/{slug:run_id}", response=RunResponse)
 def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
-    """All of it or nothing is done."""
+    """Change a run's name, tags, notes, priority or preset, or archive it. All of it or nothing is done."""
     run, user = queries.run_for(request, run_id), person(request)
     preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
     if payload.preset and preset is None:
@@ -220,47 +209,45 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
     return _answer(request, run_id)
 
 
-@router.delete(
-    "runs/{slug:run_id}", auth=OPERATE, response={204: None}, url_name="v1_run_delete", summary="Delete a run"
-)
+@router.delete("runs/{slug:run_id}", response={204: None})
 def delete(request: HttpRequest, run_id: str) -> Any:
-    """A run that has ended, with its jobs. It can be restored for a while: see /deleted."""
+    """Delete a run. A run that has ended, with its jobs. It can be restored for a while: see /deleted."""
     return trash_routes.mark(KINDS_OF_THINGS["run"], queries.run_for(request, run_id).pk, person(request))
 
 
-@router.get("runs/{slug:run_id}/disk", auth=READ, response=DiskUse, url_name="v1_run_disk", summary="What a run takes")
+@router.get("runs/{slug:run_id}/disk", response=DiskUse)
 def disk_use(request: HttpRequest, run_id: str) -> Any:
+    """What a run takes."""
     taken = disk.of_run(queries.run_for(request, run_id))
     hosts = [{"host": name, "bytes": size, "measured_at": at} for name, size, at in taken.hosts]
     database = {"completions": taken.texts, "points": taken.points, "logs": taken.logs}
     return {"hosts": hosts, "store": taken.store, "database": database}
 
 
-@router.get("runs/{slug:run_id}/spec", auth=READ, url_name="v1_run_spec", summary="Read a run's frozen spec")
+@router.get("runs/{slug:run_id}/spec")
 def spec(
     request: HttpRequest,
     run_id: str,
     format: Annotated[Literal["json", "yaml"], Query(description="What to answer with.")] = "json",  # noqa: A002
 ) -> Any:
-    """As JSON or YAML; POST /runs takes either and launches the same run again."""
+    """Read a run's frozen spec. As JSON or YAML; POST /runs takes either and launches the same run again."""
     run = queries.run_for(request, run_id)
     if format == "json":
         return run.spec
     return HttpResponse(as_yaml(run), content_type="application/yaml; charset=utf-8")
 
 
-@router.post("runs/{slug:run_id}/stop", auth=OPERATE, response=Stopped, url_name="v1_run_stop", summary="Stop a run")
+@router.post("runs/{slug:run_id}/stop", response=StopResponse)
 def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
+    """Stop a run."""
     run = queries.run_for(request, run_id)
     changed = stopping.request_stop(run.latest(), StopMode(payload.mode), person(request))
     return {"changed": changed, "run": _answer(request, run_id)}
 
 
-@router.post(
-    "runs/{slug:run_id}/resume", auth=OPERATE, response=RunAnswer, url_name="v1_run_resume", summary="Resume a run"
-)
+@router.post("runs/{slug:run_id}/resume", response=RunResponse)
 def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
-    """From a checkpoint, or the last one; without any, from the start."""
+    """Resume a run. From a checkpoint, or the last one; without any, from the start."""
     run = queries.run_for(request, run_id)
     chosen = checkpoints.find(run, str(payload.checkpoint)) if payload.checkpoint else None
     if payload.checkpoint and (chosen is None or not chosen.usable):
@@ -273,14 +260,9 @@ def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
     return _answer(request, run_id)
 
 
-@router.post(
-    "runs/{slug:run_id}/no-resume",
-    auth=OPERATE,
-    response=RunAnswer,
-    url_name="v1_run_no_resume",
-    summary="Call off an automatic resume",
-)
+@router.post("runs/{slug:run_id}/no-resume", response=RunResponse)
 def no_resume(request: HttpRequest, run_id: str) -> Any:
+    """Call off an automatic resume."""
     run = queries.run_for(request, run_id)
     if not recovery.call_off(run, person(request).get_username()):
         raise Problem(409, f"No automatic resume of {run.name} is planned.", where="run")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Query, Router
+from ninja import Query
 
-from runs.api.access import READ
-from runs.api.shapes import Told
+from runs.api.access import Router
+from runs.api.shapes import ResponseBody
 from runs.pages.search import finding
 
 router = Router(tags=["search"])
 
 
-class Found(Told):
+class SearchResult(ResponseBody):
     kind: str
     """Run, Dataset, Reward config, Environment, Model, Hardware profile, Host, Corpus, User, Page or Action."""
     title: str
@@ -25,16 +25,18 @@ class Found(Told):
     """The path of its page."""
 
 
-class Hits(Told):
-    items: list[Found]
+class Hits(ResponseBody):
+    items: list[SearchResult]
     """By kind, of each the best match first; of runs the newest."""
 
 
-@router.get("search", auth=READ, response=Hits, url_name="v1_search", summary="Find runs, datasets, models and pages")
+@router.get("search", response=Hits)
 def search(
     request: HttpRequest,
     q: Annotated[str, Query("", max_length=finding.LONGEST, description="Words, an id or a name.")] = "",
 ) -> Any:
-    """Of each kind the few that match every word best; without words, nothing. Runs: by id or name, the newest."""
+    """Find runs, datasets, models and pages.
+
+    Of each kind the few that match every word best; without words, nothing. Runs: by id or name, the newest."""
     found = [hit for hit in finding.search(request, q) if hit.address]
     return {"items": [{"kind": h.kind, "title": h.title, "about": h.about, "page": h.address} for h in found]}

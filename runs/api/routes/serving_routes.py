@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Status
+from ninja import Field, Query, Status
 
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import ADMIN, OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Id, RunAnswer, Told
+from runs.api.access import ADMIN, Problem, Router
+from runs.api.shapes import Id, ItemResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.artifacts.saved_models import SavedModel
@@ -30,37 +30,37 @@ from workers.contract.wire.names import StopMode
 router = Router(tags=["served models"])
 
 
-class Place(Asked):
+class ServingPlace(RequestBody):
     place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="None: on the CPU.")
 
 
-class Serve(Place):
+class Serve(ServingPlace):
     address: str = Field(LOOPBACK, max_length=64, description="Where it listens on its host; admins allow others.")
     idle_minutes: Annotated[int, Field(ge=1, le=LONGEST_IDLE)] = Field(
         60, description="It stops after so long without a request."
     )
 
 
-class Started(Told):
-    run: RunAnswer
+class Started(ResponseBody):
+    run: RunResponse
     """The run that loads the model and answers for it."""
     key: str
     """Shown this once, and stored nowhere."""
 
 
-class Serving(Told):
+class ServingState(ResponseBody):
     chat: dict[str, Any] | None
     """The newest served model, whether it still answers or not. None: it was never served."""
     endpoint: dict[str, Any] | None
     """The one that answers requests with a key."""
 
 
-class ServingStopped(Told):
+class ServingStopped(ResponseBody):
     changed: bool
     """False: nothing was served."""
 
 
-class Ask(Asked):
+class ChatQuestion(RequestBody):
     text: str | None = Field(None, max_length=LONGEST_CHAT, description="The message.")
     row: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
         None, description="Or a row of the run's dataset, whose prompt is asked in a new chat."
@@ -72,35 +72,23 @@ class Ask(Asked):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 
-class Turns(Told):
+class Turns(ResponseBody):
     state: dict[str, Any] | None
     """Of the newest served model, whether it still answers or not. null: it was never served."""
     items: list[dict[str, Any]]
     """The newest turns, in their order, each with the question and the answers so far."""
 
 
-@router.get(
-    "models/{int:event_id}/serving",
-    auth=READ,
-    response=Serving,
-    url_name="v1_serving",
-    summary="Read how a model is served",
-)
+@router.get("models/{int:event_id}/serving", response=ServingState)
 def serving(request: HttpRequest, event_id: Id) -> Any:
-    """The address of the endpoint is told to admins."""
+    """Read how a model is served. The address of the endpoint is told to admins."""
     model = catalogue.model_for(request, event_id)
     return {"chat": _state(model), "endpoint": _endpoint(model, told=person(request).may_administer)}
 
 
-@router.post(
-    "models/{int:event_id}/serving",
-    auth=ADMIN,
-    response={201: Started},
-    url_name="v1_serve",
-    summary="Serve a model with a key",
-)
+@router.post("models/{int:event_id}/serving", auth=ADMIN, response={201: Started})
 def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
-    """In the form of OpenAI's API. The answer has the key. For admins."""
+    """Serve a model with a key. In the form of OpenAI's API. The answer has the key. For admins."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
     form = form_values.filled(ServeForm(host), lambda data: ServeForm(host, data), payload.dict(exclude_none=True))
@@ -118,27 +106,20 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
     return Status(201, {"run": shapes.run(queries.run_for(request, run.pk)), "key": key})
 
 
-@router.post(
-    "models/{int:event_id}/serving/stop",
-    auth=OPERATE,
-    response=ServingStopped,
-    url_name="v1_serve_stop",
-    summary="Stop serving a model with a key",
-)
+@router.post("models/{int:event_id}/serving/stop", response=ServingStopped)
 def stop_serving(request: HttpRequest, event_id: Id) -> Any:
+    """Stop serving a model with a key."""
     run = starting.live_with_key(catalogue.model_for(request, event_id).checkpoint)
     return {"changed": bool(run and stopping.request_stop(run.latest(), StopMode.NOW, person(request)))}
 
 
-@router.get(
-    "models/{int:event_id}/chat", auth=READ, response=Turns, url_name="v1_chat", summary="Read the chat with a model"
-)
+@router.get("models/{int:event_id}/chat", response=Turns)
 def chat(
     request: HttpRequest,
     event_id: Id,
     after: Annotated[int, Query(0, ge=0, le=2**53, description="Only turns with a greater id.")] = 0,
 ) -> Any:
-    """The newest turns, in their order. Ask again until an answer has ended."""
+    """Read the chat with a model. The newest turns, in their order. Ask again until an answer has ended."""
     model = catalogue.model_for(request, event_id)
     state = page.state_of(model.checkpoint)
     if state and state.live:
@@ -146,15 +127,11 @@ def chat(
     return {"state": _state(model), "items": [_turn(each) for each in page.turns_after(model.checkpoint, after)]}
 
 
-@router.post(
-    "models/{int:event_id}/chat",
-    auth=OPERATE,
-    response={201: RunAnswer},
-    url_name="v1_chat_start",
-    summary="Load a model for the chat",
-)
-def start_chat(request: HttpRequest, event_id: Id, payload: Place) -> Any:
-    """Load the model and its base for the chat, as a run; the one that is loaded already, if there is one. It ends a
+@router.post("models/{int:event_id}/chat", response={201: RunResponse})
+def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any:
+    """Load a model for the chat.
+
+    Load the model and its base for the chat, as a run; the one that is loaded already, if there is one. It ends a
     while after nobody has read the chat."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
@@ -167,15 +144,9 @@ def start_chat(request: HttpRequest, event_id: Id, payload: Place) -> Any:
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
 
 
-@router.post(
-    "models/{int:event_id}/chat/turns",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_chat_ask",
-    summary="Ask a model and its base",
-)
-def ask(request: HttpRequest, event_id: Id, payload: Ask) -> Any:
-    """The trained model and its base answer; read the chat for what they have written."""
+@router.post("models/{int:event_id}/chat/turns", response={201: ItemResponse})
+def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
+    """Ask a model and its base. The trained model and its base answer; read the chat for what they have written."""
     model = catalogue.model_for(request, event_id)
     values = payload.dict(exclude_none=True)
     if payload.row is not None and payload.text is None:
@@ -192,15 +163,11 @@ def ask(request: HttpRequest, event_id: Id, payload: Ask) -> Any:
     return Status(201, {"item": _turn(page.view_of(turn))})
 
 
-@router.post(
-    "models/{int:event_id}/chat/stop",
-    auth=OPERATE,
-    response=ServingStopped,
-    url_name="v1_chat_stop",
-    summary="Stop the chat with a model",
-)
+@router.post("models/{int:event_id}/chat/stop", response=ServingStopped)
 def stop_chat(request: HttpRequest, event_id: Id) -> Any:
-    """End the answers under way, and the model, unless it also answers requests with a key."""
+    """Stop the chat with a model.
+
+    End the answers under way, and the model, unless it also answers requests with a key."""
     run = starting.live(catalogue.model_for(request, event_id).checkpoint)
     if run is None:
         return {"changed": False}
@@ -210,15 +177,9 @@ def stop_chat(request: HttpRequest, event_id: Id) -> Any:
     return {"changed": True}
 
 
-@router.post(
-    "models/{int:event_id}/chat/turns/{int:turn_id}/scores",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_chat_scores",
-    summary="Score a turn of the chat",
-)
+@router.post("models/{int:event_id}/chat/turns/{int:turn_id}/scores", response=ItemResponse)
 def scores(request: HttpRequest, event_id: Id, turn_id: Id) -> Any:
-    """Score finished answers by the rewards that the run was trained on."""
+    """Score a turn of the chat. Score finished answers by the rewards that the run was trained on."""
     model = catalogue.model_for(request, event_id)
     view = page.view_of(asking.turn_of(model, turn_id))
     if view.live:

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
-from ninja import Field, Query, Router, Status
+from ninja import Field, Query, Status
 
 from controlplane.platform.accounts.roles import person
-from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Id, Items, Told
+from runs.api.access import Problem, Router
+from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.engine.alerts import following
 from runs.engine.sharing import links
@@ -25,40 +25,38 @@ router = Router(tags=["sharing"])
 Smooth = Annotated[float, Query(ge=0, lt=1, description="Smoothing of the curves, as on the pages.")]
 
 
-class NewLink(Asked):
+class NewLink(RequestBody):
     days: Annotated[int, Field(ge=1, le=3650)] = 7
     with_completions: bool = Field(False, description="Show the newest prompts and completions, too.")
 
 
-class Follow(Asked):
+class Follow(RequestBody):
     mail: str = Field(max_length=254, description="One address.")
 
 
-class Followed(Told):
+class Followed(ResponseBody):
     mail: str
     """Where mail goes, masked; empty: none is sent."""
     problem: str
     """Why the last one was not sent."""
 
 
-class MadeLink(Told):
+class MadeLink(ResponseBody):
     item: dict[str, Any]
     """The link, as the list of links has it: without its token."""
     address: str
     """With the token; it is told only now."""
 
 
-@router.get(
-    "runs/{slug:run_id}/report", auth=READ, url_name="v1_run_report", summary="Download a report of a run as a .zip"
-)
+@router.get("runs/{slug:run_id}/report")
 def run_report(request: HttpRequest, run_id: str, smooth: Smooth = SMOOTHING) -> HttpResponse:
-    """Markdown with its figures, health, notes, evaluations and receipts; its charts as SVG; its spec as YAML."""
+    """Download a report of a run as a .zip.
+
+    Markdown with its figures, health, notes, evaluations and receipts; its charts as SVG; its spec as YAML."""
     return report_views.run_report(request, run_id)
 
 
-@router.get(
-    "compare/report", auth=READ, url_name="v1_compare_report", summary="Download a report of several runs as a .zip"
-)
+@router.get("compare/report")
 def compare_report(
     request: HttpRequest,
     runs: Annotated[str, Query(max_length=2000, description="Their ids, with commas between.")],
@@ -68,28 +66,25 @@ def compare_report(
     x: Annotated[Literal["step", "tokens", "time", "hours"], Query(description="The axis of the curves.")] = "step",
     smooth: Smooth = SMOOTHING,
 ) -> HttpResponse:
-    """Differing settings, figures, groups by seed with mean and spread, and curves over each other as SVG."""
+    """Download a report of several runs as a .zip.
+
+    Differing settings, figures, groups by seed with mean and spread, and curves over each other as SVG."""
     if not comparison.chosen(request).runs:
         raise Problem(404, "There are no such runs.", where="runs", fix="GET /runs lists them.")
     return report_views.comparison_report(request)
 
 
-@router.get(
-    "runs/{slug:run_id}/links", auth=READ, response=Items, url_name="v1_run_links", summary="List a run's open links"
-)
+@router.get("runs/{slug:run_id}/links", response=ListResponse)
 def run_links(request: HttpRequest, run_id: str) -> Any:
+    """List a run's open links."""
     return {"items": [_link(each) for each in links.open_links(queries.run_for(request, run_id))]}
 
 
-@router.post(
-    "runs/{slug:run_id}/links",
-    auth=OPERATE,
-    response={201: MadeLink},
-    url_name="v1_run_links_new",
-    summary="Share a run by a link",
-)
+@router.post("runs/{slug:run_id}/links", response={201: MadeLink})
 def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
-    """Read-only, for people without an account, until it ends. It shows state, charts and health."""
+    """Share a run by a link.
+
+    Read-only, for people without an account, until it ends. It shows state, charts and health."""
     run, until = queries.run_for(request, run_id), timezone.now() + timedelta(days=payload.days)
     try:
         link, token = links.make(run, person(request), until=until, with_completions=payload.with_completions)
@@ -98,15 +93,9 @@ def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
     return Status(201, {"item": _link(link), "address": address_of(request, token)})
 
 
-@router.delete(
-    "runs/{slug:run_id}/links/{int:link_id}",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_run_link_revoke",
-    summary="Revoke a link to a run",
-)
+@router.delete("runs/{slug:run_id}/links/{int:link_id}", response=ItemResponse)
 def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
-    """The same answer if it was revoked before."""
+    """Revoke a link to a run. The same answer if it was revoked before."""
     run = queries.run_for(request, run_id)
     link = SharedLink.objects.filter(pk=link_id, run=run).select_related("made_by").first()
     if link is None:
@@ -116,28 +105,18 @@ def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
     return {"item": _link(link)}
 
 
-@router.get(
-    "runs/{slug:run_id}/follow",
-    auth=READ,
-    response=Followed,
-    url_name="v1_run_follow",
-    summary="Read where mail about a run goes",
-)
+@router.get("runs/{slug:run_id}/follow", response=Followed)
 def followed(request: HttpRequest, run_id: str) -> Any:
-    """Of the token's user: others see nothing of it."""
+    """Read where mail about a run goes. Of the token's user: others see nothing of it."""
     found = following.of(queries.run_for(request, run_id), person(request))
     return {"mail": found.to, "problem": found.problem}
 
 
-@router.put(
-    "runs/{slug:run_id}/follow",
-    auth=OPERATE,
-    response=Followed,
-    url_name="v1_run_follow_new",
-    summary="Send mail about a run",
-)
+@router.put("runs/{slug:run_id}/follow", response=Followed)
 def follow(request: HttpRequest, run_id: str, payload: Follow) -> Any:
-    """When it ends or fails, and when its health needs attention. A second address replaces the first."""
+    """Send mail about a run.
+
+    When it ends or fails, and when its health needs attention. A second address replaces the first."""
     run, form = queries.run_for(request, run_id), following.FollowForm({"mail": payload.mail})
     if not form.is_valid():
         raise Problem(422, " ".join(map(str, form.errors["mail"])), where="mail")
@@ -148,14 +127,9 @@ def follow(request: HttpRequest, run_id: str, payload: Follow) -> Any:
     return followed(request, run_id)
 
 
-@router.delete(
-    "runs/{slug:run_id}/follow",
-    auth=OPERATE,
-    response=Followed,
-    url_name="v1_run_follow_end",
-    summary="Send no more mail about a run",
-)
+@router.delete("runs/{slug:run_id}/follow", response=Followed)
 def unfollow(request: HttpRequest, run_id: str) -> Any:
+    """Send no more mail about a run."""
     following.unfollow(queries.run_for(request, run_id), person(request))
     return followed(request, run_id)
 

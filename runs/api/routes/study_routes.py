@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
-from ninja import Field, Query, Router, Status
+from ninja import Field, Query, Status
 
 from controlplane.catalogue.datasets import tokenizers
 from controlplane.catalogue.datasets.errors import DatasetError
@@ -20,8 +20,8 @@ from controlplane.platform.accounts.roles import person
 from controlplane.platform.http import tokens
 from controlplane.platform.http.streams import file_answer
 from runs.api import drafts, shapes
-from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Answer, Asked, Id, Limit, Listed, Place, RunAnswer, Told
+from runs.api.access import Problem, Router
+from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, Place, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.gateway import endpoint
 from runs.engine.models import PromptProgress
@@ -40,26 +40,26 @@ FORMATS = "trl.yaml, axolotl.yaml, accelerate.yaml, or deepspeed.json for a run 
 Format = Annotated[str, Query("trl.yaml", max_length=40, description=FORMATS)]
 
 
-class Filter(Asked):
+class Filter(RequestBody):
     low: Annotated[int, Field(ge=0, le=100)] = Field(description="Percent of completions that solve a prompt.")
     high: Annotated[int, Field(ge=0, le=100)]
 
 
-class Inspect(Asked):
+class Inspect(RequestBody):
     model: str = Field(min_length=1, max_length=500, description="A folder on the host, or a hub id.")
     revision: str = Field("", max_length=200, description="Of a model of the hub. Empty: the newest.")
     host: str = Field("", max_length=64, description="A host's name. Empty: one that is in reach.")
     again: bool = Field(False, description="Ignore an answer that is there already.")
 
 
-class Learnability(Told):
+class Learnability(ResponseBody):
     verdict: dict[str, Any] | None
     """`grade` (good, warn or bad), `text` and `fix`. null: it isn't a check, or isn't over."""
     result: dict[str, Any] | None
     """What was measured: shares are 0 to 1, lengths are tokens, times are seconds. null: as for `verdict`."""
 
 
-class Differences(Told):
+class Differences(ResponseBody):
     runs: list[str]
     """Ids, in the order of the values."""
     settings: list[dict[str, Any]]
@@ -68,7 +68,7 @@ class Differences(Told):
     """How many settings don't differ."""
 
 
-class Gateway(Told):
+class Gateway(ResponseBody):
     url: str
     """The address that agents connect to."""
     key: str
@@ -77,15 +77,11 @@ class Gateway(Told):
     """Whether the run is there to answer at present."""
 
 
-@router.get(
-    "runs/{slug:run_id}/learnability",
-    auth=READ,
-    response=Learnability,
-    url_name="v1_learnability",
-    summary="Read the result of a learnability check",
-)
+@router.get("runs/{slug:run_id}/learnability", response=Learnability)
 def learnability(request: HttpRequest, run_id: str) -> Any:
-    """What a run of kind check has found. POST /runs with kind: check starts one."""
+    """Read the result of a learnability check.
+
+    What a run of kind check has found. POST /runs with kind: check starts one."""
     run = queries.run_for(request, run_id)
     if run.kind != CHECK or run.latest().status in ACTIVE:
         return {"verdict": None, "result": None}
@@ -96,15 +92,9 @@ def learnability(request: HttpRequest, run_id: str) -> Any:
     return {"verdict": dataclasses.asdict(results.verdict(found)), "result": dataclasses.asdict(found)}
 
 
-@router.post(
-    "runs/{slug:run_id}/learnability/every-prompt",
-    auth=OPERATE,
-    response={200: RunAnswer, 201: RunAnswer},
-    url_name="v1_learnability_every",
-    summary="Check every prompt",
-)
+@router.post("runs/{slug:run_id}/learnability/every-prompt", response={200: RunResponse, 201: RunResponse})
 def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
-    """With the settings of this check; 200 if it was launched before."""
+    """Check every prompt. With the settings of this check; 200 if it was launched before."""
     run = queries.run_for(request, run_id)
     try:
         found = every_prompt.check(run, person(request))
@@ -117,15 +107,11 @@ def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
     return Status(201 if found.fresh else 200, answer)
 
 
-@router.post(
-    "runs/{slug:run_id}/learnability/filter",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_learnability_filter",
-    summary="Keep prompts that can be learned",
-)
+@router.post("runs/{slug:run_id}/learnability/filter", response={201: ItemResponse})
 def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
-    """A version of the run's dataset without the prompts that are solved too rarely or too often."""
+    """Keep prompts that can be learned.
+
+    A version of the run's dataset without the prompts that are solved too rarely or too often."""
     run = queries.run_for(request, run_id)
     try:
         version = filtering.keep_solved(run, payload.low, payload.high, person(request))
@@ -134,13 +120,7 @@ def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
     return Status(201, {"item": shapes.dataset_version(version)})
 
 
-@router.get(
-    "runs/{slug:run_id}/prompts",
-    auth=READ,
-    response=Listed,
-    url_name="v1_run_prompts",
-    summary="List a run's prompts by difficulty",
-)
+@router.get("runs/{slug:run_id}/prompts", response=PageResponse)
 def prompts(
     request: HttpRequest,
     run_id: str,
@@ -152,7 +132,7 @@ def prompts(
     cursor: Place = "",
     limit: Limit = 50,
 ) -> Any:
-    """In the dataset's order, with how often each was solved."""
+    """List a run's prompts by difficulty. In the dataset's order, with how often each was solved."""
     if cursor and not (cursor.isascii() and cursor.isdecimal()):
         raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
     choice = PromptChoice((solved,) if solved else tuple(CLASSES), visits, period)
@@ -162,8 +142,9 @@ def prompts(
     return {"items": [_prompt(each) for each in page[:limit]], "next_cursor": after}
 
 
-@router.get("runs/{slug:run_id}/export", auth=READ, url_name="v1_run_export", summary="Export a run for another tool")
+@router.get("runs/{slug:run_id}/export")
 def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> HttpResponse:  # noqa: A002
+    """Export a run for another tool."""
     try:
         spec = spec_of(queries.run_for(request, run_id))
     except ContractError as error:
@@ -174,11 +155,9 @@ def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> Ht
     return HttpResponse(files[format].write(spec), content_type="text/plain; charset=utf-8")
 
 
-@router.get(
-    "runs/{slug:run_id}/dry-run", auth=READ, url_name="v1_run_dry_run", summary="Download a run as a .zip that trains"
-)
+@router.get("runs/{slug:run_id}/dry-run")
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Without the control plane: its commands, its spec and its dataset."""
+    """Download a run as a .zip that trains. Without the control plane: its commands, its spec and its dataset."""
     try:
         dry = dry_run.of_run(queries.run_for(request, run_id))
         dry.commands()
@@ -187,12 +166,12 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
         raise Problem(409, f"No dry run: {error}", where="run") from None
 
 
-@router.get("compare", auth=READ, response=Differences, url_name="v1_compare", summary="Compare the settings of runs")
+@router.get("compare", response=Differences)
 def compare(
     request: HttpRequest,
     runs: Annotated[str, Query("", max_length=2000, description="Their ids, with commas between.")] = "",
 ) -> Any:
-    """Curves are under /runs/{id}/series, evaluations under /runs/{id}/evaluations."""
+    """Compare the settings of runs. Curves are under /runs/{id}/series, evaluations under /runs/{id}/evaluations."""
     wanted = [word for word in dict.fromkeys(runs.split(",")) if word][: comparison.MAX_RUNS]
     chosen = [queries.run_for(request, word) for word in wanted]
     different, equal = comparison.differences(chosen)
@@ -200,15 +179,9 @@ def compare(
     return {"runs": [run.pk for run in chosen], "settings": told, "equal": equal}
 
 
-@router.post(
-    "runs/{slug:run_id}/gateway-key",
-    auth=OPERATE,
-    response=Gateway,
-    url_name="v1_run_gateway",
-    summary="Read the key of a run's gateway",
-)
+@router.post("runs/{slug:run_id}/gateway-key", response=Gateway)
 def gateway_key(request: HttpRequest, run_id: str) -> Any:
-    """With which agents, or environments of Atropos, connect to the run."""
+    """Read the key of a run's gateway. With which agents, or environments of Atropos, connect to the run."""
     run = queries.run_for(request, run_id)
     found = endpoint.of(run)
     if found is None:
@@ -216,11 +189,11 @@ def gateway_key(request: HttpRequest, run_id: str) -> Any:
     return {"url": found.url, "key": tokens.gateway_key(run.pk), "live": found.live}
 
 
-@router.post(
-    "inspections", auth=OPERATE, response={202: Answer}, url_name="v1_inspect", summary="Ask a host about a model"
-)
+@router.post("inspections", response={202: ItemResponse})
 def inspect(request: HttpRequest, payload: Inspect) -> Any:
-    """Whether it can use it, its size, its chat template. Read the answer under /inspections/{id}, with the tokenizer
+    """Ask a host about a model.
+
+    Whether it can use it, its size, its chat template. Read the answer under /inspections/{id}, with the tokenizer
     that a mapping may count tokens with."""
     hosts = [host for host in hosts_for(request) if payload.host in ("", host.name)]
     host = next((host for host in hosts if host.is_fresh(timezone.now())), None)
@@ -234,14 +207,9 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
     return Status(202, {"item": _inspection(row)})
 
 
-@router.get(
-    "inspections/{int:inspection_id}",
-    auth=READ,
-    response=Answer,
-    url_name="v1_inspection",
-    summary="Read a host's answer about a model",
-)
+@router.get("inspections/{int:inspection_id}", response=ItemResponse)
 def inspection(request: HttpRequest, inspection_id: Id) -> Any:
+    """Read a host's answer about a model."""
     row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
     if row is None:
         raise Http404(f"There is no inspection {inspection_id}.")

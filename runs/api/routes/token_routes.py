@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import Http404, HttpRequest
-from ninja import Router
 
 from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiToken
 from controlplane.platform.accounts.roles import person
 from runs.api import paging
-from runs.api.access import OPERATE, READ
-from runs.api.shapes import Answer, Cursor, Id, Limit, Listed, Told
+from runs.api.access import Router
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, ResponseBody
 
 router = Router(tags=["tokens"])
 
 
-class Me(Told):
+class Me(ResponseBody):
     user: str
     """Whose token it is, by name."""
     role: str
@@ -30,8 +29,9 @@ class Me(Told):
     """When the token stops working."""
 
 
-@router.get("me", auth=READ, response=Me, url_name="v1_me", summary="Read whose token this is")
+@router.get("me", response=Me)
 def me(request: HttpRequest) -> Any:
+    """Read whose token this is."""
     token: ApiToken = request.auth  # type: ignore[attr-defined]  # set by the guard
     return {
         "user": token.user.get_username(),
@@ -42,19 +42,17 @@ def me(request: HttpRequest) -> Any:
     }
 
 
-@router.get("tokens", auth=READ, response=Listed, url_name="v1_tokens", summary="List API tokens")
+@router.get("tokens", response=PageResponse)
 def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """Your valid ones; with a token that may administer, everybody's. No answer has a token itself."""
+    """List API tokens. Your valid ones; with a token that may administer, everybody's. No answer has a token itself."""
     seen = api_tokens.valid(api_tokens.seen_by(person(request))).select_related("user")
     found, after = paging.page(seen, cursor, limit)
     return {"items": [_token(each) for each in found], "next_cursor": after}
 
 
-@router.post(
-    "tokens/{int:token_id}/revoke", auth=OPERATE, response=Answer, url_name="v1_token_revoke", summary="Revoke a token"
-)
+@router.post("tokens/{int:token_id}/revoke", response=ItemResponse)
 def revoke(request: HttpRequest, token_id: Id) -> Any:
-    """It is refused from then on, this one too."""
+    """Revoke a token. It is refused from then on, this one too."""
     row = api_tokens.seen_by(person(request)).select_related("user").filter(pk=token_id).first()
     if row is None:
         raise Http404(f"You have no token {token_id}.")

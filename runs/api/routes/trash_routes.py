@@ -6,46 +6,42 @@ from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
 from django.utils import timezone
-from ninja import Field, Path, Router, Status
+from ninja import Field, Path, Status
 
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
-from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Asked, Listed, Told
+from runs.api.access import Problem, Router
+from runs.api.shapes import PageResponse, RequestBody, ResponseBody
 from runs.engine.trash import deleting, naming, purging
-from runs.engine.trash.kinds import KINDS, Kind
+from runs.engine.trash.kinds import KINDS, DeletableKind
 
 router = Router(tags=["recently deleted"])
 Thing = Annotated[Literal["run", "dataset", "reward", "environment", "profile"], Path()]
 Key = Annotated[str, Path(max_length=40)]
 
 
-class Name(Asked):
+class Name(RequestBody):
     name: str = Field(max_length=200, description="The new name. Links go by ids and stay.")
 
 
-class Restored(Told):
+class Restored(ResponseBody):
     name: str
     """What it is called now."""
     says: str
     """What had to change, such as the name if somebody has taken it meanwhile; "": nothing."""
 
 
-@router.get("deleted", auth=READ, response=Listed, url_name="v1_deleted", summary="List what was deleted lately")
+@router.get("deleted", response=PageResponse)
 def deleted(request: HttpRequest) -> Any:
-    """The newest first. `purge_at`: until then it can be restored. `waits_for`: what a deletion for good waits for."""
+    """List what was deleted lately.
+
+    The newest first. `purge_at`: until then it can be restored. `waits_for`: what a deletion for good waits for."""
     return {"items": [_item(kind, row) for kind, row in deleting.deleted()], "next_cursor": ""}
 
 
-@router.post(
-    "deleted/{thing}/{key}/restore",
-    auth=OPERATE,
-    response=Restored,
-    url_name="v1_restore",
-    summary="Restore what was deleted",
-)
+@router.post("deleted/{thing}/{key}/restore", response=Restored)
 def restore(request: HttpRequest, thing: Thing, key: Key) -> Any:
-    """With what went with it: a run's jobs, and its dataset."""
+    """Restore what was deleted. With what went with it: a run's jobs, and its dataset."""
     kind = KINDS[thing]
     try:
         row, says = deleting.restore(kind, kind.key(key), person(request))
@@ -54,22 +50,18 @@ def restore(request: HttpRequest, thing: Thing, key: Key) -> Any:
     return {"name": row.name, "says": says}
 
 
-@router.delete(
-    "deleted/{thing}/{key}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_delete_for_good",
-    summary="Delete for good",
-)
+@router.delete("deleted/{thing}/{key}", response={204: None})
 def delete_for_good(request: HttpRequest, thing: Thing, key: Key) -> Any:
-    """What is in the list, before its time: its files go as soon as its hosts and the store are in reach."""
+    """Delete for good.
+
+    What is in the list, before its time: its files go as soon as its hosts and the store are in reach."""
     kind = KINDS[thing]
     if not deleting.for_good(kind, kind.key(key)):
         raise Http404(f"There is no deleted {kind.one} {key}.")
     return Status(204, None)
 
 
-def mark(kind: Kind, pk: Any, user: User) -> Any:
+def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
     """The answer to DELETE of one. Raises Problem."""
     try:
         deleting.delete(kind, pk, user)
@@ -78,7 +70,7 @@ def mark(kind: Kind, pk: Any, user: User) -> Any:
     return Status(204, None)
 
 
-def rename(kind: Kind, row: Any, name: str, user: User) -> None:
+def rename(kind: DeletableKind, row: Any, name: str, user: User) -> None:
     """Raises Problem."""
     try:
         naming.rename(kind, row, name, user)
@@ -86,7 +78,7 @@ def rename(kind: Kind, row: Any, name: str, user: User) -> None:
         raise Problem(422, str(error), where="name") from None
 
 
-def _item(kind: Kind, row: Any) -> dict[str, Any]:
+def _item(kind: DeletableKind, row: Any) -> dict[str, Any]:
     now = timezone.now()
     restorable = row.can_be_restored(now)
     return {

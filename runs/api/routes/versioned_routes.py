@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Router, Status
+from ninja import Field, Status
 
 from controlplane.catalogue.environments import config_yaml as environment_yaml
 from controlplane.catalogue.environments import saving as environment_saving
@@ -22,190 +22,140 @@ from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
 from runs.api import paging, shapes
-from runs.api.access import OPERATE, READ, Problem
+from runs.api.access import Problem, Router
 from runs.api.routes import trash_routes
-from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Told
-from runs.engine.trash.kinds import KINDS, Kind
+from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
+from runs.engine.trash.kinds import KINDS, DeletableKind
 
 router = Router(tags=["rewards and environments"])
 
 
-class Document(Asked):
+class YamlDocument(RequestBody):
     document: str = Field(description="YAML, as the export on its page writes it.")
 
 
-class NewVersion(Document):
+class NewVersion(YamlDocument):
     note: str = Field("", max_length=200, description="What changes.")
     based_on: Id | None = Field(
         None, description="The number of the version that was changed: 409 if there is a newer one. None: whichever."
     )
 
 
-class ItemChange(Asked):
+class ItemChange(RequestBody):
     archived: bool | None = None
     name: str | None = Field(None, max_length=200, description="A new name. Links go by ids and stay.")
 
 
-class Saved(Told):
+class Saved(ResponseBody):
     item: dict[str, Any]
     """The version, as the list of versions has it."""
     new: bool
     """False: it is the same as the newest version, so that no other was made."""
 
 
-@router.get("rewards", auth=READ, response=Listed, url_name="v1_rewards", summary="List reward configs")
+@router.get("rewards", response=PageResponse)
 def rewards(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """The newest version of each."""
+    """List reward configs. The newest version of each."""
     found, after = paging.page(versioned_queries.newest_versions(RewardVersion), cursor, limit)
     return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
 
 
-@router.get(
-    "rewards/{int:config_id}",
-    auth=READ,
-    response=Listed,
-    url_name="v1_reward",
-    summary="List the versions of a reward config",
-)
+@router.get("rewards/{int:config_id}", response=PageResponse)
 def reward(request: HttpRequest, config_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List the versions of a reward config."""
     versions = versioned_queries.item_for(RewardConfig, request, config_id).versions.select_related("config")
     found, after = paging.page(versions.all(), cursor, limit)
     return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
 
 
-@router.get(
-    "rewards/{int:config_id}/{int:number}/yaml",
-    auth=READ,
-    url_name="v1_reward_yaml",
-    summary="Read a version of a reward config as YAML",
-)
+@router.get("rewards/{int:config_id}/{int:number}/yaml")
 def reward_yaml(request: HttpRequest, config_id: Id, number: Id) -> HttpResponse:
+    """Read a version of a reward config as YAML."""
     return _yaml(config_yaml.export(versioned_queries.version_for(RewardVersion, request, config_id, number)))
 
 
-@router.post("rewards", auth=OPERATE, response={201: Answer}, url_name="v1_reward_new", summary="Make a reward config")
-def new_reward(request: HttpRequest, payload: Document) -> Any:
-    """From YAML. Custom code needs the admin role and passes the same checks as in the editor."""
+@router.post("rewards", response={201: ItemResponse})
+def new_reward(request: HttpRequest, payload: YamlDocument) -> Any:
+    """Make a reward config. From YAML. Custom code needs the admin role and passes the same checks as in the editor."""
     saved, _ = _save_reward(person(request), payload, None)
     return Status(201, {"item": shapes.reward_version(saved)})
 
 
-@router.post(
-    "rewards/{int:config_id}",
-    auth=OPERATE,
-    response={200: Saved, 201: Saved},
-    url_name="v1_reward_save",
-    summary="Save a new version of a reward config",
-)
+@router.post("rewards/{int:config_id}", response={200: Saved, 201: Saved})
 def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any:
-    """From YAML, whose name and description become the config's. Runs keep the version that they have."""
+    """Save a new version of a reward config.
+
+    From YAML, whose name and description become the config's. Runs keep the version that they have."""
     saved, new = _save_reward(person(request), payload, versioned_queries.item_for(RewardConfig, request, config_id))
     return Status(201 if new else 200, {"item": shapes.reward_version(saved), "new": new})
 
 
-@router.patch(
-    "rewards/{int:config_id}",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_reward_change",
-    summary="Archive or rename a reward config",
-)
+@router.patch("rewards/{int:config_id}", response=ItemResponse)
 def change_reward(request: HttpRequest, config_id: Id, payload: ItemChange) -> Any:
-    """Archived, it isn't offered for new runs."""
+    """Archive or rename a reward config. Archived, it isn't offered for new runs."""
     _change(KINDS["reward"], versioned_queries.item_for(RewardConfig, request, config_id), payload, person(request))
     return {"item": shapes.reward_version(versioned_queries.item_for(RewardConfig, request, config_id).newest())}
 
 
-@router.delete(
-    "rewards/{int:config_id}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_reward_delete",
-    summary="Delete a reward config",
-)
+@router.delete("rewards/{int:config_id}", response={204: None})
 def delete_reward(request: HttpRequest, config_id: Id) -> Any:
-    """With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
+    """Delete a reward config.
+
+    With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
     versioned_queries.item_for(RewardConfig, request, config_id)
     return trash_routes.mark(KINDS["reward"], config_id, person(request))
 
 
-@router.post(
-    "rewards/{int:config_id}/{int:number}/duplicate",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_reward_duplicate",
-    summary="Duplicate a version of a reward config",
-)
+@router.post("rewards/{int:config_id}/{int:number}/duplicate", response={201: ItemResponse})
 def duplicate_reward(request: HttpRequest, config_id: Id, number: Id) -> Any:
-    """As a config of its own, under the next free name."""
+    """Duplicate a version of a reward config. As a config of its own, under the next free name."""
     version = versioned_queries.version_for(RewardVersion, request, config_id, number)
     return Status(201, {"item": shapes.reward_version(reward_saving.clone(version, person(request)))})
 
 
-@router.get("environments", auth=READ, response=Listed, url_name="v1_environments", summary="List environments")
+@router.get("environments", response=PageResponse)
 def environments(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """The newest version of each."""
+    """List environments. The newest version of each."""
     found, after = paging.page(versioned_queries.newest_versions(EnvironmentVersion), cursor, limit)
     return {"items": [shapes.environment_version(each) for each in found], "next_cursor": after}
 
 
-@router.get(
-    "environments/{int:environment_id}",
-    auth=READ,
-    response=Listed,
-    url_name="v1_environment",
-    summary="List the versions of an environment",
-)
+@router.get("environments/{int:environment_id}", response=PageResponse)
 def environment(request: HttpRequest, environment_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """List the versions of an environment."""
     versions = versioned_queries.item_for(Environment, request, environment_id).versions.select_related("environment")
     found, after = paging.page(versions.all(), cursor, limit)
     return {"items": [shapes.environment_version(each) for each in found], "next_cursor": after}
 
 
-@router.get(
-    "environments/{int:environment_id}/{int:number}/yaml",
-    auth=READ,
-    url_name="v1_environment_yaml",
-    summary="Read a version of an environment as YAML",
-)
+@router.get("environments/{int:environment_id}/{int:number}/yaml")
 def environment_as_yaml(request: HttpRequest, environment_id: Id, number: Id) -> HttpResponse:
+    """Read a version of an environment as YAML."""
     return _yaml(
         environment_yaml.export(versioned_queries.version_for(EnvironmentVersion, request, environment_id, number))
     )
 
 
-@router.post(
-    "environments", auth=OPERATE, response={201: Answer}, url_name="v1_environment_new", summary="Make an environment"
-)
-def new_environment(request: HttpRequest, payload: Document) -> Any:
-    """From YAML. Custom tools need the admin role."""
+@router.post("environments", response={201: ItemResponse})
+def new_environment(request: HttpRequest, payload: YamlDocument) -> Any:
+    """Make an environment. From YAML. Custom tools need the admin role."""
     saved, _ = _save_environment(person(request), payload, None)
     return Status(201, {"item": shapes.environment_version(saved)})
 
 
-@router.post(
-    "environments/{int:environment_id}",
-    auth=OPERATE,
-    response={200: Saved, 201: Saved},
-    url_name="v1_environment_save",
-    summary="Save a new version of an environment",
-)
+@router.post("environments/{int:environment_id}", response={200: Saved, 201: Saved})
 def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersion) -> Any:
-    """From YAML, whose name and description become the environment's. Runs keep the version that they have."""
+    """Save a new version of an environment.
+
+    From YAML, whose name and description become the environment's. Runs keep the version that they have."""
     environment = versioned_queries.item_for(Environment, request, environment_id)
     saved, new = _save_environment(person(request), payload, environment)
     return Status(201 if new else 200, {"item": shapes.environment_version(saved), "new": new})
 
 
-@router.patch(
-    "environments/{int:environment_id}",
-    auth=OPERATE,
-    response=Answer,
-    url_name="v1_environment_change",
-    summary="Archive or rename an environment",
-)
+@router.patch("environments/{int:environment_id}", response=ItemResponse)
 def change_environment(request: HttpRequest, environment_id: Id, payload: ItemChange) -> Any:
-    """Archived, it isn't offered for new runs."""
+    """Archive or rename an environment. Archived, it isn't offered for new runs."""
     _change(
         KINDS["environment"], versioned_queries.item_for(Environment, request, environment_id), payload, person(request)
     )
@@ -213,33 +163,23 @@ def change_environment(request: HttpRequest, environment_id: Id, payload: ItemCh
     return {"item": shapes.environment_version(newest)}
 
 
-@router.delete(
-    "environments/{int:environment_id}",
-    auth=OPERATE,
-    response={204: None},
-    url_name="v1_environment_delete",
-    summary="Delete an environment",
-)
+@router.delete("environments/{int:environment_id}", response={204: None})
 def delete_environment(request: HttpRequest, environment_id: Id) -> Any:
-    """With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
+    """Delete an environment.
+
+    With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
     versioned_queries.item_for(Environment, request, environment_id)
     return trash_routes.mark(KINDS["environment"], environment_id, person(request))
 
 
-@router.post(
-    "environments/{int:environment_id}/{int:number}/duplicate",
-    auth=OPERATE,
-    response={201: Answer},
-    url_name="v1_environment_duplicate",
-    summary="Duplicate a version of an environment",
-)
+@router.post("environments/{int:environment_id}/{int:number}/duplicate", response={201: ItemResponse})
 def duplicate_environment(request: HttpRequest, environment_id: Id, number: Id) -> Any:
-    """As an environment of its own, under the next free name."""
+    """Duplicate a version of an environment. As an environment of its own, under the next free name."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     return Status(201, {"item": shapes.environment_version(environment_saving.clone(version, person(request)))})
 
 
-def _save_reward(user: User, payload: Document, config: RewardConfig | None) -> tuple[Any, bool]:
+def _save_reward(user: User, payload: YamlDocument, config: RewardConfig | None) -> tuple[Any, bool]:
     _check_base(payload, config)
     editor = _read(lambda text: config_yaml.read(text, config), payload)
     refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.components], user)
@@ -251,7 +191,7 @@ def _save_reward(user: User, payload: Document, config: RewardConfig | None) -> 
     return _saved(editor, user, "reward config")
 
 
-def _save_environment(user: User, payload: Document, environment: Environment | None) -> tuple[Any, bool]:
+def _save_environment(user: User, payload: YamlDocument, environment: Environment | None) -> tuple[Any, bool]:
     _check_base(payload, environment)
     editor = _read(lambda text: environment_yaml.read(text, environment), payload)
     if problem := _wrong(editor):
@@ -262,7 +202,7 @@ def _save_environment(user: User, payload: Document, environment: Environment | 
     return _saved(editor, user, "environment")
 
 
-def _check_base(payload: Document, item: RewardConfig | Environment | None) -> None:
+def _check_base(payload: YamlDocument, item: RewardConfig | Environment | None) -> None:
     if item is None:
         return
     if item.archived_at:
@@ -273,11 +213,11 @@ def _check_base(payload: Document, item: RewardConfig | Environment | None) -> N
         raise Problem(409, f"Version {newest} was saved since version {base}.", where="based_on", fix=fix)
 
 
-def _note(payload: Document) -> str:
+def _note(payload: YamlDocument) -> str:
     return payload.note.replace("\0", "") if isinstance(payload, NewVersion) else ""
 
 
-def _change(kind: Kind, item: Item, payload: ItemChange, user: User) -> None:
+def _change(kind: DeletableKind, item: Item, payload: ItemChange, user: User) -> None:
     if payload.name is not None:
         trash_routes.rename(kind, item, payload.name, user)
     if payload.archived is not None:
@@ -288,7 +228,7 @@ def _yaml(text: str) -> HttpResponse:
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
 
-def _read(read: Callable[[bytes], Any], payload: Document) -> Any:
+def _read(read: Callable[[bytes], Any], payload: YamlDocument) -> Any:
     """The editor that the YAML fills, of rewards or of an environment."""
     try:
         return read(payload.document.encode(errors="replace"))

@@ -13,7 +13,7 @@ from runs.engine.artifacts.models import StoredCopy
 from runs.engine.checkpoints import NOT_STORED, STORED, UNSTORED, UPLOADING, Checkpoint
 from runs.engine.models import Attempt, Run, RunEvent
 from runs.engine.spec import spec_of
-from runs.engine.telling import tell
+from runs.engine.timeline import add_event
 from workers.contract.run.spec import models_of
 from workers.contract.wire.artifacts import StoreAnswer, Storing
 from workers.contract.wire.documents import ContractError
@@ -49,7 +49,7 @@ def told(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest:
         data = {name: text for name, text in (("problem", problem), ("manifest", manifest)) if text}
         again = state == Storing.UPLOADING and last is not None and last.kind == NOT_STORED  # until it is known why
         if not again and (last is None or (last.kind, last.data) != (KINDS[state], {"path": path, **data})):
-            tell(attempt, KINDS[state], "store", path=path, **data)
+            add_event(attempt, KINDS[state], "store", path=path, **data)
         _keep(attempt, path, state)
     return True
 

@@ -59,7 +59,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class GatewayEndpoint:
     run: Run
     settings: GatewaySpec
     url: str
@@ -94,7 +94,7 @@ class Endpoint:
         return [replace(figure, value=last.get(figure.metric)) for figure in found]
 
 
-def of(run: Run) -> Endpoint | None:
+def of(run: Run) -> GatewayEndpoint | None:
     """None: the run has no gateway."""
     try:
         spec = spec_of(run)
@@ -113,4 +113,4 @@ def of(run: Run) -> Endpoint | None:
         code = ENVIRONMENT.format(url=url, api=api, group=group, tokens=settings.max_token_len, model=model)
     else:
         code = CLIENT.format(url=url)
-    return Endpoint(run, settings, url, api, code, live)
+    return GatewayEndpoint(run, settings, url, api, code, live)

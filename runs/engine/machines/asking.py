@@ -23,10 +23,10 @@ from controlplane.platform.activity.recording import record
 from controlplane.platform.http.tokens import machine_code
 from runs.engine import hints
 from runs.engine.machines import demand
-from runs.engine.machines.demand import Wish
+from runs.engine.machines.demand import MachineDemand
 from runs.engine.machines.kinds import KINDS
 from runs.engine.machines.models import Expectation, MachineRequest, MachineSource
-from runs.engine.machines.provider import EngineError, MachineState, Phase, Provider
+from runs.engine.machines.provider import EngineError, MachinePhase, MachineProvider, MachineState
 from runs.engine.models import Attempt, Lease
 from runs.engine.scheduling import ending, leasing, recovery
 from runs.engine.states import ON_HOST, EndReason, RunStatus
@@ -67,7 +67,7 @@ def tend(now: datetime) -> None:
     MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(ended_at__lt=now - HISTORY).delete()
 
 
-def ask(wish: Wish) -> str:
+def ask(wish: MachineDemand) -> str:
     """Ask for a machine. Return why there is none, or ""."""
     request = _insert(wish)
     if request is None:
@@ -75,7 +75,7 @@ def ask(wish: Wish) -> str:
     return _send(request)
 
 
-def _insert(wish: Wish) -> MachineRequest | None:
+def _insert(wish: MachineDemand) -> MachineRequest | None:
     """None: another worker was first, or the source has given all its machines."""
     name = f"{_slug(wish.source.name)}-{secrets.token_hex(3)}"
     try:
@@ -102,13 +102,13 @@ def _send(request: MachineRequest) -> str:
         _fail(request, str(error))
         return f"{source.name} gives no machine: {error}"
     sentence = "The engine has it."
-    if not asking.update(handle=handle, state=State.WAITING, phase=Phase.QUEUED, sentence=sentence):
+    if not asking.update(handle=handle, state=State.WAITING, phase=MachinePhase.QUEUED, sentence=sentence):
         # It was let go of meanwhile.
         _release_there(request, handle)
     return ""
 
 
-def provider_of(source: MachineSource) -> Provider:
+def provider_of(source: MachineSource) -> MachineProvider:
     """Raises EngineError."""
     kind = KINDS.get(source.kind)
     if kind is None:
@@ -145,7 +145,7 @@ def look(request: MachineRequest, now: datetime) -> None:
         if request.state == State.WAITING and request.code_id is not None:
             codes.prolong(request.code_id)  # the job may begin all the same
         return
-    if state.phase not in (Phase.ENDED, Phase.LOST):
+    if state.phase not in (MachinePhase.ENDED, MachinePhase.LOST):
         told = {"phase": state.phase, "sentence": state.sentence}
         MachineRequest.objects.filter(pk=request.pk, state=request.state).update(**told)
         if request.state == State.WAITING and request.code_id is not None:
@@ -191,7 +191,7 @@ def _fail(request: MachineRequest, sentence: str) -> None:
     if request.code_id is not None:
         codes.withdraw(request.code_id)
     pending = MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.PENDING)
-    pending.update(state=State.FAILED, sentence=sentence, ended_at=timezone.now(), phase=Phase.ENDED)
+    pending.update(state=State.FAILED, sentence=sentence, ended_at=timezone.now(), phase=MachinePhase.ENDED)
 
 
 def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) -> None:
@@ -201,7 +201,7 @@ def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) 
     says nothing of a host that still announces itself.
     """
     host = Host.every.filter(name=request.host_name).first()
-    proved = state.phase == Phase.ENDED
+    proved = state.phase == MachinePhase.ENDED
     if host is not None and not proved and host.is_fresh(now):
         return
     with transaction.atomic():

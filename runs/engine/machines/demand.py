@@ -34,14 +34,14 @@ State = MachineRequest.State
 
 
 @dataclass(frozen=True)
-class Wish:
+class MachineDemand:
     attempt: Attempt
     source: MachineSource
 
 
 @dataclass
 class Demand:
-    wishes: list[Wish] = field(default_factory=list)
+    wishes: list[MachineDemand] = field(default_factory=list)
     used: set[int] = field(default_factory=set)
     """Ids of requests whose machine some queued run is going to use."""
     says: dict[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def read(now: datetime) -> Demand:
             continue
         source, obstacles = market.choose(attempt, need, only)
         if source is not None:
-            demand.wishes.append(Wish(attempt, source))
+            demand.wishes.append(MachineDemand(attempt, source))
         elif obstacles:
             demand.says[attempt.pk] = " ".join(obstacles)
     return demand

@@ -10,7 +10,7 @@ from django import forms
 from controlplane.platform.accounts.models import User
 from runs.engine.machines.kinds import KINDS
 from runs.engine.machines.models import MachineSource
-from runs.engine.machines.provider import Kind, Option
+from runs.engine.machines.provider import EngineKind, Option
 
 OPTION = "option_"
 BOUNDS = {
@@ -67,7 +67,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             "enabled": "Switched off, it is asked for none. Its machines stay until they are idle.",
         }
 
-    def __init__(self, kind: Kind, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, kind: EngineKind, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.kind = kind
         if kind.names_gpus:
@@ -147,7 +147,7 @@ class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         return source
 
 
-def kind_of(source: MachineSource) -> Kind | None:
+def kind_of(source: MachineSource) -> EngineKind | None:
     """None: of a version that has others."""
     return KINDS.get(source.kind)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runs.engine.machines import slurm
-from runs.engine.machines.provider import Kind
+from runs.engine.machines.provider import EngineKind
 from runs.engine.machines.skypilot import provider as skypilot
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (slurm.KIND, skypilot.KIND)}
+KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (slurm.KIND, skypilot.KIND)}

@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from controlplane.catalogue.hardware.prices import Money
 from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.provider import Shape
+from runs.engine.machines.provider import MachineShape
 
 
 class MachineSource(models.Model):
@@ -50,8 +50,8 @@ class MachineSource(models.Model):
         return self.name
 
     @property
-    def shape(self) -> Shape:
-        return Shape(
+    def shape(self) -> MachineShape:
+        return MachineShape(
             gpus=self.gpus,
             cpus=self.cpus,
             minutes=self.minutes,

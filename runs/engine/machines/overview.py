@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from runs.engine.machines.kinds import KINDS
 from runs.engine.machines.models import MachineRequest, MachineSource
-from runs.engine.machines.provider import Kind, price_of
+from runs.engine.machines.provider import EngineKind, price_of
 from runs.engine.sentences import counted
 
 SHOWN_FOR = timedelta(hours=12)
@@ -47,7 +47,7 @@ class MachineLine:
 
 @dataclass(frozen=True)
 class Overview:
-    kinds: list[Kind]
+    kinds: list[EngineKind]
     sources: list[SourceLine]
     machines: list[MachineLine]
 

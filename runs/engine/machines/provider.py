@@ -21,7 +21,7 @@ class EngineError(Exception):
 
 
 @dataclass(frozen=True)
-class Shape:
+class MachineShape:
     """A machine to ask for."""
 
     gpus: int
@@ -54,7 +54,7 @@ class Shape:
         }
 
 
-class Phase(StrEnum):
+class MachinePhase(StrEnum):
     QUEUED = "queued"
     """The engine has accepted it and has no machine yet."""
     STARTING = "starting"
@@ -69,17 +69,17 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class MachineState:
-    phase: Phase
+    phase: MachinePhase
     sentence: str
     """For people: what the engine says, such as why it waits or how it ended."""
     taken_back: bool = False
     """It ended because the engine needs the machine, or its time is up; not because of what it did."""
 
 
-class Provider(Protocol):
+class MachineProvider(Protocol):
     """One source of machines with its settings. Each call is bounded in time (30 s at most) and raises EngineError."""
 
-    def request(self, shape: Shape, *, name: str, join: str) -> str:
+    def request(self, shape: MachineShape, *, name: str, join: str) -> str:
         """Ask for a machine that joins as the host `name` with the one-time code `join`; return the engine's handle.
 
         Asking twice under one name gives one machine: the first answer may have been lost. The code is a secret: it
@@ -133,7 +133,7 @@ def price_of(options: Mapping[str, str]) -> Decimal | None:
 
 
 @dataclass(frozen=True)
-class Kind:
+class EngineKind:
     """A kind of engine."""
 
     name: str
@@ -141,7 +141,7 @@ class Kind:
     help: str
     """In one or two sentences: what must be there for it to work."""
     options: tuple[Option, ...]
-    make: Callable[[str, Mapping[str, str]], Provider]
+    make: Callable[[str, Mapping[str, str]], MachineProvider]
     """From the control plane's address as machines reach it, and the source's options."""
     check: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _options: {}
     """What else is wrong with options that are well formed, by name."""

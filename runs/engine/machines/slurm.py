@@ -15,7 +15,15 @@ from pathlib import Path
 
 from django.conf import settings
 
-from runs.engine.machines.provider import PRICE, EngineError, Kind, MachineState, Option, Phase, Shape
+from runs.engine.machines.provider import (
+    PRICE,
+    EngineError,
+    EngineKind,
+    MachinePhase,
+    MachineShape,
+    MachineState,
+    Option,
+)
 
 TIMEOUT_S = 15
 """Of one command. A controller that is busy answers late, and the next look asks again."""
@@ -65,7 +73,7 @@ class Slurm:
     control_url: str
     options: Mapping[str, str]
 
-    def request(self, shape: Shape, *, name: str, join: str) -> str:
+    def request(self, shape: MachineShape, *, name: str, join: str) -> str:
         folder = self._folder / name
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,13 +103,14 @@ class Slurm:
         state, reason, node, name = row
         if state in PENDING:
             return MachineState(
-                Phase.QUEUED, f"Job {handle} waits in Slurm's queue: {WAITS.get(reason, reason)}.".replace(": .", ".")
+                MachinePhase.QUEUED,
+                f"Job {handle} waits in Slurm's queue: {WAITS.get(reason, reason)}.".replace(": .", "."),
             )
         if state in BEGINNING:
-            return MachineState(Phase.STARTING, f"Job {handle} waits for {node or 'its node'} to be ready.")
+            return MachineState(MachinePhase.STARTING, f"Job {handle} waits for {node or 'its node'} to be ready.")
         if state in ENDED:
             return self._ended(handle, state, name)
-        return MachineState(Phase.RUNNING, f"Job {handle} runs on {node or 'its node'}.")
+        return MachineState(MachinePhase.RUNNING, f"Job {handle} runs on {node or 'its node'}.")
 
     def release(self, handle: str) -> None:
         row = self._row(handle)
@@ -117,7 +126,7 @@ class Slurm:
     def _folder(self) -> Path:
         return Path(self.options["folder"])
 
-    def _options(self, shape: Shape, name: str) -> list[str]:
+    def _options(self, shape: MachineShape, name: str) -> list[str]:
         get = self.options.get
         kind = f":{shape.gpu_kind}" if shape.gpu_kind else ""
         notice = _variables_of(self.options).get(NOTICE)
@@ -139,7 +148,7 @@ class Slurm:
             *get("extra", "").split(),
         ]
 
-    def _variables(self, shape: Shape, folder: Path) -> dict[str, str]:
+    def _variables(self, shape: MachineShape, folder: Path) -> dict[str, str]:
         flags = ["--plaintext"] if self.options.get("plaintext") else []
         if self.options.get("ca_file"):
             flags += ["--ca-file", self.options["ca_file"]]
@@ -181,13 +190,13 @@ class Slurm:
             said = [""]
         state = said[0].split(" ")[0].strip()  # CANCELLED by 1000
         if state not in ENDED:
-            return MachineState(Phase.ENDED, f"Slurm no longer knows job {handle}, so it has ended.")
+            return MachineState(MachinePhase.ENDED, f"Slurm no longer knows job {handle}, so it has ended.")
         return self._ended(handle, state, said[1].strip() if len(said) > 1 else "")
 
     def _ended(self, handle: str, state: str, name: str) -> MachineState:
         sentence = f"Job {handle} ended: {ENDED[state]}."
         words = self._last_words(name) if state in ("COMPLETED", "FAILED", "LAUNCH_FAILED") else ""
-        return MachineState(Phase.ENDED, f"{sentence}{words}", taken_back=state in TAKEN_BACK)
+        return MachineState(MachinePhase.ENDED, f"{sentence}{words}", taken_back=state in TAKEN_BACK)
 
     def _last_words(self, name: str) -> str:
         if not re.fullmatch(_NAME, name):
@@ -238,7 +247,7 @@ def _check(options: Mapping[str, str]) -> dict[str, str]:
     return {"environment": f"{NOTICE} is a number of whole seconds, from 1 to 99,999, not {notice!r}."}
 
 
-KIND = Kind(
+KIND = EngineKind(
     name="slurm",
     label="Slurm",
     help="Each machine is a job. sbatch, squeue and scancel must work where the control worker runs, and it and the "

@@ -29,7 +29,7 @@ print(answer.choices[0].message.content)
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ServedEndpoint:
     run: Run
     url: str
     """"": it has no port yet."""
@@ -47,12 +47,12 @@ class Endpoint:
         return PYTHON.format(url=self.url, model=self.models[0])
 
 
-def of(run: Run) -> Endpoint:
+def of(run: Run) -> ServedEndpoint:
     attempt, address = run.latest(), str(run.spec["job"]["address"])
     ports = (attempt.placement or {}).get("ports") or []
     url = f"http://{_named(address, attempt.host.name if attempt.host else '')}:{ports[-1]}/v1" if ports else ""
     count = int(run.last_metrics.get(REQUESTS) or 0)
-    return Endpoint(run, url, starting.models_of(run), count, only_there=address == LOOPBACK)
+    return ServedEndpoint(run, url, starting.models_of(run), count, only_there=address == LOOPBACK)
 
 
 def _named(address: str, host: str) -> str:

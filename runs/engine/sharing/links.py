@@ -15,7 +15,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.http.tokens import hashed
 from runs.engine.models import Attempt, Run, RunEvent
 from runs.engine.sharing.models import SharedLink
-from runs.engine.telling import tell
+from runs.engine.timeline import add_event
 
 MOST_OF_A_RUN = 20
 """Links of one run that are open at the same time."""
@@ -50,7 +50,7 @@ def make(run: Run, user: User, *, until: datetime, with_completions: bool) -> tu
             run=run, token_hash=hashed(token), made_by=user, expires_at=until, with_completions=with_completions
         )
         told = {"until": until.isoformat(), "completions": with_completions, "link": link.pk}
-        tell(attempt, "shared", user.get_username(), **told)
+        add_event(attempt, "shared", user.get_username(), **told)
     return link, token
 
 
@@ -86,7 +86,7 @@ def revoke(link: SharedLink, user: User) -> bool:
         now = timezone.now()
         if not SharedLink.objects.filter(pk=link.pk, revoked_at=None).update(revoked_at=now):
             return False
-        tell(attempt, "share_revoked", user.get_username(), link=link.pk)
+        add_event(attempt, "share_revoked", user.get_username(), link=link.pk)
     return True
 
 

@@ -17,8 +17,8 @@ from django.utils import timezone
 from controlplane.catalogue.versioned.queries import free_name
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run
-from runs.engine.telling import tell
-from runs.engine.trash.kinds import KINDS, Kind, jobs_of
+from runs.engine.timeline import add_event
+from runs.engine.trash.kinds import KINDS, DeletableKind, jobs_of
 
 MARKS = ["deleted_at", "deleted_by", "purge_at"]
 
@@ -31,7 +31,7 @@ class NotRestorable(Exception):
     """It is gone; a sentence for people."""
 
 
-def delete(kind: Kind, pk: str, user: User) -> Any | None:
+def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
     """Mark it and what goes with it. The row, also if it was deleted before, so that a second click does no harm; None:
     there is none. Raises NotDeletable."""
     with transaction.atomic():
@@ -47,11 +47,11 @@ def delete(kind: Kind, pk: str, user: User) -> Any | None:
             each.save(update_fields=MARKS)
         if isinstance(row, Run):
             Attempt.objects.filter(run=row).exclude(resumes_at=None).update(resumes_at=None)
-            tell(row.latest(), "deleted", user.get_username(), until=until.isoformat())
+            add_event(row.latest(), "deleted", user.get_username(), until=until.isoformat())
     return row
 
 
-def restore(kind: Kind, pk: str, user: User) -> tuple[Any, str]:
+def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
     """The row, as it was before, and what had to change in words, or "". Raises NotRestorable."""
     with transaction.atomic():
         row = _locked(kind, pk)
@@ -69,11 +69,11 @@ def restore(kind: Kind, pk: str, user: User) -> tuple[Any, str]:
             words = f"Its dataset is back, too. {_bring_back(KINDS['dataset'], dataset)}".strip()
         for each in (*_jobs_deleted_with(row), row):
             _unmark(each)
-        tell(row.latest(), "restored", user.get_username())
+        add_event(row.latest(), "restored", user.get_username())
     return row, words
 
 
-def for_good(kind: Kind, pk: str) -> bool:
+def for_good(kind: DeletableKind, pk: str) -> bool:
     """End the time in which it can be restored: what it holds is deleted within two minutes, if its hosts are in reach.
     False: there is nothing to end."""
     now = timezone.now()
@@ -88,26 +88,26 @@ def for_good(kind: Kind, pk: str) -> bool:
     return True
 
 
-def deleted(most: int | None = None) -> list[tuple[Kind, Any]]:
+def deleted(most: int | None = None) -> list[tuple[DeletableKind, Any]]:
     """What was deleted and is still there, of all kinds, the newest first."""
     found = [(kind, row) for kind in KINDS.values() for row in _deleted(kind).order_by("-deleted_at")[:most]]
     return sorted(found, key=lambda one: one[1].deleted_at, reverse=True)[:most]
 
 
-def _deleted(kind: Kind) -> QuerySet[Any]:
+def _deleted(kind: DeletableKind) -> QuerySet[Any]:
     """Without jobs that were deleted with their run."""
     rows: QuerySet[Any] = kind.model.every.exclude(deleted_at=None).select_related("deleted_by")
     return rows.exclude(source__deleted_at=F("deleted_at")) if kind.model is Run else rows
 
 
-def _locked(kind: Kind, pk: str) -> Any | None:
+def _locked(kind: DeletableKind, pk: str) -> Any | None:
     """The row, deleted or not. Of a run the latest attempt, too, as whoever resumes it or writes an event does."""
     if kind.model is Run:
         Attempt.objects.select_for_update().filter(run=pk).order_by("-number").first()
     return kind.model.every.select_for_update().filter(pk=pk).first()
 
 
-def _bring_back(kind: Kind, row: Any) -> str:
+def _bring_back(kind: DeletableKind, row: Any) -> str:
     """Under the next free name, if somebody has taken its own meanwhile; then say so."""
     before = row.name
     if kind.names_are_unique:

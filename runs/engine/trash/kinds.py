@@ -36,7 +36,7 @@ _OTHERS = {EVALUATION: "evaluation", CHECK: "learnability check", "trial": "tria
 
 
 @dataclass(frozen=True)
-class Kind:
+class DeletableKind:
     slug: str
     one: str
     many: str
@@ -176,20 +176,20 @@ def _names(runs: QuerySet[Run]) -> str:
     return "; ".join(parts + [counted(number, word) for word, number in words.items()])
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, DeletableKind] = {
     kind.slug: kind
     for kind in (
-        Kind("run", "run", "Runs", Run, "run", "runs", _run_stays, _of_run),
-        Kind("dataset", "dataset", "Datasets", Dataset, "dataset", "datasets", _dataset_stays, _of_dataset),
-        Kind(
+        DeletableKind("run", "run", "Runs", Run, "run", "runs", _run_stays, _of_run),
+        DeletableKind("dataset", "dataset", "Datasets", Dataset, "dataset", "datasets", _dataset_stays, _of_dataset),
+        DeletableKind(
             *("reward", "reward config", "Reward configs", RewardConfig, "reward_config", "reward_configs"),
             *(_none, _of_rewards),
         ),
-        Kind(
+        DeletableKind(
             *("environment", "environment", "Environments", Environment, "environment", "environments"),
             *(_none, _frozen_in("environment_version__environment")),
         ),
-        Kind(
+        DeletableKind(
             *("profile", "hardware profile", "Hardware profiles", HardwareProfile, "profile", "hardware"),
             *(_none, _frozen_in("profile")),
         ),

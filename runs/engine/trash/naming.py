@@ -9,15 +9,15 @@ from django.db import IntegrityError, transaction
 from controlplane.catalogue.versioned.parameter_forms import CONTROL
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Run
-from runs.engine.telling import tell
-from runs.engine.trash.kinds import Kind
+from runs.engine.timeline import add_event
+from runs.engine.trash.kinds import DeletableKind
 
 
 class NameRefused(Exception):
     """The name stays; a sentence for the field."""
 
 
-def rename(kind: Kind, row: Any, name: str, user: User) -> bool:
+def rename(kind: DeletableKind, row: Any, name: str, user: User) -> bool:
     """False: that is its name already. Raises NameRefused."""
     name = name.strip()
     if problem := _problem(kind, row, name):
@@ -35,11 +35,11 @@ def rename(kind: Kind, row: Any, name: str, user: User) -> bool:
         except IntegrityError:
             raise NameRefused(_taken(kind, name)) from None
         if isinstance(row, Run):
-            tell(row.latest(), "renamed", user.get_username(), **{"from": before, "to": name})
+            add_event(row.latest(), "renamed", user.get_username(), **{"from": before, "to": name})
     return True
 
 
-def _problem(kind: Kind, row: Any, name: str) -> str:
+def _problem(kind: DeletableKind, row: Any, name: str) -> str:
     if not name:
         return "A name is needed."
     if len(name) > kind.longest_name:
@@ -50,5 +50,5 @@ def _problem(kind: Kind, row: Any, name: str) -> str:
     return _taken(kind, name) if kind.names_are_unique and others.exists() else ""
 
 
-def _taken(kind: Kind, name: str) -> str:
+def _taken(kind: DeletableKind, name: str) -> str:
     return f"There is another {kind.one} “{name}”. Choose another name."

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from runs.engine.gain import mean
 from runs.engine.models import SampleRow
 from runs.insight.completions import episodes
-from runs.insight.completions.episodes import Episode, TurnPair
+from runs.insight.completions.episodes import StoredEpisode, TurnPair
 from runs.insight.completions.groups import StoredCompletion, completions
 
 MOST_VISITS = 16
@@ -100,7 +100,7 @@ def _visit(row: SampleRow) -> EpisodeVisit | None:
     )
 
 
-def _mean_reward(of_visit: Iterable[Episode], number: int) -> float | None:
+def _mean_reward(of_visit: Iterable[StoredEpisode], number: int) -> float | None:
     rewards = [
         turn.reward
         for episode in of_visit
@@ -110,5 +110,5 @@ def _mean_reward(of_visit: Iterable[Episode], number: int) -> float | None:
     return mean(rewards) if rewards else None
 
 
-def _episode(one: StoredCompletion) -> Episode:
-    return episodes.read(one.turns) or Episode(())
+def _episode(one: StoredCompletion) -> StoredEpisode:
+    return episodes.read(one.turns) or StoredEpisode(())

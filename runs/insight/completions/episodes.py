@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from runs.engine.recorded import number
-from runs.insight.completions.transcripts import ChatTurn
+from runs.insight.completions.transcripts import TranscriptTurn
 from runs.insight.completions.transcripts import turns as chat_turns
 from workers.contract.run.episodes import ToolError
 
@@ -36,10 +36,10 @@ _WHITE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
-class Part:
+class EpisodePart:
     """A piece of a turn: words of the model, a call, or what answers one."""
 
-    said: ChatTurn
+    said: TranscriptTurn
     arguments: tuple[tuple[str, str], ...] = ()
     """Of a call, where they are a mapping; otherwise they are the text."""
     tokens: int | None = None
@@ -69,14 +69,14 @@ class Part:
 class EpisodeTurn:
     number: int
     """From 1; 0: what stands before the first message of the model."""
-    parts: tuple[Part, ...]
+    parts: tuple[EpisodePart, ...]
     tokens: int | None = None
     """What the model wrote: these carry the loss."""
     reward: float | None = None
     advantage: float | None = None
 
     @property
-    def calls(self) -> tuple[Part, ...]:
+    def calls(self) -> tuple[EpisodePart, ...]:
         return tuple(part for part in self.parts if part.said.role == "call")
 
     @property
@@ -85,7 +85,7 @@ class EpisodeTurn:
 
 
 @dataclass(frozen=True)
-class Episode:
+class StoredEpisode:
     turns: tuple[EpisodeTurn, ...]
 
     @property
@@ -132,12 +132,12 @@ class EpisodeFacts:
     failures: int = 0
 
 
-def read(messages: Sequence[Any] | None) -> Episode | None:
+def read(messages: Sequence[Any] | None) -> StoredEpisode | None:
     """The episode, or None: the messages are not of several turns, and have neither calls nor figures of a turn."""
     return by_turn(messages) if messages and _is_episode(messages) else None
 
 
-def by_turn(messages: Sequence[Any]) -> Episode:
+def by_turn(messages: Sequence[Any]) -> StoredEpisode:
     """The same of any messages."""
     turns: list[EpisodeTurn] = []
     for message in messages:
@@ -147,7 +147,7 @@ def by_turn(messages: Sequence[Any]) -> Episode:
         if not turns:
             turns.append(EpisodeTurn(0, ()))
         turns[-1] = replace(turns[-1], parts=_answered(turns[-1].parts, _answer(message)))
-    return Episode(tuple(turns))
+    return StoredEpisode(tuple(turns))
 
 
 def facts(messages: Sequence[Any]) -> EpisodeFacts:
@@ -188,7 +188,7 @@ class TurnPair:
         return self.change in (SAME, NONE)
 
 
-def paired(before: Episode, after: Episode) -> list[TurnPair]:
+def paired(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
     """Two episodes turn by turn."""
     olds, news = ({turn.number: turn for turn in each.turns} for each in (before, after))
     return [
@@ -231,28 +231,28 @@ def _turn(index: int, message: Mapping[str, Any]) -> EpisodeTurn:
     )
 
 
-def _said(turn: ChatTurn) -> Part:
+def _said(turn: TranscriptTurn) -> EpisodePart:
     if turn.role != "call":
-        return Part(turn)
+        return EpisodePart(turn)
     try:
         arguments = msgspec.json.decode(turn.text)
     except (msgspec.DecodeError, RecursionError):
         arguments = None
     known = arguments if isinstance(arguments, dict) else {}
-    return Part(turn, tuple((str(name), _text(value)) for name, value in known.items()), unanswered=True)
+    return EpisodePart(turn, tuple((str(name), _text(value)) for name, value in known.items()), unanswered=True)
 
 
-def _answer(message: object) -> Part:
+def _answer(message: object) -> EpisodePart:
     """A result, an observation, or anything else that isn't the model's."""
     said = chat_turns(None, [message], "tool")
     role = str(message.get("role") or "") if isinstance(message, Mapping) else ""
     name = str(message.get("name") or "") if isinstance(message, Mapping) else ""
     text = "\n\n".join(turn.text for turn in said)
-    turn = ChatTurn("observation" if role == "user" else role or "tool", text, name)
+    turn = TranscriptTurn("observation" if role == "user" else role or "tool", text, name)
     if not isinstance(message, Mapping):
-        return Part(turn)
+        return EpisodePart(turn)
     error, seconds = message.get("error"), number(message.get("seconds"))
-    return Part(
+    return EpisodePart(
         turn,
         tokens=_whole(message.get("tokens")),
         seconds=seconds if seconds is not None and seconds >= 0 else None,
@@ -261,7 +261,7 @@ def _answer(message: object) -> Part:
     )
 
 
-def _answered(parts: tuple[Part, ...], answer: Part) -> tuple[Part, ...]:
+def _answered(parts: tuple[EpisodePart, ...], answer: EpisodePart) -> tuple[EpisodePart, ...]:
     """A result stands below its call: the first without one that has its name."""
     if answer.said.role == "tool":
         for at, part in enumerate(parts):

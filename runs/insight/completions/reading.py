@@ -11,7 +11,7 @@ from django.db.models import Max, Min, Q, QuerySet
 
 from runs.engine.models import Run, SampleRow
 from runs.insight.completions import episodes
-from runs.insight.completions.episodes import Episode
+from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.filters import BROKEN, CUT, ENDS, SHORT_ENDS, CompletionFilter
 from runs.insight.completions.groups import POLICY, StoredCompletion, completions
 from runs.insight.completions.solving import Solving, names
@@ -65,7 +65,7 @@ class CompletionRow:
         return "warn" if self.one.end in CUT else "bad" if self.one.end in BROKEN else ""
 
     @property
-    def episode(self) -> Episode | None:
+    def episode(self) -> StoredEpisode | None:
         return episodes.read(self.one.turns)
 
 

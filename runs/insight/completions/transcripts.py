@@ -23,7 +23,7 @@ ROLES = {
 
 
 @dataclass(frozen=True)
-class ChatTurn:
+class TranscriptTurn:
     role: str
     """A key of ROLES, or any role that the message has."""
     text: str
@@ -40,7 +40,7 @@ class ChatTurn:
         return self.role if self.role in ROLES else "other"
 
 
-def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[ChatTurn]:
+def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[TranscriptTurn]:
     """Turns of a text or of messages. `role`: the speaker of a plain text. Nothing is left out, however odd."""
     if messages:
         return [turn for message in messages for turn in _of_message(message)]
@@ -48,36 +48,36 @@ def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[C
         return []
     if "<|im_start|>" in text:
         return [turn for turn in _of_chatml(text, role) if turn.text.strip()]
-    return list(_of_text(text, role)) or [ChatTurn(role, text)]
+    return list(_of_text(text, role)) or [TranscriptTurn(role, text)]
 
 
-def _of_message(message: object) -> Iterator[ChatTurn]:
+def _of_message(message: object) -> Iterator[TranscriptTurn]:
     if not isinstance(message, Mapping):
-        yield ChatTurn("", _words(message))
+        yield TranscriptTurn("", _words(message))
         return
     role, content = str(message.get("role") or ""), message.get("content")
     name = str(message.get("name") or "")
     for key in ("reasoning_content", "thinking"):
         if isinstance(message.get(key), str):
-            yield ChatTurn("thinking", message[key])
+            yield TranscriptTurn("thinking", message[key])
     if isinstance(content, str):
         yield from _of_text(content, role, name)
     elif content is not None:
-        yield ChatTurn(role, _words(content), name)
+        yield TranscriptTurn(role, _words(content), name)
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         yield _of_call(call)
 
 
-def _of_call(call: object) -> ChatTurn:
+def _of_call(call: object) -> TranscriptTurn:
     function = call.get("function", call) if isinstance(call, Mapping) else call
     if not isinstance(function, Mapping) or "name" not in function:
-        return ChatTurn("call", _words(call))
+        return TranscriptTurn("call", _words(call))
     arguments = function.get("arguments", {})
-    return ChatTurn("call", arguments if isinstance(arguments, str) else _words(arguments), str(function["name"]))
+    return TranscriptTurn("call", arguments if isinstance(arguments, str) else _words(arguments), str(function["name"]))
 
 
-def _of_chatml(text: str, role: str) -> Iterator[ChatTurn]:
+def _of_chatml(text: str, role: str) -> Iterator[TranscriptTurn]:
     at = 0
     for match in _CHATML.finditer(text):
         yield from _of_text(text[at : match.start()], role)
@@ -86,32 +86,32 @@ def _of_chatml(text: str, role: str) -> Iterator[ChatTurn]:
     yield from _of_text(text[at:], role)
 
 
-def _of_text(text: str, role: str, name: str = "") -> Iterator[ChatTurn]:
+def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
     """A text's turns; a model's thinking and tool calls, as common templates mark them, become turns of their own."""
     if role != "assistant":
         if text.strip():
-            yield ChatTurn(role, text, name)
+            yield TranscriptTurn(role, text, name)
         return
     thought = _THINK.match(text) if "<think>" in text else None
     if thought:
         yield from _with_calls(thought[1], role)
-        yield ChatTurn("thinking", thought[2].strip("\n"))
+        yield TranscriptTurn("thinking", thought[2].strip("\n"))
         text = thought[3].lstrip("\n")
     yield from _with_calls(text, role)
 
 
-def _with_calls(text: str, role: str) -> Iterator[ChatTurn]:
+def _with_calls(text: str, role: str) -> Iterator[TranscriptTurn]:
     at = 0
     for match in _TOOL_CALL.finditer(text):
         if text[at : match.start()].strip():
-            yield ChatTurn(role, text[at : match.start()])
+            yield TranscriptTurn(role, text[at : match.start()])
         try:
             yield _of_call(json.loads(match[1]))
         except (ValueError, RecursionError):
-            yield ChatTurn("call", match[1].strip())
+            yield TranscriptTurn("call", match[1].strip())
         at = match.end()
     if text[at:].strip():
-        yield ChatTurn(role, text[at:])
+        yield TranscriptTurn(role, text[at:])
 
 
 def _words(value: object) -> str:

@@ -30,7 +30,7 @@ from runs.insight.completions import (
     text_retention,
 )
 from runs.insight.completions.difficulty import CLASSES, ORDERS, PERIODS, PromptChoice
-from runs.insight.completions.episodes import Episode
+from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.filters import ENDS, EPISODE_SORTS, PREFIX, SORTS, CompletionFilter
 from runs.insight.completions.reading import (
     CompletionReader,
@@ -243,7 +243,7 @@ def _rewards_page(run: Run, row: SampleRow) -> str:
     return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
 
 
-def _widest_of(entries: list[CompletionRow], in_turns: list[Episode]) -> float:
+def _widest_of(entries: list[CompletionRow], in_turns: list[StoredEpisode]) -> float:
     of_turns = [turn.advantage for episode in in_turns for turn in episode.turns if turn.advantage is not None]
     own = [entry.one.advantage for entry in entries if entry.one.advantage is not None]
     return max(map(abs, (*of_turns, *own)), default=0.0) or 1.0

@@ -25,7 +25,7 @@ MOST_GENERATIONS = 256
 
 
 @dataclass(frozen=True)
-class Setup:
+class EvaluationSetup:
     """What two evaluations must share to be compared."""
 
     dataset: DatasetVersion
@@ -52,7 +52,7 @@ class SetupKey(NamedTuple):
     temperature: float
 
 
-def start(run: Run, checkpoints: list[Checkpoint], setup: Setup, user: User) -> list[Run]:
+def start(run: Run, checkpoints: list[Checkpoint], setup: EvaluationSetup, user: User) -> list[Run]:
     """Evaluate these checkpoints and the starting model, except those that have been evaluated so already or soon will
     be: the same seed gives the same numbers.
 
@@ -103,7 +103,7 @@ def _evaluated(evaluation: Run) -> Run:
     return evaluation.source
 
 
-def _evaluated_with(run: Run, setup: Setup) -> set[str]:
+def _evaluated_with(run: Run, setup: EvaluationSetup) -> set[str]:
     """The folders of checkpoints whose evaluation with this setup waits, runs or has ended well; "": the model's."""
     return {
         checkpoint_of(each)
@@ -112,7 +112,7 @@ def _evaluated_with(run: Run, setup: Setup) -> set[str]:
     }
 
 
-def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchRequest:
+def _request(run: Run, checkpoint: Checkpoint | None, setup: EvaluationSetup) -> LaunchRequest:
     spec = spec_of(run)
     if run.profile is None:
         raise ContractError("its hardware profile was deleted")

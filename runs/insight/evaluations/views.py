@@ -21,11 +21,11 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
 from runs.engine.scheduling.limits import QueueFull
 from runs.insight.evaluations import results, starting
-from runs.insight.evaluations.starting import Setup
+from runs.insight.evaluations.starting import EvaluationSetup
 from workers.contract.wire.documents import ContractError
 
 
-class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+class EvaluationDatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
     def label_from_instance(self, obj: DatasetVersion) -> str:
         return f"{obj} · {obj.validation_rows:,} validation rows"
 
@@ -42,7 +42,7 @@ class EvaluationForm(forms.Form):
             initial=[str(each.event.pk) for each in self.usable[:1]],
             widget=forms.CheckboxSelectMultiple,
         )
-        self.fields["dataset"] = DatasetChoice(
+        self.fields["dataset"] = EvaluationDatasetChoice(
             queryset=offered, initial=own, empty_label=None, help_text="Its validation rows are never trained on."
         )
         self.fields["prompts"] = forms.IntegerField(
@@ -78,9 +78,11 @@ class EvaluationForm(forms.Form):
             self.add_error("prompts", f"{version} has {version.validation_rows:,} validation rows.")
         return data
 
-    def setup(self) -> Setup:
+    def setup(self) -> EvaluationSetup:
         data = self.cleaned_data
-        return Setup(data["dataset"], data["prompts"], data["generations"], data["rewards"], data["temperature"])
+        return EvaluationSetup(
+            data["dataset"], data["prompts"], data["generations"], data["rewards"], data["temperature"]
+        )
 
     def chosen(self) -> list[Checkpoint]:
         return [each for each in self.usable if str(each.event.pk) in self.cleaned_data["checkpoints"]]

@@ -18,7 +18,7 @@ RELOAD = '{"type":"reload"}'
 
 
 @dataclass(frozen=True)
-class Cursor:
+class StreamCursor:
     """A viewer's position: the last line (`seq`), and the last event of the control plane itself (`event`: an id, no
     seq)."""
 
@@ -27,8 +27,8 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Frame:
-    cursor: Cursor
+class StreamFrame:
+    cursor: StreamCursor
     """The viewer's position after this frame."""
     texts: tuple[str, ...] = ()
     """The messages to send; none if nothing is new."""
@@ -46,8 +46,8 @@ class FrameExtras:
 
 
 def read(
-    run_id: str, base: Cursor, sent: FrameExtras, *, with_logs: bool = False, end: Cursor | None = None
-) -> Frame | None:
+    run_id: str, base: StreamCursor, sent: FrameExtras, *, with_logs: bool = False, end: StreamCursor | None = None
+) -> StreamFrame | None:
     """Read the frame after `base`, no further than `end`, and update `sent`. None: the run is gone."""
     run = queries.with_attempts(Run.objects.filter(pk=run_id)).defer("spec", "trend", "notes").first()
     if run is None:
@@ -64,7 +64,7 @@ def read(
     fresh = Q(seq__gt=base.seq, seq__lte=last) | control_events
     events = list(RunEvent.objects.filter(fresh, run_id=run_id).select_related("attempt").order_by("pk"))
     newest = [event.pk for event in events if event.seq is None] if end is None else [end.event]
-    cursor = Cursor(last, max([base.event, *newest]))
+    cursor = StreamCursor(last, max([base.event, *newest]))
     extra = _changes(run, sent, with_logs)
     texts = []
     if rows or events or extra:
@@ -73,10 +73,10 @@ def read(
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
         # The rows are folded away, or a resume made drawn points void: the page reloads the series.
         texts.append(RELOAD)
-    return Frame(cursor, tuple(texts), more)
+    return StreamFrame(cursor, tuple(texts), more)
 
 
-def start(run_id: str, after: int) -> tuple[Cursor, Cursor] | None:
+def start(run_id: str, after: int) -> tuple[StreamCursor, StreamCursor] | None:
     """The cursor of a viewer that has the lines up to `after`, and the end of the store. None: the run doesn't exist.
 
     The viewer may receive an event twice (each has an id), but never misses one.
@@ -91,7 +91,7 @@ def start(run_id: str, after: int) -> tuple[Cursor, Cursor] | None:
     control_events = events.filter(seq=None)
     last_control_event = control_events.filter(pk__lt=newest_seen).aggregate(newest=Max("pk"))["newest"] or 0
     newest = control_events.aggregate(newest=Max("pk"))["newest"] or 0
-    return Cursor(seq, last_control_event), Cursor(last, newest)
+    return StreamCursor(seq, last_control_event), StreamCursor(last, newest)
 
 
 def _text(message: dict[str, Any]) -> str:

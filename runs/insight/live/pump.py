@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from runs.engine import hints, queries
 from runs.insight.live import frames, waking
-from runs.insight.live.frames import Cursor, Frame, FrameExtras
+from runs.insight.live.frames import FrameExtras, StreamCursor, StreamFrame
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ async def from_store(read: Callable[[], T]) -> T:
 class Viewer:
     """An open run page. `send` may block for as long as the browser does."""
 
-    def __init__(self, run_id: str, cursor: Cursor, send: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, run_id: str, cursor: StreamCursor, send: Callable[[str], Awaitable[None]]) -> None:
         self.run_id = run_id
         self.wants_logs = False
         self._cursor = cursor
@@ -77,7 +77,7 @@ class Viewer:
                 reader.hint.set()
                 await reader.frame(number)
 
-    async def _deliver(self, frame: Frame) -> None:
+    async def _deliver(self, frame: StreamFrame) -> None:
         for text in frame.texts:
             await self._send(text)
         self._cursor = frame.cursor
@@ -86,7 +86,7 @@ class Viewer:
 class Reader:
     """Reads one run for all its viewers and keeps the last frames, numbered; slower viewers read from the store."""
 
-    def __init__(self, run_id: str, end: Cursor) -> None:
+    def __init__(self, run_id: str, end: StreamCursor) -> None:
         self.run_id = run_id
         self.viewers: set[Viewer] = set()
         self.hint = asyncio.Event()
@@ -94,24 +94,24 @@ class Reader:
         """The end of the last frame."""
         self.count = 0
         """The number of frames so far, and of the next one."""
-        self._frames: deque[Frame] = deque(maxlen=FRAMES_KEPT)
+        self._frames: deque[StreamFrame] = deque(maxlen=FRAMES_KEPT)
         self._news = asyncio.Event()
         self._shown = FrameExtras()
-        self._reads: dict[tuple[Cursor, Cursor, bool], asyncio.Task[Frame | None]] = {}
+        self._reads: dict[tuple[StreamCursor, StreamCursor, bool], asyncio.Task[StreamFrame | None]] = {}
 
     def logs_wanted(self) -> None:
         """Send the log sizes again: a viewer has just opened the logs."""
         self._shown.logs = None
         self.hint.set()
 
-    async def frame(self, number: int) -> Frame | None:
+    async def frame(self, number: int) -> StreamFrame | None:
         """Wait for a frame by its number. None: it has been dropped."""
         while number >= self.count:
             await self._news.wait()
         place = number - self.count + len(self._frames)
         return self._frames[place] if place >= 0 else None
 
-    async def between(self, base: Cursor, *, with_logs: bool) -> Frame | None:
+    async def between(self, base: StreamCursor, *, with_logs: bool) -> StreamFrame | None:
         """Read from the store what lies between `base` and the last frame's end. Concurrent identical requests (a
         thousand pages after a restart) share one read."""
         request = (base, self.end, with_logs)
@@ -137,14 +137,14 @@ class Reader:
         every = FRAME_S * max(1.0, len(self.viewers) / VIEWERS_AT_FULL_RATE)
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
 
-    def _tell(self, frame: Frame) -> None:
+    def _tell(self, frame: StreamFrame) -> None:
         self._frames.append(frame)
         self.count += 1
         self.end = frame.cursor
         self._news.set()  # wakes the waiting viewers
         self._news.clear()
 
-    async def _read(self, base: Cursor, end: Cursor, with_logs: bool) -> Frame | None:
+    async def _read(self, base: StreamCursor, end: StreamCursor, with_logs: bool) -> StreamFrame | None:
         return await from_store(lambda: frames.read(self.run_id, base, FrameExtras(), with_logs=with_logs, end=end))
 
 
@@ -169,7 +169,7 @@ class ListViewer:
             await asyncio.sleep(LIST_S)
 
 
-class SignIn:
+class SocketSignIn:
     """A socket's signed-in user; `doubt` is set when the sign-in may have ended."""
 
     def __init__(self, user_id: int) -> None:
@@ -188,12 +188,12 @@ class ViewerHub:
     def __init__(self) -> None:
         self._readers: dict[str, Reader] = {}
         self._lists: set[ListViewer] = set()
-        self._sign_ins: set[SignIn] = set()
+        self._sign_ins: set[SocketSignIn] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._figures: dict[str, tuple[object, ...]] = {}
         self._somebody_new = asyncio.Event()
 
-    def join(self, viewer: Viewer, end: Cursor) -> Reader:
+    def join(self, viewer: Viewer, end: StreamCursor) -> Reader:
         """Add a viewer. `end` is the end of the store at that moment: a new reader begins there."""
         reader = self._readers.get(viewer.run_id)
         if reader is None:
@@ -233,11 +233,11 @@ class ViewerHub:
             self._stop("list")
         self._rest()
 
-    def watch_sign_in(self, sign_in: SignIn) -> None:
+    def watch_sign_in(self, sign_in: SocketSignIn) -> None:
         """Watch a sign-in. The socket must also be joined as a viewer, which keeps the subscription open."""
         self._sign_ins.add(sign_in)
 
-    def forget_sign_in(self, sign_in: SignIn) -> None:
+    def forget_sign_in(self, sign_in: SocketSignIn) -> None:
         self._sign_ins.discard(sign_in)
 
     def _serve(self) -> None:

@@ -44,7 +44,7 @@ LONG_TAIL = 3.0
 
 
 @dataclass(frozen=True)
-class StepPart:
+class StepTimePart:
     name: str
     seconds: float
     share: float
@@ -60,7 +60,7 @@ class StepPart:
 
 @dataclass(frozen=True)
 class Advice:
-    part: StepPart
+    part: StepTimePart
     text: str
     """What to change, as sentences."""
 
@@ -69,7 +69,7 @@ class Advice:
 class StepTime:
     seconds: float
     steps: int
-    parts: tuple[StepPart, ...]
+    parts: tuple[StepTimePart, ...]
     """The largest first; the rest is among them."""
     advice: tuple[Advice, ...] = ()
     ahead: float | None = None
@@ -82,7 +82,7 @@ class StepTime:
         return self.seconds - waited + max(self.ahead or 0.0, waited)
 
     @property
-    def largest(self) -> StepPart:
+    def largest(self) -> StepTimePart:
         return self.parts[0]
 
     @property
@@ -115,7 +115,8 @@ def of_run(run: Run) -> StepTime | None:
     }
     means[REST] = max(0.0, seconds - sum(means.values()))
     parts = tuple(
-        StepPart(part, mean, min(1.0, mean / seconds)) for part, mean in sorted(means.items(), key=lambda one: -one[1])
+        StepTimePart(part, mean, min(1.0, mean / seconds))
+        for part, mean in sorted(means.items(), key=lambda one: -one[1])
     )
     meanwhile = sum(generated.get(step, 0.0) for step in steps) / len(steps) if generated else None
     return StepTime(seconds, len(steps), parts, tuple(_advice(run, parts)), meanwhile)
@@ -148,7 +149,7 @@ def _prepend(run: Run, by_name: dict[str, dict[int, float]]) -> None:
 # --- advice -----------------------------------------------------------------------------------------------------------
 
 
-def _advice(run: Run, parts: Sequence[StepPart]) -> Iterator[Advice]:
+def _advice(run: Run, parts: Sequence[StepTimePart]) -> Iterator[Advice]:
     try:
         spec = spec_of(run)
     except ContractError:  # of another version

@@ -45,7 +45,7 @@ PHASES: dict[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Bar:
+class WaterfallBar:
     phase: str
     colour: str
     start: float
@@ -60,7 +60,7 @@ class Bar:
 class Lane:
     key: str
     label: str
-    bars: tuple[Bar, ...]
+    bars: tuple[WaterfallBar, ...]
     busy: float
     """Seconds in which it worked."""
     idle: float | None
@@ -122,7 +122,7 @@ class StepView:
         return list(dict.fromkeys((bar.phase, bar.colour) for lane in lanes for bar in lane.bars))
 
     @property
-    def rows(self) -> Iterator[tuple[Lane, Bar]]:
+    def rows(self) -> Iterator[tuple[Lane, WaterfallBar]]:
         """Of the table."""
         for lane in self.lanes:
             for bar in lane.bars:
@@ -242,9 +242,9 @@ def label_of(key: str) -> str:
     return words.get(key) or key.removeprefix(REWARD)
 
 
-def _bar(span: Span, of_reward: str) -> Bar:
+def _bar(span: Span, of_reward: str) -> WaterfallBar:
     words, colour_ = PHASES.get(span.phase, (span.phase.replace("_", " "), "c8"))
-    return Bar(words, of_reward or colour_, span.start, span.seconds)
+    return WaterfallBar(words, of_reward or colour_, span.start, span.seconds)
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------------------

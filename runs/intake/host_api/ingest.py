@@ -64,7 +64,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Taken:
+class DeliveryState:
     """What is in force once a delivery is stored."""
 
     run_id: str
@@ -103,8 +103,8 @@ class _Batch:
     def ack(self) -> int:
         return self.lines[-1].seq if self.lines else self.attempt.last_seq
 
-    def taken(self) -> Taken:
-        return Taken(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
+    def taken(self) -> DeliveryState:
+        return DeliveryState(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
@@ -125,7 +125,7 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
     return batch.ack
 
 
-def accept_together(deliveries: Sequence[Delivery]) -> list[Taken | None]:
+def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None]:
     """Store deliveries of different attempts in one transaction; their lines are plain and checked.
 
     None: not one for this way; `accept` takes it or says what is wrong with it.

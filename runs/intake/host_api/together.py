@@ -19,7 +19,7 @@ from django.db import close_old_connections
 
 from runs.engine import hints
 from runs.intake.host_api import ingest
-from runs.intake.host_api.ingest import Delivery, Taken
+from runs.intake.host_api.ingest import Delivery, DeliveryState
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ LATE_S = 0.3
 
 
 @dataclass(frozen=True)
-class Stored:
-    taken: Taken
+class StoredDelivery:
+    taken: DeliveryState
     watched: bool
     late: bool
 
@@ -41,7 +41,7 @@ class Stored:
 class _Waiting:
     delivery: Delivery
     loop: asyncio.AbstractEventLoop
-    outcome: asyncio.Future[Stored | None]
+    outcome: asyncio.Future[StoredDelivery | None]
     since: float = field(default_factory=time.monotonic)
 
 
@@ -54,7 +54,7 @@ class GroupWriter:
         self._starting = threading.Lock()
         self._left_over: _Waiting | None = None
 
-    def store(self, delivery: Delivery) -> asyncio.Future[Stored | None]:
+    def store(self, delivery: Delivery) -> asyncio.Future[StoredDelivery | None]:
         """Store plain, checked lines with those of others. None: it has to be taken, or refused, alone."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(delivery, loop, loop.create_future())
@@ -101,13 +101,13 @@ writer = GroupWriter()
 """Of this process."""
 
 
-def _outcomes(group: Sequence[_Waiting]) -> list[Stored | None]:
+def _outcomes(group: Sequence[_Waiting]) -> list[StoredDelivery | None]:
     late = time.monotonic() - group[0].since > LATE_S
     close_old_connections()
     try:
         all_taken = ingest.accept_together([waiting.delivery for waiting in group])
         watched = hints.watched_of(taken.run_id for taken in all_taken if taken is not None)
-        return [None if taken is None else Stored(taken, taken.run_id in watched, late) for taken in all_taken]
+        return [None if taken is None else StoredDelivery(taken, taken.run_id in watched, late) for taken in all_taken]
     except Exception as error:  # loop boundary: whatever is wrong with one of them, the others are stored alone
         log.debug("a group of %d is stored one by one: %r", len(group), error)
         return [None] * len(group)
@@ -115,8 +115,8 @@ def _outcomes(group: Sequence[_Waiting]) -> list[Stored | None]:
         close_old_connections()
 
 
-def _tell(group: Sequence[_Waiting], outcomes: Sequence[Stored | None]) -> None:
-    told: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, Stored | None]]] = {}
+def _tell(group: Sequence[_Waiting], outcomes: Sequence[StoredDelivery | None]) -> None:
+    told: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, StoredDelivery | None]]] = {}
     for waiting, outcome in zip(group, outcomes, strict=True):
         told.setdefault(waiting.loop, []).append((waiting, outcome))
     for loop, pairs in told.items():
@@ -126,7 +126,7 @@ def _tell(group: Sequence[_Waiting], outcomes: Sequence[Stored | None]) -> None:
             log.debug("nobody waits any more")
 
 
-def _resolve(pairs: Sequence[tuple[_Waiting, Stored | None]]) -> None:
+def _resolve(pairs: Sequence[tuple[_Waiting, StoredDelivery | None]]) -> None:
     for waiting, outcome in pairs:
         if not waiting.outcome.done():
             waiting.outcome.set_result(outcome)

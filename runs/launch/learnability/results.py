@@ -41,7 +41,7 @@ COLOURS = {"never": "c4", "hard": "c3", "fit": "c2", "easy": "c1", "always": "c8
 
 
 @dataclass(frozen=True)
-class ComponentResult:
+class ComponentRange:
     """One reward over all completions; its failures are completions without a score."""
 
     name: str
@@ -61,7 +61,7 @@ class ComponentResult:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LearnabilityVerdict:
     grade: str
     """good | warn | bad"""
     text: str
@@ -83,7 +83,7 @@ class CheckResult:
     """The mean over all completions; None if none of the rewards tells."""
     rates: Mapping[str, int] = field(default_factory=dict)
     """Groups by their solve rate, with the keys of RATES."""
-    components: tuple[ComponentResult, ...] = ()
+    components: tuple[ComponentRange, ...] = ()
     step_s: float | None = None
     run_s: float | None = None
     """All steps of the run that would be launched; None if its settings don't give their number."""
@@ -138,11 +138,11 @@ def _of_groups(
     }
 
 
-def _component(name: str, sampled: Sequence[list[StoredCompletion]], time_s: float | None) -> ComponentResult:
+def _component(name: str, sampled: Sequence[list[StoredCompletion]], time_s: float | None) -> ComponentRange:
     by_group = [[one.rewards.get(name) for one in group] for group in sampled]
     every = [score for scores in by_group for score in scores]
     scored = [score for score in every if score is not None]
-    return ComponentResult(
+    return ComponentRange(
         name,
         low=min(scored, default=None),
         mean=fmean(scored) if scored else None,
@@ -185,43 +185,43 @@ def _share(part: float, whole: float) -> float:
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def verdict(result: CheckResult) -> Verdict:
+def verdict(result: CheckResult) -> LearnabilityVerdict:
     """The most serious finding; a warning counts only if nothing is worse."""
     found = list(_findings(result))
     worst = next((one for grade in ("bad", "warn") for one in found if one.grade == grade), None)
-    return worst or Verdict(
+    return worst or LearnabilityVerdict(
         "good",
         f"The model can learn from this: in {result.spread:.0%} of the groups the completions differ in their reward.",
     )
 
 
-def _findings(result: CheckResult) -> Iterator[Verdict]:
+def _findings(result: CheckResult) -> Iterator[LearnabilityVerdict]:
     if not result.groups:
-        yield Verdict("bad", "No completion was sampled, so nothing is known.", "The run's log says why.")
+        yield LearnabilityVerdict("bad", "No completion was sampled, so nothing is known.", "The run's log says why.")
         return
     for component in result.components:
         if component.failed >= FAILED_WARN:
-            yield Verdict(
+            yield LearnabilityVerdict(
                 _grade(component.failed, FAILED_BAD),
                 f"The reward {component.name} gave no score for {component.failed:.0%} of the completions.",
                 "Its failures are in the run's events; try it in the playground on these completions.",
             )
     if result.cut >= CUT_WARN:
-        yield Verdict(
+        yield LearnabilityVerdict(
             _grade(result.cut, CUT_BAD),
             f"{result.cut:.0%} of the completions were cut off before their end.",
             "Allow longer completions, or ask for shorter ones in the prompt.",
         )
     for component in result.components:
         if result.flat < FLAT_WARN and component.flat >= FLAT_BAD and component.low is not None:
-            yield Verdict(
+            yield LearnabilityVerdict(
                 "warn",
                 f"In {component.flat:.0%} of the groups the reward {component.name} is the same for every completion: "
                 "the model would learn from the others alone.",
                 "If it is the one that matters, choose other prompts or give it finer steps.",
             )
     if result.flat >= FLAT_WARN:
-        yield Verdict(
+        yield LearnabilityVerdict(
             _grade(result.flat, FLAT_BAD),
             f"In {result.flat:.0%} of the groups every completion got the same reward, and such a group teaches "
             "nothing.",

@@ -26,7 +26,7 @@ from runs.launch.new_run.fields.choice_fields import (
     offered_profiles,
 )
 from runs.launch.new_run.fields.episode_fields import EnvironmentChoice
-from runs.launch.trials.trials import Wanted, too_small
+from runs.launch.trials.trials import TrialSetup, too_small
 from workers.contract.run.hardware import Quantization, Rollout, ServerSpec, WeightSync
 from workers.contract.wire.documents import ContractError
 
@@ -118,10 +118,10 @@ class TrialForm(forms.Form):
             raise forms.ValidationError(f"At most {MAX_PROFILES} profiles at a time.")
         return chosen
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> TrialSetup:
         values = self.cleaned_data
         rows = (values[name] for name in ("dataset_version", "reward_version", "environment"))
-        return Wanted(values["host"], values["model"], *rows)
+        return TrialSetup(values["host"], values["model"], *rows)
 
     def chosen_host(self) -> Host | None:
         """The selected host, even if the form is invalid."""

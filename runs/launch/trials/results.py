@@ -33,7 +33,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Result:
+class CandidateResult:
     name: str
     profile_id: int | None
     status: str
@@ -52,7 +52,7 @@ class Result:
 
 @dataclass(frozen=True)
 class TrialProgress:
-    results: list[Result]
+    results: list[CandidateResult]
     live: bool
 
     @property
@@ -64,7 +64,7 @@ class TrialProgress:
         return sum(1 for result in self.results if result.fits == "yes")
 
     @property
-    def best(self) -> Result | None:
+    def best(self) -> CandidateResult | None:
         return next((result for result in self.results if result.best), None)
 
     @property
@@ -83,11 +83,11 @@ def progress(trial: ProfileTrial) -> TrialProgress:
     return TrialProgress(_with_best(results), live)
 
 
-def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Mapping[int, HostView]) -> Result:
+def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Mapping[int, HostView]) -> CandidateResult:
     attempt = run.latest()
     train = [row for row in rows if row.kind == EventKind.TRAIN]
     fits, note = _outcome(attempt)
-    return Result(
+    return CandidateResult(
         name=run.profile.name if run.profile else str(run.spec.get("hardware", {}).get("profile") or run.name),
         profile_id=run.profile_id,
         status=attempt.status,
@@ -179,10 +179,10 @@ def _metric_rows(runs: Sequence[Run]) -> dict[str, list[MetricRow]]:
     return by_run
 
 
-def _refused(entry: dict[str, Any]) -> Result:
+def _refused(entry: dict[str, Any]) -> CandidateResult:
     fits = "no" if entry.get("fits") is False else "failed"
     profile_id = entry.get("profile")
-    return Result(
+    return CandidateResult(
         name=str(entry.get("name") or ""),
         profile_id=profile_id if isinstance(profile_id, int) else None,
         status="refused",
@@ -203,7 +203,7 @@ def _use(trial: ProfileTrial, run: Run) -> str:
     return urlencode({name: value for name, value in chosen.items() if value})
 
 
-def _with_best(results: list[Result]) -> list[Result]:
+def _with_best(results: list[CandidateResult]) -> list[CandidateResult]:
     """Mark the fastest of the candidates that fit."""
     fitting = [result for result in results if result.fits == "yes" and result.measured.tokens_per_s]
     best = max(fitting, key=lambda result: result.measured.tokens_per_s or 0.0, default=None)

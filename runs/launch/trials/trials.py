@@ -39,7 +39,7 @@ ONLY = {"max_steps": STEPS, "save_strategy": "no"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrialSetup:
     """The setup that all candidates share."""
 
     host: Host
@@ -58,7 +58,9 @@ class Refusal:
     """False: the host is too small for it. None: another problem."""
 
 
-def start(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, key: str | None) -> tuple[ProfileTrial, bool]:
+def start(
+    setup: TrialSetup, profiles: Iterable[HardwareProfile], user: User, key: str | None
+) -> tuple[ProfileTrial, bool]:
     """Start a trial and its runs; with the key of an earlier one, that trial and False.
 
     Raises QueueFull if this user may not queue that many runs.
@@ -83,7 +85,7 @@ def start(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, key: s
     return once(ProfileTrial.objects.all(), key, make)
 
 
-def is_of(trial: ProfileTrial, setup: Wanted, profiles: Iterable[HardwareProfile]) -> bool:
+def is_of(trial: ProfileTrial, setup: TrialSetup, profiles: Iterable[HardwareProfile]) -> bool:
     """Whether a trial has this setup and these candidates."""
     runs = list(trial.runs.all())
     candidates = {run.profile_id for run in runs} | {refused["profile"] for refused in trial.refused}
@@ -104,7 +106,7 @@ def stop_all(trial: ProfileTrial, user: User) -> int:
     return counts.requested + counts.cancelled
 
 
-def refusal(row: HardwareProfile, setup: Wanted, view: HostView) -> Refusal | None:
+def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal | None:
     """Preflight's verdict on a candidate on this host. None: it can be tried."""
     try:
         profile = profile_of(row)
@@ -133,7 +135,7 @@ def too_small(profile: Profile, view: HostView) -> str:
 
 
 def _launch(
-    trial: ProfileTrial, setup: Wanted, candidates: Sequence[tuple[HardwareProfile, Refusal | None]], user: User
+    trial: ProfileTrial, setup: TrialSetup, candidates: Sequence[tuple[HardwareProfile, Refusal | None]], user: User
 ) -> None:
     # All or none: half of the candidates would answer another question.
     limits.claim_room(user.pk, adding=sum(refused is None for _, refused in candidates))
@@ -145,7 +147,7 @@ def _launch(
     transaction.on_commit(launching.dispatch_ready, robust=True)
 
 
-def _submit(trial: ProfileTrial, setup: Wanted, row: HardwareProfile, user: User) -> Refusal | None:
+def _submit(trial: ProfileTrial, setup: TrialSetup, row: HardwareProfile, user: User) -> Refusal | None:
     profile = profile_of(row)
     try:
         request = replace(_request(setup, row, profile), trial=trial)
@@ -155,7 +157,7 @@ def _submit(trial: ProfileTrial, setup: Wanted, row: HardwareProfile, user: User
     return None
 
 
-def _request(setup: Wanted, row: HardwareProfile, profile: Profile) -> LaunchRequest:
+def _request(setup: TrialSetup, row: HardwareProfile, profile: Profile) -> LaunchRequest:
     return LaunchRequest(
         name=f"{row.name[:100]} · trial",
         model=setup.model,
@@ -175,7 +177,7 @@ def _grpo(profile: Profile) -> dict[str, Any]:
     return {**profile.batch, **ONLY}
 
 
-def key_of_page(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, page: str) -> str | None:
+def key_of_page(setup: TrialSetup, profiles: Iterable[HardwareProfile], user: User, page: str) -> str | None:
     """The key that makes a repeated submission the same trial: user, page and values. A changed form is a new trial."""
     if not page:
         return None

@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from controlplane.catalogue.hardware.prices import gpu_hour
 from controlplane.platform.accounts.models import User
 from controlplane.platform.templatetags.figures import ago, clock, mib, significant, size_in_words
-from runs.engine.disk import Taken
+from runs.engine.disk import HostDiskUse
 from runs.engine.hosts import standing
 from runs.engine.hosts.view import LEAST_SHM_MIB, GpuView, Holder, HostView, SlotView
 from runs.engine.sentences import counted
@@ -89,11 +89,11 @@ class HostCard:
     summary: str
     facts: tuple[tuple[Fact, ...], tuple[Fact, ...]]
     """In two columns."""
-    taken: Taken | None = None
+    taken: HostDiskUse | None = None
     """None: the host has not measured what its runs take."""
 
 
-def host_card(host: HostView, user: User, taken: Taken | None = None) -> HostCard:
+def host_card(host: HostView, user: User, taken: HostDiskUse | None = None) -> HostCard:
     return HostCard(
         id=host.row.pk,
         name=host.name,
@@ -219,7 +219,7 @@ def _summary(host: HostView) -> Iterator[str]:
     yield counted(len(host.models), "model")
 
 
-def _resources(host: HostView, user: User, taken: Taken | None) -> Iterator[Fact]:
+def _resources(host: HostView, user: User, taken: HostDiskUse | None) -> Iterator[Fact]:
     yield _memory(host)
     yield _disk(host, taken)
     if host.sharing:
@@ -259,7 +259,7 @@ def _memory(host: HostView) -> Fact:
     return Fact("Memory", (FactText(words),), bar=host.memory_parts, total_mib=host.memory_mib)
 
 
-def _disk(host: HostView, taken: Taken | None) -> Fact:
+def _disk(host: HostView, taken: HostDiskUse | None) -> Fact:
     if host.disk_free_mib is None:
         return Fact("Disk", (FactText("–"),))
     if not host.disk_total_mib:

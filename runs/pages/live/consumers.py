@@ -17,7 +17,7 @@ from django.utils.crypto import constant_time_compare
 
 from controlplane.platform.accounts.models import User
 from runs.insight.live import frames
-from runs.insight.live.pump import ListViewer, Reader, SignIn, Viewer, from_store, hub
+from runs.insight.live.pump import ListViewer, Reader, SocketSignIn, Viewer, from_store, hub
 
 NOT_SIGNED_IN = 4401
 NO_SUCH_RUN = 4404
@@ -39,7 +39,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
             return
         self.user_id: int = user.pk
         self.session_key = self.scope["session"].session_key
-        self.sign_in = SignIn(user.pk)
+        self.sign_in = SocketSignIn(user.pk)
         hub().watch_sign_in(self.sign_in)
         await self.begin()
         self.spawn(self._stay_signed_in())

@@ -50,7 +50,7 @@ def delete(request: HttpRequest, event_id: int) -> HttpResponseBase:
     model = catalogue.model_for(request, event_id)
     try:
         deletions.request(model.checkpoint, person(request))
-    except deletions.NotDeletable as error:
+    except deletions.CheckpointNotDeletable as error:
         messages.error(request, f"This model was not deleted: {error}")
     return redirect("model", event_id)
 

@@ -20,7 +20,7 @@ from controlplane.catalogue.datasets.queries import ready_versions
 from runs.engine.models import Run, SampleRow
 from runs.engine.queries import run_for, runs_for
 from runs.insight.completions import episodes
-from runs.insight.completions.episodes import Episode
+from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.groups import completions as completions_of
 from runs.insight.completions.reading import Steps, steps, valid
 from runs.insight.scoring import rows
@@ -53,7 +53,7 @@ class Offered:
     advantage: float | None = None
     length: int = 0
     """The full length in characters, if the page has only the beginning."""
-    episode: Episode | None = None
+    episode: StoredEpisode | None = None
 
 
 @dataclass

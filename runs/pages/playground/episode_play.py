@@ -107,7 +107,7 @@ class Play:
         return json.dumps(self.messages, ensure_ascii=False)
 
     @property
-    def episode(self) -> episodes.Episode:
+    def episode(self) -> episodes.StoredEpisode:
         return episodes.by_turn(self.messages)
 
     @property

@@ -22,7 +22,7 @@ MOST = 10_000
 
 
 @dataclass(frozen=True)
-class RunGroup:
+class RunListGroup:
     words: str
     address: str
     """The run list of this group alone; empty where no filter finds it."""
@@ -43,7 +43,7 @@ class RunGroup:
 class Grouping:
     words: str
     metrics: list[columns.Column]
-    groups: list[RunGroup]
+    groups: list[RunListGroup]
     """The highest mean reward first."""
     left_out: int
     """Older runs beyond MOST."""
@@ -84,7 +84,9 @@ class _GroupFigures:
     others: list[float | None]
 
 
-def _group(query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_GroupFigures]) -> RunGroup:
+def _group(
+    query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_GroupFigures]
+) -> RunListGroup:
     if query.group == TAG:
         words, address = value or "no tag", query.address(group="", tag=value) if value else ""
     else:
@@ -94,7 +96,9 @@ def _group(query: RunListQuery, value: Any, metrics: Sequence[columns.Column], r
     others = [Spread.of(values) for values in zip(*(run.others for run in runs), strict=True)]
     gains = Spread.of([run.gain for run in runs])
     rewards = Spread.of([run.reward for run in runs])
-    return RunGroup(words, address, [run.pk for run in runs], rewards, gains, list(zip(metrics, others, strict=True)))
+    return RunListGroup(
+        words, address, [run.pk for run in runs], rewards, gains, list(zip(metrics, others, strict=True))
+    )
 
 
 def _number(value: Any) -> float | None:

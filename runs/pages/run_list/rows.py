@@ -53,7 +53,7 @@ READY_VIEWS = {
 
 
 @dataclass(frozen=True)
-class RunRow:
+class RunListRow:
     run: Run
     summary: queries.Summary
     attempt: Attempt
@@ -94,15 +94,15 @@ class RunRow:
         return self.attempt.status == RunStatus.FAILED and not self.run.step
 
     @property
-    def health(self) -> RowHealth | None:
+    def health(self) -> HealthCell | None:
         """The run's health. A failed run shows its failure instead, however healthy the policy was."""
         if self.attempt.status == RunStatus.FAILED:
-            return RowHealth("failed", self.attempt.reason.replace("_", " "), "bad", [])
+            return HealthCell("failed", self.attempt.reason.replace("_", " "), "bad", [])
         return _health(self.run.health)
 
 
 @dataclass(frozen=True)
-class RowHealth:
+class HealthCell:
     verdict: str
     word: str
     chip: str
@@ -135,8 +135,8 @@ class Pages:
 @dataclass(frozen=True)
 class RunListing:
     query: RunListQuery
-    rows: list[RunRow]
-    """Runs of a page; with groups, the runs whose settings and metrics can be chosen."""
+    rows: list[RunListRow]
+    """Of a page; with groups, the runs whose settings and metrics can be chosen."""
     others: list[Column]
     """The chosen settings, metrics and figures."""
     found: int
@@ -316,11 +316,11 @@ def _runs(everything: QuerySet[Run], ids: list[str], columns: list[Column]) -> l
     return [runs[pk] for pk in ids if pk in runs]
 
 
-def _row(run: Run, places: Mapping[str, int], columns: list[Column]) -> RunRow:
+def _row(run: Run, places: Mapping[str, int], columns: list[Column]) -> RunListRow:
     attempt = run.latest()
     summary = queries.summary(run, places=places)
     values = Values(run)
-    return RunRow(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
+    return RunListRow(run, summary, attempt, placement_text(attempt), values, values.cells(columns))
 
 
 def _going(kind: str) -> tuple[dict[str, int], int]:
@@ -365,7 +365,7 @@ def _sorts(others: Iterable[Column]) -> Iterator[tuple[str, str]]:
         yield f"-{key}", f"{words} ↓"
 
 
-def _health(assessment: Mapping[str, Any]) -> RowHealth | None:
+def _health(assessment: Mapping[str, Any]) -> HealthCell | None:
     verdict = assessment.get("verdict")
     if verdict not in HEALTH:
         return None
@@ -373,4 +373,4 @@ def _health(assessment: Mapping[str, Any]) -> RowHealth | None:
     findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "warning")]
     findings.sort(key=lambda finding: order.index(finding["level"]))
     chip = {"bad": "bad", "warning": "warn", "well": "good"}[verdict]
-    return RowHealth(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])
+    return HealthCell(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])

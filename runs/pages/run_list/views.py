@@ -13,7 +13,7 @@ from runs.engine import queries, tags
 from runs.engine.models import Run, SavedView
 from runs.engine.scheduling import stopping
 from runs.engine.sentences import counted
-from runs.engine.tags import Done
+from runs.engine.tags import TagResult
 from runs.insight.comparing import comparison
 from runs.launch import demo
 from runs.pages.run_list import csv_file
@@ -128,7 +128,7 @@ def _back(request: HttpRequest) -> HttpResponseBase:
     return redirect(f"{reverse('runs')}?{query.address(page=query.page)}".rstrip("?"))
 
 
-def _report(request: HttpRequest, outcome: Done, changed: str, left: str) -> HttpResponseBase:
+def _report(request: HttpRequest, outcome: TagResult, changed: str, left: str) -> HttpResponseBase:
     parts = [changed.format(counted(outcome.changed, "run"))] if outcome.changed else ["Nothing was changed."]
     parts += [left.format(counted(outcome.left, "run"))] if outcome.left else []
     (messages.success if outcome.changed else messages.info)(request, " ".join(parts))

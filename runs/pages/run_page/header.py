@@ -56,7 +56,7 @@ _AT_WORK = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
 
 
 @dataclass(frozen=True)
-class LogLine:
+class HeaderLogLine:
     text: str
     telling: bool
 
@@ -68,9 +68,9 @@ class Cause:
     sentence: str
     detail: str
     log: str
-    lines: list[LogLine]
+    lines: list[HeaderLogLine]
     exit_codes: dict[str, str]
-    diagnosis: diagnosis.Report | None
+    diagnosis: diagnosis.DiagnosisReport | None
     """None if none was made."""
 
 
@@ -239,12 +239,12 @@ def _exit(code: Any) -> str:
         return str(code)
 
 
-def last_lines(attempt: Attempt, name: str) -> list[LogLine]:
+def last_lines(attempt: Attempt, name: str) -> list[HeaderLogLine]:
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
     # The trainer prints a step's figures with names such as rewards/right/failed.
     telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
-    return [LogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-LAST_LINES:]
+    return [HeaderLogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-LAST_LINES:]
 
 
 def stops(run: Run, attempt: Attempt) -> list[StopDialog]:

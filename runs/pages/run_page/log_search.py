@@ -39,7 +39,7 @@ Finder = Callable[[bytes], Iterator[int]]
 """Yields the positions of hits in a block, in order."""
 
 
-class Hit(TypedDict):
+class LogHit(TypedDict):
     at: int
     """The start of its line in the log."""
     text: str
@@ -47,7 +47,7 @@ class Hit(TypedDict):
 
 @dataclass
 class LogHits:
-    hits: list[Hit] = field(default_factory=list)
+    hits: list[LogHit] = field(default_factory=list)
     next: int = 0
     """Offset at which the search continues."""
     size: int = 0

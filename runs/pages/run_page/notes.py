@@ -13,7 +13,7 @@ from markdown_it.token import Token
 
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run, RunEvent
-from runs.engine.telling import tell
+from runs.engine.timeline import add_event
 
 LONGEST = 10_000
 NOTED = "noted"
@@ -51,7 +51,7 @@ def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
     if based_on not in (None, edition(stored)):
         raise Overtaken
     Run.objects.filter(pk=run.pk).update(notes=text)
-    tell(attempt, NOTED, user.get_username(), empty=not text)
+    add_event(attempt, NOTED, user.get_username(), empty=not text)
     return True
 
 

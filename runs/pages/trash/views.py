@@ -22,13 +22,13 @@ from runs.engine import disk
 from runs.engine.models import Run
 from runs.engine.sentences import counted
 from runs.engine.trash import deleting, naming, purging
-from runs.engine.trash.kinds import KINDS, Kind
+from runs.engine.trash.kinds import KINDS, DeletableKind
 
 MOST_LISTED = 200
 
 
 @dataclass(frozen=True)
-class Asked:
+class DeletionConfirmation:
     """A row that somebody is about to delete."""
 
     row: Any
@@ -38,8 +38,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Deleted:
-    kind: Kind
+class DeletedRow:
+    kind: DeletableKind
     row: Any
     restorable: bool
     waits_for: str
@@ -54,9 +54,9 @@ def deleted(request: HttpRequest) -> HttpResponse:
     return render(request, "pages/trash/deleted.html", {"rows": rows, "days": settings.DELETED_KEPT_DAYS})
 
 
-def _deleted(kind: Kind, row: Any, now: datetime) -> Deleted:
+def _deleted(kind: DeletableKind, row: Any, now: datetime) -> DeletedRow:
     restorable = row.can_be_restored(now)
-    return Deleted(kind, row, restorable, "" if restorable else purging.waits_for(row, now))
+    return DeletedRow(kind, row, restorable, "" if restorable else purging.waits_for(row, now))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -72,7 +72,10 @@ def delete(request: HttpRequest, thing: str) -> HttpResponseBase:
         messages.info(request, f"No {kind.one} is left of these to delete.")
         return redirect("deleted")
     until = timezone.now() + timedelta(days=settings.DELETED_KEPT_DAYS)
-    asked = [Asked(row, list(kind.obstacles(row)), list(kind.consequences(row)), kind.address(row)) for row in rows]
+    asked = [
+        DeletionConfirmation(row, list(kind.obstacles(row)), list(kind.consequences(row)), kind.address(row))
+        for row in rows
+    ]
     able = [one for one in asked if not one.obstacles]
     context = {"kind": kind, "able": able, "unable": [one for one in asked if one.obstacles], "until": until}
     context["section"] = kind.listed
@@ -81,7 +84,7 @@ def delete(request: HttpRequest, thing: str) -> HttpResponseBase:
     return render(request, "pages/trash/delete.html", context)
 
 
-def _delete(request: HttpRequest, kind: Kind, rows: list[Any]) -> HttpResponseBase:
+def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpResponseBase:
     done = []
     for row in rows:
         try:
@@ -136,7 +139,7 @@ def name(request: HttpRequest, thing: str, key: str) -> HttpResponseBase:
     return render(request, "pages/trash/_name_form.html" if editing else "pages/trash/_name.html", context)
 
 
-def _rename(request: HttpRequest, kind: Kind, context: dict[str, Any]) -> HttpResponseBase:
+def _rename(request: HttpRequest, kind: DeletableKind, context: dict[str, Any]) -> HttpResponseBase:
     if not person(request).may_operate:
         raise PermissionDenied("This requires the operator role. Ask an admin of this installation for it.")
     typed = request.POST.get("name", "")
@@ -148,12 +151,12 @@ def _rename(request: HttpRequest, kind: Kind, context: dict[str, Any]) -> HttpRe
     return render(request, "pages/trash/_name.html", context | {"renamed": True})
 
 
-def _kind(thing: str) -> Kind:
+def _kind(thing: str) -> DeletableKind:
     if thing not in KINDS:
         raise Http404
     return KINDS[thing]
 
 
-def _rows(kind: Kind, ids: list[str]) -> list[Any]:
+def _rows(kind: DeletableKind, ids: list[str]) -> list[Any]:
     keys = [kind.key(each) for each in ids[:MOST_LISTED]]
     return list(kind.model.objects.filter(pk__in=keys).order_by("name", "pk"))

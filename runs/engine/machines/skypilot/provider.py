@@ -15,15 +15,15 @@ from runs.engine.machines import aws
 from runs.engine.machines.provider import (
     PRICE,
     EngineError,
-    Kind,
+    EngineKind,
+    MachinePhase,
+    MachineShape,
     MachineState,
     Option,
-    Phase,
-    Shape,
     price_of,
 )
 from runs.engine.machines.skypilot import task
-from runs.engine.machines.skypilot.server import NotYet, Request, RequestFailed, Server
+from runs.engine.machines.skypilot.server import NotYet, RequestFailed, Server, SkyPilotRequest
 
 CALL_S = 25.0
 SHORT_S = 5.0
@@ -39,7 +39,7 @@ class SkyPilot:
         self._control_url = control_url
         self._options = options
 
-    def request(self, shape: Shape, *, name: str, join: str) -> str:
+    def request(self, shape: MachineShape, *, name: str, join: str) -> str:
         if not self._control_url.startswith("https://"):
             raise EngineError(
                 "Machines of SkyPilot join by https alone. Change the control plane's address in the source."
@@ -72,19 +72,23 @@ class SkyPilot:
             return self._gone(server, handle, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
             _remove(server, handle, requests)
-            return MachineState(Phase.STARTING, f"{_failure(server, launch)} What is there of it is being removed.")
+            return MachineState(
+                MachinePhase.STARTING, f"{_failure(server, launch)} What is there of it is being removed."
+            )
         if launch and launch.active:
-            return MachineState(Phase.STARTING, _because("SkyPilot sets the machine up", _reason(record)))
+            return MachineState(MachinePhase.STARTING, _because("SkyPilot sets the machine up", _reason(record)))
         match str(record.get("status")):
             case "UP":
-                return MachineState(Phase.RUNNING, f"The machine is up{_place(record)}.")
+                return MachineState(MachinePhase.RUNNING, f"The machine is up{_place(record)}.")
             case "AUTOSTOPPING":
-                return MachineState(Phase.RUNNING, "The host has left, and SkyPilot removes the machine.")
+                return MachineState(MachinePhase.RUNNING, "The host has left, and SkyPilot removes the machine.")
             case "STOPPED":
                 _remove(server, handle, requests)
-                return MachineState(Phase.RUNNING, "Somebody stopped the machine. It is being removed.")
+                return MachineState(MachinePhase.RUNNING, "Somebody stopped the machine. It is being removed.")
             case _:
-                return MachineState(Phase.RUNNING, _because("SkyPilot finds the machine unhealthy", _reason(record)))
+                return MachineState(
+                    MachinePhase.RUNNING, _because("SkyPilot finds the machine unhealthy", _reason(record))
+                )
 
     def release(self, handle: str) -> None:
         server = self._server()
@@ -107,20 +111,20 @@ class SkyPilot:
         user = sha256(self._control_url.encode()).hexdigest()[:8]
         return Server(secret.address, token, user=user, private_too=secret.private_too, seconds=CALL_S)
 
-    def _gone(self, server: Server, cluster: str, launch: Request | None) -> MachineState:
+    def _gone(self, server: Server, cluster: str, launch: SkyPilotRequest | None) -> MachineState:
         if launch is None and not _was_there(server, cluster):
-            return MachineState(Phase.LOST, "SkyPilot knows nothing of this machine.")
+            return MachineState(MachinePhase.LOST, "SkyPilot knows nothing of this machine.")
         if launch and launch.active:
-            return MachineState(Phase.QUEUED, _because("SkyPilot looks for a machine", launch.message))
+            return MachineState(MachinePhase.QUEUED, _because("SkyPilot looks for a machine", launch.message))
         if launch and launch.status != "SUCCEEDED":
-            return MachineState(Phase.ENDED, _failure(server, launch))
+            return MachineState(MachinePhase.ENDED, _failure(server, launch))
         if self._options.get("spot") == "yes":
             sentence = "The machine is gone: the host left, or the cloud took it back."
-            return MachineState(Phase.ENDED, sentence, taken_back=True)
-        return MachineState(Phase.ENDED, "The machine is gone.")
+            return MachineState(MachinePhase.ENDED, sentence, taken_back=True)
+        return MachineState(MachinePhase.ENDED, "The machine is gone.")
 
 
-def _of(name: str, requests: list[Request]) -> list[Request]:
+def _of(name: str, requests: list[SkyPilotRequest]) -> list[SkyPilotRequest]:
     return [each for each in requests if each.name == name]
 
 
@@ -148,7 +152,7 @@ def _named(cluster: str, found: Any) -> dict[str, Any] | None:
     return next((each for each in found if each.get("name") == cluster), None)
 
 
-def _remove(server: Server, cluster: str, requests: list[Request]) -> None:
+def _remove(server: Server, cluster: str, requests: list[SkyPilotRequest]) -> None:
     """Begin to, unless it has begun. What has been removed already is no error."""
     if any(each.active for each in _of(DOWN, requests)):
         return
@@ -161,7 +165,7 @@ def _remove(server: Server, cluster: str, requests: list[Request]) -> None:
             raise EngineError(f"SkyPilot can't remove the machine: {error}") from None
 
 
-def _failure(server: Server, launch: Request) -> str:
+def _failure(server: Server, launch: SkyPilotRequest) -> str:
     if launch.status == "CANCELLED":
         return "The request was withdrawn."
     try:
@@ -275,7 +279,7 @@ OPTIONS = (
     replace(PRICE, help=f"{PRICE.help} Empty: the list price of a listed instance type, on demand in {aws.REGION}."),
 )
 
-KIND = Kind(
+KIND = EngineKind(
     name="skypilot",
     label="SkyPilot",
     help="Clouds and Kubernetes, through SkyPilot's API server (0.14). The machines must reach the control plane's "

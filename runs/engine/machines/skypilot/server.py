@@ -40,7 +40,7 @@ class NotYet(EngineError):
 
 
 @dataclass(frozen=True)
-class Request:
+class SkyPilotRequest:
     """One request that the server keeps, for a day by default."""
 
     id: str
@@ -98,7 +98,7 @@ class Server:
             raise RequestFailed(f"The request is {str(found['status']).lower()}.", str(found["status"]))
         return _read(found.get("return_value"))
 
-    def requests_for(self, cluster: str) -> list[Request]:
+    def requests_for(self, cluster: str) -> list[SkyPilotRequest]:
         """The newest first. Without their bodies, which hold what they were asked with."""
         fields = ("request_id", "name", "status", "status_msg", "cluster_name", "created_at")
         query = urlencode([("cluster_name", cluster), ("all_status", "true"), *(("fields", each) for each in fields)])
@@ -135,8 +135,8 @@ class Server:
         return answer
 
 
-def _request(row: Mapping[str, Any]) -> Request:
-    return Request(
+def _request(row: Mapping[str, Any]) -> SkyPilotRequest:
+    return SkyPilotRequest(
         str(row.get("request_id")), str(row.get("name")), str(row.get("status")), _plain(row.get("status_msg"))
     )
 

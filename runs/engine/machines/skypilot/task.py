@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from runs.engine.machines.provider import EngineError, Shape
+from runs.engine.machines.provider import EngineError, MachineShape
 
 JOIN_CODE = "GRPO_JOIN_CODE"
 HOOKS_SINCE = 62
@@ -57,7 +57,7 @@ _VARIABLES = {
 
 
 def render(
-    shape: Shape, options: Mapping[str, str], *, control_url: str, name: str, join: str, hooks: bool
+    shape: MachineShape, options: Mapping[str, str], *, control_url: str, name: str, join: str, hooks: bool
 ) -> dict[str, Any]:
     """Raises EngineError for a shape that SkyPilot can't be asked for."""
     program = ["/opt/venv/bin/python", "-m", "workers.host.join", "--data", "/data", "--name", name]
@@ -85,7 +85,7 @@ def as_yaml(task: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(task), sort_keys=False)
 
 
-def _resources(shape: Shape, options: Mapping[str, str]) -> dict[str, Any]:
+def _resources(shape: MachineShape, options: Mapping[str, str]) -> dict[str, Any]:
     resources: dict[str, Any] = {
         # The image's own way of starting is replaced by SkyPilot's: it installs ssh there and runs `run` in it.
         "image_id": f"docker:{options['image']}",

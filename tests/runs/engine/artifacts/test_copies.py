@@ -148,7 +148,7 @@ def test_jobs_and_evaluations_of_a_lost_hosts_checkpoint_go_anywhere(orphan: Che
     user, run = a_user(), orphan.run
     run.dataset_version.validation_rows = 1
     merge = jobs.start_once(orphan, ARCHIVE, user)
-    setup = evaluations.Setup(run.dataset_version, 1, 2, run.reward_version, 1.0)
+    setup = evaluations.EvaluationSetup(run.dataset_version, 1, 2, run.reward_version, 1.0)
     [of_start, of_checkpoint] = evaluations.start(run, [orphan], setup, user)
     assert [each.host for each in (merge, of_start, of_checkpoint)] == [None] * 3
     Attempt.objects.filter(run=of_checkpoint).update(claimed_at=timezone.now())

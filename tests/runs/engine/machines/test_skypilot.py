@@ -14,7 +14,7 @@ import yaml
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.models import Secret
 from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.provider import EngineError, Phase, Shape
+from runs.engine.machines.provider import EngineError, MachinePhase, MachineShape
 from runs.engine.machines.skypilot import server as client
 from runs.engine.machines.skypilot import task
 from runs.engine.machines.skypilot.provider import SkyPilot
@@ -25,7 +25,7 @@ from tests.fakes.fake_skypilot import SkyPilotServer
 
 pytestmark = pytest.mark.django_db
 CODE = "c0de" * 10
-SHAPE = Shape(gpus=2, cpus=16, minutes=600, idle_minutes=10, memory_gib=64, gpu_kind="H100")
+SHAPE = MachineShape(gpus=2, cpus=16, minutes=600, idle_minutes=10, memory_gib=64, gpu_kind="H100")
 OPTIONS = {"secret": "SKY", "image": "registry.example.org/grpo-gpu:1.0", "infra": "aws/us-east-1", "spot": "yes"}
 
 
@@ -37,7 +37,7 @@ def asked(**options: str) -> str:
     return provider(**options).request(SHAPE, name="cloud-1", join=CODE)
 
 
-def rendered(shape: Shape = SHAPE, **options: str) -> dict[str, Any]:
+def rendered(shape: MachineShape = SHAPE, **options: str) -> dict[str, Any]:
     merged = {**OPTIONS, **options}
     return task.render(shape, merged, control_url="https://grpo.example.org", name="cloud-1", join=CODE, hooks=True)
 
@@ -80,7 +80,13 @@ def test_a_machine_is_queued_then_starts_then_runs_then_ends(sky: SkyPilotServer
     phases.append(provider().state(handle).phase)
     sky.clusters.clear()
     end = provider().state(handle)
-    assert [*phases, end.phase] == [Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.RUNNING, Phase.ENDED]
+    assert [*phases, end.phase] == [
+        MachinePhase.QUEUED,
+        MachinePhase.STARTING,
+        MachinePhase.RUNNING,
+        MachinePhase.RUNNING,
+        MachinePhase.ENDED,
+    ]
 
 
 @pytest.mark.parametrize(("spot", "taken_back"), [("yes", True), ("no", False)])
@@ -96,7 +102,7 @@ def test_a_launch_that_fails_ends_with_what_skypilot_said(sky: SkyPilotServer) -
     sky.finish(sky.launches()[0], "FAILED", error=error)
     state = provider().state(handle)
     assert (state.phase, state.sentence) == (
-        Phase.ENDED,
+        MachinePhase.ENDED,
         "SkyPilot got no machine: No launchable resource found.",
     )
 
@@ -105,8 +111,8 @@ def test_what_a_failed_launch_leaves_is_removed_before_it_counts_as_ended(sky: S
     handle = asked()
     sky.finish(sky.launches()[0], "FAILED", error=("CommandError", "setup failed"))
     sky.has(handle, "INIT")
-    assert provider().state(handle).phase == Phase.STARTING
-    assert provider().state(handle).phase == Phase.ENDED
+    assert provider().state(handle).phase == MachinePhase.STARTING
+    assert provider().state(handle).phase == MachinePhase.ENDED
     assert not sky.clusters
 
 
@@ -126,28 +132,28 @@ def test_an_unhealthy_machine_has_not_ended(sky: SkyPilotServer) -> None:
     sky.finish(sky.launches()[0], "SUCCEEDED")
     sky.has(handle, "INIT", init_kind="unhealthy", init_status_reason="node terminated")
     state = provider().state(handle)
-    assert state.phase == Phase.RUNNING
+    assert state.phase == MachinePhase.RUNNING
     assert state.sentence == "SkyPilot finds the machine unhealthy: node terminated."
 
 
 def test_a_machine_that_the_server_never_heard_of_is_lost(sky: SkyPilotServer) -> None:
-    assert provider().state("grpo-cloud-9-000000").phase == Phase.LOST
+    assert provider().state("grpo-cloud-9-000000").phase == MachinePhase.LOST
 
 
 def test_a_machine_whose_launch_the_server_has_forgotten_has_ended(sky: SkyPilotServer) -> None:
     handle = asked()
     sky.has(handle, "UP")
     sky.asked.clear()  # it keeps requests for a day
-    assert provider().state(handle).phase == Phase.RUNNING
+    assert provider().state(handle).phase == MachinePhase.RUNNING
     sky.clusters.clear()
-    assert provider().state(handle).phase == Phase.ENDED
+    assert provider().state(handle).phase == MachinePhase.ENDED
 
 
 def test_release_withdraws_a_launch_that_has_no_machine_yet(sky: SkyPilotServer) -> None:
     handle = asked()
     provider().release(handle)
     state = provider().state(handle)
-    assert (state.phase, state.sentence) == (Phase.ENDED, "The request was withdrawn.")
+    assert (state.phase, state.sentence) == (MachinePhase.ENDED, "The request was withdrawn.")
 
 
 def test_release_removes_the_machine_and_again_is_no_error(sky: SkyPilotServer) -> None:
@@ -156,7 +162,7 @@ def test_release_removes_the_machine_and_again_is_no_error(sky: SkyPilotServer) 
     sky.has(handle, "UP")
     provider().release(handle)
     provider().release(handle)
-    assert provider().state(handle).phase == Phase.ENDED
+    assert provider().state(handle).phase == MachinePhase.ENDED
 
 
 def test_a_removal_that_takes_long_is_begun_once(sky: SkyPilotServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +174,7 @@ def test_a_removal_that_takes_long_is_begun_once(sky: SkyPilotServer, monkeypatc
     provider().release(handle)
     provider().release(handle)
     assert [each.name for each in sky.asked].count("sky.down") == 1
-    assert provider().state(handle).phase == Phase.RUNNING
+    assert provider().state(handle).phase == MachinePhase.RUNNING
 
 
 def test_a_wrong_token_is_said_with_the_remedy(sky: SkyPilotServer) -> None:

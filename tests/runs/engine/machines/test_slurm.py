@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from runs.engine.machines import slurm
-from runs.engine.machines.provider import EngineError, Phase, Shape
+from runs.engine.machines.provider import EngineError, MachinePhase, MachineShape
 from runs.engine.machines.slurm import KIND, Slurm
 from tests.runs.engine.machines.engine import Engine
 
-SHAPE = Shape(gpus=2, cpus=16, minutes=60, idle_minutes=10, gpu_kind="h100")
+SHAPE = MachineShape(gpus=2, cpus=16, minutes=60, idle_minutes=10, gpu_kind="h100")
 
 
 def a_provider(engine: Engine, **options: str) -> Slurm:
@@ -56,17 +56,17 @@ def test_asking_again_under_a_name_gives_the_same_job(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("state", "phase", "taken_back"),
     [
-        ("PENDING", Phase.QUEUED, False),
-        ("CONFIGURING", Phase.STARTING, False),
-        ("RUNNING", Phase.RUNNING, False),
-        ("COMPLETING", Phase.RUNNING, False),
-        ("COMPLETED", Phase.ENDED, False),
-        ("PREEMPTED", Phase.ENDED, True),
-        ("TIMEOUT", Phase.ENDED, True),
-        ("NODE_FAIL", Phase.ENDED, False),
+        ("PENDING", MachinePhase.QUEUED, False),
+        ("CONFIGURING", MachinePhase.STARTING, False),
+        ("RUNNING", MachinePhase.RUNNING, False),
+        ("COMPLETING", MachinePhase.RUNNING, False),
+        ("COMPLETED", MachinePhase.ENDED, False),
+        ("PREEMPTED", MachinePhase.ENDED, True),
+        ("TIMEOUT", MachinePhase.ENDED, True),
+        ("NODE_FAIL", MachinePhase.ENDED, False),
     ],
 )
-def test_a_jobs_state(engine: Engine, state: str, phase: Phase, taken_back: bool) -> None:
+def test_a_jobs_state(engine: Engine, state: str, phase: MachinePhase, taken_back: bool) -> None:
     provider = a_provider(engine)
     job = provider.request(SHAPE, name="a-1", join="5ec2e7")
     engine.set(state)
@@ -83,7 +83,7 @@ def test_a_job_that_failed_says_its_last_words(engine: Engine) -> None:
 
 
 def test_a_job_that_slurm_has_forgotten_has_ended(engine: Engine) -> None:
-    assert a_provider(engine).state("7").phase == Phase.ENDED
+    assert a_provider(engine).state("7").phase == MachinePhase.ENDED
 
 
 def test_a_waiting_job_is_cancelled_and_a_running_one_is_told(engine: Engine) -> None:

@@ -40,12 +40,12 @@ class Pumped:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.reader = pump.Reader(self.attempt.run_id, frames.Cursor(0, 0))
+        self.reader = pump.Reader(self.attempt.run_id, frames.StreamCursor(0, 0))
 
     def viewer(self, seq: int = 0) -> asyncio.Queue[str]:
         """What a page gets that has the lines up to `seq`."""
         got: asyncio.Queue[str] = asyncio.Queue()
-        viewer = pump.Viewer(self.attempt.run_id, frames.Cursor(seq, 0), got.put)
+        viewer = pump.Viewer(self.attempt.run_id, frames.StreamCursor(seq, 0), got.put)
         self.tasks.append(asyncio.create_task(viewer.run(self.reader)))
         return got
 
@@ -118,7 +118,7 @@ async def test_whoever_is_further_behind_than_frames_are_kept_loses_nothing(atte
         said.append(text)
         await go.wait()
 
-    viewer = pump.Viewer(attempt.run_id, frames.Cursor(0, 0), slowly)
+    viewer = pump.Viewer(attempt.run_id, frames.StreamCursor(0, 0), slowly)
     pumped.tasks.append(asyncio.create_task(viewer.run(pumped.reader)))
     last = 3 * pump.FRAMES_KEPT
     for seq in range(1, last + 1):

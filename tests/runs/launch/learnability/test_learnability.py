@@ -14,7 +14,7 @@ from runs.engine.states import EndReason, RunStatus, final_status
 from runs.engine.transitions import move
 from runs.intake.host_api import uploads
 from runs.launch.learnability import results
-from runs.launch.learnability.results import CheckResult, ComponentResult
+from runs.launch.learnability.results import CheckResult, ComponentRange
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import FREE
 from tests.runs.launch.new_run import launching_page
@@ -121,7 +121,7 @@ def test_groups_rewards_and_solve_rates_are_counted() -> None:
     )
     found = results.of_run(check)
     assert (found.groups, found.completions, found.flat, found.cut) == (4, 8, 0.75, 0.25)
-    assert found.components == (ComponentResult("format", 0.0, 4 / 7, 1.0, flat=0.75, failed=1 / 8),)
+    assert found.components == (ComponentRange("format", 0.0, 4 / 7, 1.0, flat=0.75, failed=1 / 8),)
     assert found.rates == {"fit": 2, "always": 1, "never": 1}
     assert found.solve_rate == 0.5
     assert found.mean_tokens == 5
@@ -217,8 +217,8 @@ SOUND = CheckResult(groups=64, completions=512, flat=0.2, solve_rate=0.5)
         ({"flat": 0.7}, "warn", "Raise the temperature"),
         ({"cut": 0.3}, "warn", "Allow longer completions"),
         ({"cut": 0.3, "flat": 0.95, "solve_rate": None}, "bad", "got the same reward"),
-        ({"components": (ComponentResult("right", 0, 0, 0, 0.97, failed=0),)}, "warn", "from the others alone"),
-        ({"components": (ComponentResult("judge", 0, 0, 0, 0, failed=0.6),)}, "bad", "The reward judge gave no score"),
+        ({"components": (ComponentRange("right", 0, 0, 0, 0.97, failed=0),)}, "warn", "from the others alone"),
+        ({"components": (ComponentRange("judge", 0, 0, 0, 0, failed=0.6),)}, "bad", "The reward judge gave no score"),
     ],
 )
 def test_the_verdict_names_the_worst_and_what_to_change(changes: dict[str, Any], grade: str, words: str) -> None:

@@ -133,7 +133,7 @@ def test_trials_are_leased_and_launched_like_any_run(sent: Sent, commits: Any):
 
 @pytest.mark.django_db(transaction=True)
 def test_candidates_are_checked_before_any_other_writer_has_to_wait() -> None:
-    wanted = trials.Wanted(a_ready_host(), "/models/tiny", a_version(), a_config())
+    wanted = trials.TrialSetup(a_ready_host(), "/models/tiny", a_version(), a_config())
     user, profiles = a_user(), [a_profile("a"), a_profile("b")]
     with CaptureQueriesContext(connection) as queries:
         trials.start(wanted, profiles, user, "page")

@@ -14,7 +14,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
 from runs.insight.evaluations import starting
-from runs.insight.evaluations.starting import Setup
+from runs.insight.evaluations.starting import EvaluationSetup
 from runs.intake.host_api import uploads
 from runs.intake.host_api.ingest import accept
 from runs.pages.model_pages import card
@@ -117,7 +117,7 @@ def test_an_evaluation_is_told_with_its_interval() -> None:
     run.dataset_version.save()
     [checkpoint] = checkpoints.of_run(run)
     assert run.reward_version is not None
-    starting.start(run, [checkpoint], Setup(run.dataset_version, 4, 2, run.reward_version, 0.5), a_user())
+    starting.start(run, [checkpoint], EvaluationSetup(run.dataset_version, 4, 2, run.reward_version, 0.5), a_user())
     evaluated(run, 0.0, "")
     evaluated(run, 1.0, checkpoint.folder)
     text = card_of(run)

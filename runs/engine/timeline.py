@@ -11,7 +11,7 @@ from runs.engine import hints
 from runs.engine.models import Attempt, RunEvent
 
 
-def tell(attempt: Attempt, kind: str, actor: str, **data: Any) -> None:
+def add_event(attempt: Attempt, kind: str, actor: str, **data: Any) -> None:
     """Write a line and, once that is committed, let the pages that show the run know. Call it in a transaction that
     locks the attempt's row, as all writers of events do."""
     RunEvent.objects.create(
