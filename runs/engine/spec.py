@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.catalogue.datasets.corpora.queries import specs_of
@@ -16,26 +16,16 @@ from runs.engine.models import Priority, ProfileTrial, Run, RunGroup
 from workers.contract.run.ahead import with_correction
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.hardware import HardwareSpec
-from workers.contract.run.limits import LimitsSpec
-from workers.contract.run.prompts import PromptsSpec
-from workers.contract.run.sinks import SinkSpec
-from workers.contract.run.spec import (
-    DataSpec,
-    HangSpec,
-    LoraSpec,
-    ModelSpec,
-    RecoverySpec,
-    RewardSpec,
-    RunSpec,
-)
+from workers.contract.run.settings import only_for
+from workers.contract.run.spec import DataSpec, ModelSpec, RewardSpec, RunSettings, RunSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
 AGGREGATION = "multi_objective_aggregation"
 
 
-@dataclass(frozen=True)
-class LaunchRequest:
-    """The user's choices for a run, with their catalogue rows. No spec can be made until all are chosen."""
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest(RunSettings):
+    """A run's settings, with the chosen catalogue rows. No spec can be made until all are chosen."""
 
     name: str = ""
     model: ModelSpec | str = ""
@@ -44,35 +34,22 @@ class LaunchRequest:
     dataset_version: DatasetVersion | None = None
     reward_version: RewardVersion | None = None
     profile: HardwareProfile | None = None
-    grpo: Mapping[str, Any] = field(default_factory=dict)
-    lora: LoraSpec | None = None
     vllm_share: float | None = None
     """Of a GPU for the run's own vLLM; None: the profile's."""
-    attn_implementation: str | None = None
     eval_rows: int = 0
     eval_reward_version: RewardVersion | None = None
     """Another reward config for the evaluations of the held-out rows; without these it has no effect."""
-    recovery: RecoverySpec = field(default_factory=RecoverySpec)
-    hang: HangSpec = field(default_factory=HangSpec)
-    prompts: PromptsSpec = field(default_factory=PromptsSpec)
-    """Only trainings choose their prompts: checks and evaluations take them as they come."""
-    rewards_beside: bool = False
-    ahead: bool = False
-    """Only trainings generate one step ahead: nothing else has a next batch."""
-    sinks: tuple[SinkSpec, ...] = ()
-    keep_best: str = ""
-    start_from: str = ""
-    limits: LimitsSpec = field(default_factory=LimitsSpec)
     priority: int = Priority.NORMAL
     kind: str = "train"
-    check_groups: int = 0
     trial: ProfileTrial | None = None
     group: RunGroup | None = None
     source: Run | None = None
     cloned_from: Run | None = None
     environment_version: EnvironmentVersion | None = None
-    episodes: EpisodeSpec | None = None
-    """What makes episodes of completions, from that version and the user's own limits; None: one turn each."""
+
+    @property
+    def model_spec(self) -> ModelSpec:
+        return ModelSpec(self.model) if isinstance(self.model, str) else self.model
 
     def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
         """The chosen rows. Raises ContractError if one is missing."""
@@ -88,12 +65,17 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
     evaluates = request.eval_reward_version if request.eval_rows else None
     eval_rewards = rewards_of(evaluates, at="eval_rewards") if evaluates else ()
     _check(dataset_version, rewards, eval_rewards, request.eval_rows)
-    ahead = request.ahead and request.kind == "train"
+    used = only_for(request.kind, request)
+    own = {
+        "grpo": with_correction(with_aggregation(reward_version, request.grpo), used.ahead),
+        "attn_implementation": request.attn_implementation or None,
+        "episodes": _with_corpora(request.episodes),
+    }
     spec = RunSpec(
         run_id=run_id,
         name=request.name,
         kind=request.kind,
-        model=ModelSpec(path=request.model) if isinstance(request.model, str) else request.model,
+        model=request.model_spec,
         data=DataSpec(
             name=dataset_version.dataset.name,
             version=dataset_version.number,
@@ -103,22 +85,9 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         ),
         rewards=rewards,
         hardware=hardware_of(profile, request.vllm_share),
-        grpo=with_correction(with_aggregation(reward_version, request.grpo), ahead),
-        lora=request.lora,
-        attn_implementation=request.attn_implementation or None,
         failed_share=reward_version.failed_share,
         eval_rewards=eval_rewards,
-        recovery=request.recovery,
-        hang=request.hang,
-        prompts=request.prompts if request.kind == "train" else PromptsSpec(),
-        rewards_beside=request.rewards_beside and request.kind == "train",
-        ahead=ahead,
-        sinks=request.sinks,
-        keep_best=request.keep_best,
-        start_from=request.start_from,
-        limits=request.limits,
-        check_groups=request.check_groups,
-        episodes=_with_corpora(request.episodes),
+        **{**used.chosen_settings(), **own},
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))

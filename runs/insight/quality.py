@@ -33,9 +33,14 @@ class Quality:
     health: health.Card | None
 
 
+def best_metric(run: Run) -> str:
+    """The metric by which the run keeps its best checkpoint; "": none is kept."""
+    return str(run.spec.get("keep_best") or "")
+
+
 def labels_of(run: Run) -> dict[str, str]:
     """Metric -> label, of the figures by which the run's checkpoints are told apart."""
-    chosen = run.spec.get("keep_best") or ""
+    chosen = best_metric(run)
     labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
     return {name: label for name, label in labels.items() if name in run.last_metrics}
 

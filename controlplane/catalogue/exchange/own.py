@@ -8,9 +8,7 @@ from typing import Any
 
 from controlplane.catalogue.exchange.reading import Kind, Reading, Verdict
 from controlplane.platform.safe_yaml import short
-from workers.contract.run import sinks
-from workers.contract.run.ahead import FIELD as AHEAD
-from workers.contract.run.beside import FIELD as BESIDE
+from workers.contract.run import settings, sinks
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
 from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout, ServerSpec
 from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec
@@ -21,7 +19,13 @@ from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
 OF_A_JOB = ("check_groups", "job")
-WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "eval_rewards", "keep_best", "start_from")
+FLAGS = tuple(setting.name for setting in settings.of_section("") if setting.type is bool)
+WHOLE = (
+    *("data", "rewards", "failed_share", "eval_rewards"),
+    *(setting.name for setting in settings.of_section("") if setting.type is not bool),
+)
+"""Keys that are taken as they are."""
+SECTIONS: dict[str, type] = {"recovery": RecoverySpec, "hang": HangSpec, "prompts": PromptsSpec}
 
 SHARES = {
     Rollout.COLOCATE: "hardware.colocate_memory_utilization",
@@ -71,15 +75,11 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _hardware(reading, _mapping(reading, value, key))
         elif key == "lora":
             _lora(reading, value)
-        elif key == "recovery":
-            _take(reading, RecoverySpec, _mapping(reading, value, key), key)
-        elif key == "hang":
-            _take(reading, HangSpec, _mapping(reading, value, key), key)
-        elif key in (BESIDE, AHEAD):
+        elif key in SECTIONS:
+            _take(reading, SECTIONS[key], _mapping(reading, value, key), key)
+        elif key in FLAGS:
             if value:
                 reading.put(key, value, key)
-        elif key == "prompts":
-            _take(reading, PromptsSpec, _mapping(reading, value, key), key)
         elif key == "sinks":
             _sinks(reading, value)
         elif key == "episodes":

@@ -13,6 +13,7 @@ from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpe
 from workers.contract.run.hardware import ZERO, HardwareSpec, Offload
 from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec
 from workers.contract.run.prompts import PromptsSpec
+from workers.contract.run.settings import of_section
 from workers.contract.run.sinks import SinkSpec
 from workers.contract.run.spec import DataSpec, HangSpec, ModelSpec, RecoverySpec, RewardSpec, RunSpec
 from workers.contract.stack import deepspeed
@@ -28,6 +29,12 @@ EPISODES = EpisodeSpec(
     chat_template="qwen2_5",
     gateway=GatewaySpec("atropos"),
 )
+DIRECT: dict[str, Any] = {
+    setting.name: True if setting.type is bool else f"a/{setting.name}"
+    for setting in of_section("")
+    if setting.name not in ("name", "attn_implementation")
+}
+"""Settings of one field each, none with its default."""
 SETTINGS: tuple[tuple[dict[str, Any], str | None], ...] = (
     ({}, None),
     ({"max_steps": 200, "learning_rate": 1e-6, "beta": 0.04, "save_steps": 50, "temperature": 1}, "sdpa"),
@@ -81,15 +88,12 @@ def shipped_specs() -> Iterator[RunSpec]:
                 failed_share=0.25,
                 eval_rewards=(RewardSpec("length", "length", 2.0),) if attention else (),
                 recovery=RecoverySpec(3, 30) if attention else RecoverySpec(),
-                start_from="r1/1/checkpoints/checkpoint-2" if attention else "",
-                keep_best="eval_reward" if attention else "",
                 hang=HangSpec(20.0, stop=True) if attention else HangSpec(),
                 prompts=PromptsSpec(extra_rounds=3, by_difficulty=True) if attention else PromptsSpec(),
-                rewards_beside=bool(attention),
-                ahead=bool(attention),
                 sinks=SINKS if attention else (),
                 limits=LIMITS if attention else LimitsSpec(),
                 episodes=EPISODES if attention else None,
+                **(DIRECT if attention else {}),
             )
             yield spec
             if profile.spec.strategy in ZERO and not grpo:

@@ -16,9 +16,7 @@ from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.jobs import KINDS
-from workers.contract.run.limits import LimitsSpec
-from workers.contract.run.prompts import PromptsSpec
-from workers.contract.run.spec import HangSpec, ModelSpec, RecoverySpec
+from workers.contract.run.spec import ModelSpec
 from workers.contract.wire.documents import ContractError, to_dict
 
 ON_THE_CPU = HardwareSpec("", cpu_slots=1)
@@ -43,20 +41,15 @@ def start(
     if not checkpoint.usable:
         raise ContractError("this checkpoint no longer exists")
     source = checkpoint.run
+    trained = spec_of(source)
+    kept = trained.only("grpo", "lora", "attn_implementation", "episodes")
     spec = replace(
-        spec_of(source),
+        trained,
         kind=kind,
         name=f"{checkpoint.name[:100]} · {KINDS[kind].label.lower()}",
         hardware=hardware,
-        start_from=checkpoint.folder,
         job={} if settings is None else to_dict(settings),
-        recovery=RecoverySpec(),
-        hang=HangSpec(),
-        limits=LimitsSpec(),
-        sinks=(),
-        prompts=PromptsSpec(),
-        ahead=False,
-        keep_best="",
+        **{**kept, "start_from": checkpoint.folder},
     )
     if not checkpoint.is_adapter:
         spec = replace(spec, lora=None)

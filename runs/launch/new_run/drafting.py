@@ -67,13 +67,12 @@ def draft_of(
     holds, rewards = leasing.held(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
-    wanted = ModelSpec(request.model) if isinstance(request.model, str) else request.model
-    model = wanted.path
+    wanted = request.model_spec
     grpo, hardware = dict(request.grpo), _hardware(request)
     grpo = with_aggregation(request.reward_version, grpo) if request.reward_version else grpo
     inspection = _inspected(hosts, wanted)
     draft = Draft(
-        model=model,
+        model=wanted.path,
         inspection=inspection,
         hosts=tuple(facts.host_facts(view, holds[view.row.pk], facts.kept_memory_on(view, hardware)) for view in hosts),
         host_chosen=request.host is not None,
@@ -83,22 +82,13 @@ def draft_of(
         hardware=hardware,
         profiles=_profiles(),
         made_for=dict(made_for or {}),
-        grpo=with_correction(grpo, request.ahead),
-        lora=request.lora,
-        attn_implementation=request.attn_implementation,
         eval_rows=request.eval_rows,
         eval_rewards=eval_rewards,
-        keep_best=request.keep_best,
-        limits=request.limits,
-        prompts=request.prompts,
-        rewards_beside=request.rewards_beside,
-        ahead=request.ahead,
-        sinks=request.sinks,
         priority=request.priority,
         owner=owner,
-        episodes=request.episodes,
         corpus_problem=_corpus_problem(request),
         tool_template=_tool_template(request, wanted, inspection),
+        **{**request.chosen_settings(), "grpo": with_correction(grpo, request.ahead)},
     )
     if hardware is None or request.host is not None:
         return draft
@@ -110,18 +100,15 @@ def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[Host
     """With the user's idle warm servers that the run could use."""
     if draft.hardware is None:
         return draft
-    model = ModelSpec(request.model) if isinstance(request.model, str) else request.model
     like = RunSpec(
         run_id="",
         name="",
         kind=request.kind,
-        model=model,
+        model=request.model_spec,
         data=DataSpec("", 0, "", 0),
         rewards=(),
         hardware=draft.hardware,
-        grpo=draft.grpo,
-        lora=draft.lora,
-        episodes=draft.episodes,
+        **draft.chosen_settings(),
     )
     fresh = [view.row for view in hosts if view.fresh]
     return replace(draft, idle=tuple(IdleServers.read().for_run(user.pk, like, fresh)))

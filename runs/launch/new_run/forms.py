@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from django import forms
 from django.core.validators import RegexValidator
+from workers.contract.run.settings import of_section, section_of
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.environments.models import EnvironmentVersion
@@ -27,6 +28,7 @@ from runs.launch.new_run.fields.choice_fields import (
     CloneField,
     DatasetChoice,
     RewardChoice,
+    bounds,
     model_name,
     offered_datasets,
     offered_profiles,
@@ -53,6 +55,8 @@ from workers.contract.wire import hub_files
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
+DIRECT = tuple(setting for setting in of_section("") if setting.name != "name")
+"""Settings of one field each, which has the setting's name."""
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
 
@@ -64,7 +68,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     name = forms.CharField(
         label="Name of the run",
         required=False,
-        max_length=120,
+        **bounds("name"),
         help_text="Leave empty to use the model and dataset names.",
     )
     model = forms.CharField(
@@ -72,7 +76,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         error_messages={
             "required": "No model is chosen. Give a folder on the host, or a hub id such as Qwen/Qwen3-0.6B."
         },
-        max_length=500,
+        **bounds("model"),
         help_text="A folder on the host, or a hub id. The list shows models found on hosts.",
         widget=forms.TextInput(
             attrs={"list": "known-models", "spellcheck": "false", "placeholder": "such as Qwen/Qwen3-0.6B"},
@@ -81,7 +85,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     revision = forms.CharField(
         label="Revision",
         required=False,
-        max_length=200,
+        **bounds("revision"),
         help_text="A branch, tag or commit of a model of the hub. Empty: the newest.",
         validators=[RegexValidator(rf"\A{hub_files.REVISION}\Z", "Use letters, digits and . / _ - only.")],
         widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false", "autocomplete": "off"}),
@@ -89,7 +93,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     start_from = forms.CharField(
         label="Start from a checkpoint",
         required=False,
-        max_length=200,
+        **bounds("start_from"),
         help_text="The folder of another run’s checkpoint of this model, from its Checkpoints tab. Training begins at "
         "step 0 with its weights and a new optimizer; KL is still measured against the model.",
         widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false"}),
@@ -104,8 +108,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     eval_rows = forms.IntegerField(
         label="Evaluation rows",
         required=False,
-        min_value=0,
-        max_value=10**9,
+        **bounds("eval_rows"),
         initial=0,
         help_text="How many of the dataset's validation rows, which are never trained on. 0: no evaluation.",
     )
@@ -173,21 +176,20 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         label="Train a LoRA", required=False, help_text="A small adapter instead of all weights: far less memory."
     )
     lora_r = forms.IntegerField(
-        label="LoRA rank r", min_value=1, max_value=4096, initial=16, help_text="Size of the adapter. 8 to 64 is usual."
+        label="LoRA rank r", **bounds("lora_r"), initial=16, help_text="Size of the adapter. 8 to 64 is usual."
     )
     lora_alpha = forms.IntegerField(
-        label="LoRA α", min_value=1, max_value=65536, initial=32, help_text="The adapter is scaled by α/r. Often 2r."
+        label="LoRA α", **bounds("lora_alpha"), initial=32, help_text="The adapter is scaled by α/r. Often 2r."
     )
     lora_dropout = forms.FloatField(
         label="LoRA dropout",
-        min_value=0,
-        max_value=0.99,
+        **bounds("lora_dropout"),
         initial=0.0,
         help_text="Dropout on the adapter's input.",
     )
     lora_targets = forms.CharField(
         label="LoRA targets",
-        max_length=1000,
+        **bounds("lora_targets"),
         initial=LORA_DEFAULT,
         help_text="Modules that get an adapter, with commas between; all-linear takes every linear layer.",
         widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false"}),
@@ -311,17 +313,13 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
             grpo=self.grpo(),
             lora=self.lora(),
             vllm_share=self.row("vllm_share"),
-            attn_implementation=self.row("attn_implementation") or None,
             eval_rows=self.held_out,
             eval_reward_version=self.row("eval_reward_version"),
             recovery=self.recovery,
-            keep_best=str(self.row("keep_best") or ""),
-            start_from=str(self.row("start_from") or ""),
             limits=self.limits,
             hang=self.hang,
             prompts=self.prompts,
-            rewards_beside=bool(self.row(BESIDE)),
-            ahead=bool(self.row(AHEAD)),
+            **{setting.name: self.row(setting.name) or setting.default for setting in DIRECT},
             sinks=self.sinks,
             priority=self.queue_priority,
             environment_version=self.row("environment"),
@@ -332,10 +330,10 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
     def lora(self) -> LoraSpec | None:
         if not self.row("use_lora"):
             return None
-        default, row = LoraSpec(), self.row
-        targets = tuple(str(row("lora_targets") or "").replace(",", " ").split())
-        r, alpha, dropout = row("lora_r") or default.r, row("lora_alpha") or default.alpha, row("lora_dropout") or 0.0
-        return LoraSpec(r=r, alpha=alpha, dropout=dropout, target_modules=targets)
+        values = getattr(self, "cleaned_data", {})
+        targets = tuple(str(values.get("lora_targets") or "").replace(",", " ").split())
+        lora: LoraSpec = section_of("lora", {**values, "lora_targets": targets})
+        return lora
 
     def grpo(self) -> dict[str, Any]:
         """Keyword arguments of GRPOConfig, by TRL's names."""

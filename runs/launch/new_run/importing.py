@@ -18,56 +18,16 @@ from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.safe_yaml import short
 from runs.launch.new_run import prefill
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles
-from runs.launch.new_run.fields.limit_fields import LIMIT_FIELDS
-from runs.launch.new_run.fields.prompt_fields import PROMPT_FIELDS, of_spec
-from runs.launch.new_run.fields.sink_fields import KINDS, SECRETS, SINK_FIELDS
 from runs.launch.new_run.fields.training_fields import PRECISION_FLAGS, TRAINING
 from runs.launch.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
-from runs.launch.new_run.importing_environment import FIELDS as EPISODES
 from runs.launch.new_run.importing_environment import differing_limits, left_out, named, needs
-from workers.contract.run.ahead import FIELD as AHEAD
-from workers.contract.run.beside import FIELD as BESIDE
+from workers.contract.run import settings
 from workers.contract.run.hardware import HardwareSpec, WeightSync
-from workers.contract.run.prompts import PromptsSpec
-from workers.contract.run.spec import HangSpec, RecoverySpec, RewardSpec
+from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
-FORM_FIELDS = {
-    "model.path": "model",
-    "model.revision": "revision",
-    "name": "name",
-    "attn_implementation": "attn_implementation",
-    "lora.r": "lora_r",
-    "lora.alpha": "lora_alpha",
-    "lora.dropout": "lora_dropout",
-    "lora.target_modules": "lora_targets",
-    "keep_best": "keep_best",
-    "start_from": "start_from",
-    "recovery.resumes": "auto_resumes",
-    "recovery.pause_s": "resume_pause_s",
-    "hang.after": "hang_after",
-    "hang.stop": "hang_stop",
-    BESIDE: BESIDE,
-    AHEAD: AHEAD,
-    **{f"prompts.{name}": name for name in PROMPT_FIELDS},
-    "limits.hours": "limit_hours",
-    "limits.tokens": "limit_tokens",
-    "limits.money": "limit_money",
-    "limits.no_better.metric": "stop_metric",
-    "limits.no_better.steps": "stop_steps",
-    "limits.no_better.higher": "stop_higher",
-    "limits.no_better.least_gain": "stop_gain",
-    "limits.beyond.metric": "bound_metric",
-    "limits.beyond.above": "bound_above",
-    "limits.beyond.bound": "bound_value",
-    "limits.beyond.steps": "bound_steps",
-    **{f"sinks.{kind}": name for kind, name in KINDS.items()},
-    **{f"sinks.{kind}_secret": name for kind, name in SECRETS.items()},
-    "sinks.project": "send_project",
-    "sinks.name": "send_name",
-    **EPISODES,
-}
-"""Paths of the spec -> fields of the form; GRPOConfig's arguments have their own names."""
+LEFT_AS_TYPED = ("lora",)
+"""Sections that count only where a switch is on."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +129,7 @@ def sent(value: Any) -> str:
 
 def field_of(path: str) -> str:
     """The form's field for a path of the spec, or an empty text."""
-    return FORM_FIELDS.get(path) or (path.removeprefix("grpo.") if path.startswith("grpo.") else "")
+    return settings.FIELDS.get(path) or (path.removeprefix("grpo.") if path.startswith("grpo.") else "")
 
 
 def _left_to_trl(imported: Imported) -> None:
@@ -180,17 +140,15 @@ def _left_to_trl(imported: Imported) -> None:
         imported.values[training.name] = "" if default is None else sent(default)
     for names in form.advanced.values():
         imported.values |= dict.fromkeys(names, "")
-    imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
-    imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": "", "revision": "", "vllm_share": ""}
-    imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
-    imported.values |= {
-        "hang_after": str(HangSpec().after),
-        "hang_stop": "",
-        BESIDE: "",
-        AHEAD: "",
-        **dict.fromkeys((*LIMIT_FIELDS, *SINK_FIELDS), ""),
+    defaults = {
+        one.name: one.default
+        for one in settings.SETTINGS
+        if one.section not in LEFT_AS_TYPED and one.name not in ("name", "model")
     }
-    imported.values |= {name: sent(value) if value else "" for name, value in of_spec(PromptsSpec()).items()}
+    imported.values |= {name: sent(value) if value else "" for name, value in defaults.items()}
+    imported.values |= dict.fromkeys(settings.SINKS.values(), "")
+    imported.values |= {"precision": "profile", "eval_rows": "0", "auto_resumes": "0"}
+    imported.values |= {"eval_reward_version": "", "vllm_share": ""}
     imported.values |= {name: sent(value) for name, value in left_out().items()}
 
 
@@ -287,7 +245,7 @@ def _lora(imported: Imported) -> None:
     if on is None:
         return
     imported.put("use_lora", "on" if on else "", "lora")
-    for path, name in FORM_FIELDS.items():
+    for path, name in settings.FIELDS.items():
         if on and path in imported.reading.values:
             value = imported.reading.values[path]
             value = ", ".join(map(str, value)) or LORA_DEFAULT if isinstance(value, list | tuple) else value

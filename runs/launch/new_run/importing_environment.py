@@ -10,27 +10,9 @@ from controlplane.catalogue.environments.saving import Composition
 from controlplane.catalogue.exchange.reading import Reading
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
-from runs.launch.new_run.fields.episode_fields import (
-    EPISODE_FIELDS,
-    EPISODE_LIMIT_FIELDS,
-    LIMITS,
-    EpisodeFields,
-)
+from runs.launch.new_run.fields.episode_fields import EPISODE_FIELDS, LIMITS, EpisodeFields
 from workers.contract.run.episodes import EpisodeLimits
 
-FIELDS = {
-    "episodes.turn_advantage_coef": "turn_advantage_coef",
-    "episodes.chat_template": "tool_template",
-    "episodes.gateway.kind": "driven_by",
-    "episodes.gateway.session_s": "session_s",
-    "episodes.gateway.max_token_len": "max_token_len",
-    "episodes.gateway.open_beyond_loopback": "open_beyond_loopback",
-    "episodes.gateway.shows_answer": "shows_answer",
-    "episodes.gateway.requests": "gateway_requests",
-    "episodes.gateway.interval_s": "gateway_interval_s",
-    **{f"episodes.limits.{limit}": name for limit, name in zip(LIMITS, EPISODE_LIMIT_FIELDS, strict=True)},
-}
-"""Paths of the spec -> fields of the form."""
 TOOLS = "An environment with tools: these settings are for episodes of several turns."
 EACH_TURN = (
     "A reward config with a component that scores each turn, such as “answer in the results” for search, beside one "

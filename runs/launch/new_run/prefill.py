@@ -6,26 +6,22 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from django.forms import BaseForm
+from django.forms import BaseForm, CharField, ChoiceField
 from django.http import QueryDict
+from workers.contract.run.settings import SETTINGS, values_of
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profiles import launch_values
 from controlplane.catalogue.rewards.models import RewardVersion
 from runs.engine.models import Run
 from runs.engine.spec import hardware_of, spec_of, with_aggregation
-from runs.launch.new_run.fields import (
-    advanced_fields,
-    episode_fields,
-    limit_fields,
-    prompt_fields,
-    sink_fields,
-)
+from runs.launch.new_run.fields import advanced_fields, episode_fields, sink_fields
 from runs.launch.new_run.fields.choice_fields import offered_profiles
 from runs.launch.new_run.fields.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.launch.new_run.forms import LORA_DEFAULT, LaunchForm
 from workers.contract.run.ahead import with_correction
 from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.spec import RunSpec
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError, to_dict
 
@@ -67,27 +63,14 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
     grpo = _without_the_configs(spec.grpo, run)
     values: dict[str, Any] = {
         "cloned_from": run.pk,
+        **_settings(spec),
         "name": _next_name(run.name),
-        "model": spec.model.path,
-        "revision": spec.model.revision or "",
         "dataset_version": run.dataset_version_id,
         "reward_version": run.reward_version_id,
         "profile": run.profile_id,
         "host": run.host_id,
         "vllm_share": _own_share(run, spec.hardware),
-        "eval_rows": spec.data.eval_rows,
         "eval_reward_version": run.eval_reward_version_id,
-        "attn_implementation": spec.attn_implementation or "",
-        "keep_best": spec.keep_best,
-        "start_from": spec.start_from,
-        "auto_resumes": spec.recovery.resumes,
-        "resume_pause_s": spec.recovery.pause_s,
-        "hang_after": spec.hang.after,
-        "hang_stop": spec.hang.stop,
-        "rewards_beside": spec.rewards_beside,
-        **limit_fields.of_spec(spec.limits),
-        **prompt_fields.of_spec(spec.prompts),
-        "ahead": spec.ahead,
         **sink_fields.of_spec(spec.sinks),
         **episode_fields.of_spec(spec.episodes, run.environment_version),
         "precision": _precision(spec.grpo),
@@ -95,15 +78,24 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         **{field.name: _offered(field, spec.grpo.get(field.name, left_to_trl(field, schema))) for field in TRAINING},
         **advanced_fields.initial(schema, grpo),
     }
-    if spec.lora is not None:
-        values |= {
-            "use_lora": True,
-            "lora_r": spec.lora.r,
-            "lora_alpha": spec.lora.alpha,
-            "lora_dropout": spec.lora.dropout,
-            "lora_targets": ", ".join(spec.lora.target_modules) or LORA_DEFAULT,
-        }
     return values
+
+
+def _settings(spec: RunSpec) -> dict[str, Any]:
+    """Form field -> value of all settings but the episodes', which depend on the environment."""
+    values = values_of(spec, tuple(setting for setting in SETTINGS if not setting.path.startswith("episodes.")))
+    values["stop_gain"] = values.get("stop_gain") or None
+    if spec.lora is not None:
+        values |= {"use_lora": True, "lora_targets": ", ".join(spec.lora.target_modules) or LORA_DEFAULT}
+    return {name: _in_field(name, value) for name, value in values.items()}
+
+
+def _in_field(name: str, value: Any) -> Any:
+    """A flag that is a choice of two in the form is a word there; no text is an empty one."""
+    field = LaunchForm.base_fields[name]
+    if isinstance(value, bool) and isinstance(field, ChoiceField):
+        return str(value).lower()
+    return "" if value is None and isinstance(field, CharField | ChoiceField) else value
 
 
 def changed_since(run: Run) -> list[str]:

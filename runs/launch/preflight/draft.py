@@ -11,12 +11,9 @@ from controlplane.catalogue.hardware.sandboxes import HostSandbox
 from runs.engine.scheduling.limits import Allowance
 from runs.engine.warm.idle import IdleServer
 from workers.contract.run.batch import Batch
-from workers.contract.run.episodes import EpisodeSpec, PartSpec
+from workers.contract.run.episodes import PartSpec
 from workers.contract.run.hardware import HardwareSpec, ServerSpec
-from workers.contract.run.limits import LimitsSpec
-from workers.contract.run.prompts import PromptsSpec
-from workers.contract.run.sinks import SinkSpec
-from workers.contract.run.spec import LoraSpec, RewardSpec
+from workers.contract.run.spec import LoraSpec, RewardSpec, RunSettings
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 
 
@@ -118,8 +115,10 @@ class OtherProfile:
     """The same and its LoRA, as form values."""
 
 
-@dataclass(frozen=True)
-class Draft:
+@dataclass(frozen=True, kw_only=True)
+class Draft(RunSettings):
+    """The settings of a run to be launched, and the facts that checks judge them by."""
+
     model: str = ""
     inspection: dict[str, Any] | None = None
     """The host's answer about the model; None: no answer yet."""
@@ -137,20 +136,10 @@ class Draft:
     """Every profile of the catalogue."""
     made_for: dict[str, str] = field(default_factory=dict)
     """The profile's intended settings: form field -> text, as the form is filled in when it is chosen."""
-    grpo: dict[str, Any] = field(default_factory=dict)
-    lora: LoraSpec | None = None
-    attn_implementation: str | None = None
     eval_rows: int = 0
     eval_rewards: tuple[RewardSpec, ...] = ()
     """Of the other reward config for evaluations."""
-    keep_best: str = ""
-    limits: LimitsSpec = field(default_factory=LimitsSpec)
-    prompts: PromptsSpec = field(default_factory=PromptsSpec)
-    rewards_beside: bool = False
-    ahead: bool = False
-    sinks: tuple[SinkSpec, ...] = ()
     priority: int = 0
-    episodes: EpisodeSpec | None = None
     corpus_problem: str = ""
     """What is wrong with the corpora that its parts search."""
     tool_template: ToolTemplate | None = None

@@ -95,7 +95,7 @@ def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[CheckpointRow], str]:
     """The labels of the figures that the run has, the rows, and the metric by which one is the best."""
-    chosen = run.spec.get("keep_best") or ""
+    chosen = quality.best_metric(run)
     labels = quality.labels_of(run) if saved else {}
     best_by = next((name for name in (chosen, "eval_reward", "reward") if name in labels), "")
     figures = quality.figures_of(run, saved)

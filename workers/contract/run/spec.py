@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -97,9 +97,47 @@ class HangSpec:
     """End the attempt then. A recovery may resume the run from its last checkpoint."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """The settings that a person chooses for a run, with their defaults; workers.contract.run.settings has their bounds and
+    the form's fields. What comes from rows of the catalogue is in RunSpec only."""
+
+    grpo: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of trl.GRPOConfig set by the user, with TRL's names. The trainer adds output_dir,
+    logging_steps=1, report_to=[] and those implied by the hardware (use_cpu, vllm_*, deepspeed)."""
+    lora: LoraSpec | None = None
+    attn_implementation: str | None = None
+    recovery: RecoverySpec = RecoverySpec()
+    hang: HangSpec = HangSpec()
+    keep_best: str = ""
+    """The metric by which the best checkpoint is kept beside the newest ones; "": none is."""
+    start_from: str = ""
+    """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
+    check_groups: int = 0
+    """Of a learnability check: at least this many prompt groups; 0: workers.contract.run.learnability.GROUPS."""
+    episodes: EpisodeSpec | None = None
+    """What makes episodes of completions; None: one turn each."""
+    prompts: PromptsSpec = field(default_factory=PromptsSpec)
+    rewards_beside: bool = False
+    """Rewards that wait score each group as soon as it is complete (see workers.contract.run.beside)."""
+    ahead: bool = False
+    """Generate each batch while the one before is trained on (see workers.contract.run.ahead)."""
+    sinks: tuple[SinkSpec, ...] = ()
+    """Where its figures are also sent."""
+
+    def chosen_settings(self) -> dict[str, Any]:
+        """Name -> value of these settings, for another dataclass that has them."""
+        return {setting.name: getattr(self, setting.name) for setting in fields(RunSettings)}
+
+    def only(self, *names: str) -> dict[str, Any]:
+        """The default settings, but for these, which stay as they are."""
+        return {**RunSettings().chosen_settings(), **{name: getattr(self, name) for name in names}}
+
+
 @dataclass(frozen=True)
-class RunSpec:
-    """Everything about a run, frozen at submission and independent of rows that may change later."""
+class FrozenRows:
+    """A run's identity, and the rows of the catalogue as they were at submission."""
 
     run_id: str
     name: str
@@ -110,35 +148,20 @@ class RunSpec:
     data: DataSpec
     rewards: tuple[RewardSpec, ...]
     hardware: HardwareSpec
+
+
+@dataclass(frozen=True)
+class RunSpec(RunSettings, FrozenRows):
+    """Everything about a run, frozen at submission and independent of rows that may change later."""
+
     grpo: dict[str, Any]
-    """Keyword arguments of trl.GRPOConfig set by the user, with TRL's names. The trainer adds output_dir,
-    logging_steps=1, report_to=[] and those implied by the hardware (use_cpu, vllm_*, deepspeed)."""
-    lora: LoraSpec | None = None
-    attn_implementation: str | None = None
     failed_share: float = 0.5
     """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
     eval_rewards: tuple[RewardSpec, ...] = ()
     """Computed in evaluations only, beside `rewards`: nothing of the training depends on them. Their metrics are
     eval_rewards/<name>/mean, and their weighted sum workers.contract.run.best.OTHER_REWARD."""
-    recovery: RecoverySpec = RecoverySpec()
-    hang: HangSpec = HangSpec()
-    keep_best: str = ""
-    """The metric by which the best checkpoint is kept beside the newest ones; "": none is."""
-    start_from: str = ""
-    """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
-    limits: LimitsSpec = field(default_factory=LimitsSpec)
-    check_groups: int = 0
-    """Of a learnability check: at least this many prompt groups; 0: workers.contract.run.learnability.GROUPS."""
     job: dict[str, Any] = field(default_factory=dict)
     """The settings of a job, as the dataclass of its kind in workers.contract.run.jobs has them."""
-    episodes: EpisodeSpec | None = None
-    prompts: PromptsSpec = field(default_factory=PromptsSpec)
-    rewards_beside: bool = False
-    """Rewards that wait score each group as soon as it is complete (see workers.contract.run.beside)."""
-    ahead: bool = False
-    """Generate each batch while the one before is trained on (see workers.contract.run.ahead)."""
-    sinks: tuple[SinkSpec, ...] = ()
-    """Where its figures are also sent."""
     schema: int = SCHEMA
 
     @property

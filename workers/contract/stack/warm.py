@@ -16,9 +16,7 @@ from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.hardware import HardwareSpec, Rollout, WeightSync
 from workers.contract.run.jobs import WARM, WarmSettings
 from workers.contract.run.learnability import CHECK
-from workers.contract.run.limits import LimitsSpec
-from workers.contract.run.prompts import PromptsSpec
-from workers.contract.run.spec import HangSpec, LoraSpec, Placement, RecoverySpec, RunSpec, WarmPlace
+from workers.contract.run.spec import LoraSpec, Placement, RunSpec, WarmPlace
 from workers.contract.stack.commands import adapted_modules, adapters_held, fitting_rank, largest_graph
 from workers.contract.wire.documents import digest
 
@@ -64,18 +62,8 @@ def spec_of(run: RunSpec, run_id: str) -> RunSpec:
         rewards=(),
         eval_rewards=(),
         hardware=hardware,
-        grpo={},
-        lora=replace(lora, r=fitting_rank(lora)),
-        recovery=RecoverySpec(),
-        hang=HangSpec(),
-        keep_best="",
-        start_from="",
-        limits=LimitsSpec(),
-        check_groups=0,
         job=asdict(WarmSettings(graphs=largest_graph(run), adapters=adapters_held(run))),
-        episodes=None,
-        prompts=PromptsSpec(),
-        sinks=(),
+        **{**run.only("attn_implementation"), "lora": replace(lora, r=fitting_rank(lora))},
     )
 
 

@@ -12,6 +12,7 @@ from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.rewards.models import RewardVersion
 from runs.engine.models import Run
 from runs.engine.queries import readable
+from workers.contract.run.settings import BY_NAME
 
 
 class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
@@ -50,3 +51,10 @@ def model_name(text: str) -> str:
     if any(ord(c) < 32 for c in model) or model.startswith("-"):
         raise forms.ValidationError("This is neither a folder nor a hub id.")
     return model
+
+
+def bounds(name: str) -> dict[str, Any]:
+    """The bounds of a form field that fills a setting, as Django's fields take them."""
+    setting = BY_NAME[name]
+    values = {"min_value": setting.low, "max_value": setting.high, "max_length": setting.longest}
+    return {word: value for word, value in values.items() if value is not None}

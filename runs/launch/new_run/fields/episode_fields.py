@@ -9,23 +9,17 @@ from typing import Any
 from django import forms
 
 from controlplane.catalogue.environments.models import EnvironmentVersion
+from runs.launch.new_run.fields.choice_fields import bounds
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
+from workers.contract.run.settings import names_below, of_section, section_of
 from workers.contract.stack.tool_templates import READABLE
 
-LIMITS = ("turns", "calls", "output_tokens", "call_s", "episode_s", "at_once", "count_outputs")
+LIMITS = tuple(setting.path.rpartition(".")[2] for setting in of_section("episodes.limits"))
 ENVIRONMENT_FIELDS = ("environment", "driven_by", "turn_advantage_coef", "tool_template")
-_GATEWAY = {
-    "session_s": "session_s",
-    "shows_answer": "shows_answer",
-    "open_beyond_loopback": "open_beyond_loopback",
-    "max_token_len": "max_token_len",
-    "gateway_requests": "requests",
-    "gateway_interval_s": "interval_s",
-}
-"""The form's names -> those of GatewaySpec."""
-GATEWAY_FIELDS = tuple(_GATEWAY)
+_GATEWAY = of_section("episodes.gateway")
+GATEWAY_FIELDS = tuple(setting.name for setting in _GATEWAY if setting.name != "driven_by")
 ATROPOS_FIELDS = ("max_token_len", "gateway_requests", "gateway_interval_s")
-EPISODE_LIMIT_FIELDS = tuple(f"episode_{name.removeprefix('episode_')}" for name in LIMITS)
+EPISODE_LIMIT_FIELDS = names_below("episodes.limits")
 EPISODE_FIELDS = (*ENVIRONMENT_FIELDS, *GATEWAY_FIELDS, *EPISODE_LIMIT_FIELDS)
 _LIMIT_OF = dict(zip(EPISODE_LIMIT_FIELDS, LIMITS, strict=True))
 ITS_OWN = "the environment’s"
@@ -72,8 +66,7 @@ class EpisodeFields(forms.Form):
     turn_advantage_coef = forms.FloatField(
         label="Weight of a turn’s own advantage",
         required=False,
-        min_value=0,
-        max_value=1000,
+        **bounds("turn_advantage_coef"),
         initial=1.0,
         help_text="Beside the outcome’s, for rewards that score each turn. 0: the outcome alone counts.",
         widget=forms.TextInput(attrs={"inputmode": "decimal"}),
@@ -87,8 +80,7 @@ class EpisodeFields(forms.Form):
     session_s = forms.FloatField(
         label="Seconds for a session",
         required=False,
-        min_value=1,
-        max_value=86_400,
+        **bounds("session_s"),
         initial=GatewaySpec().session_s,
         help_text="From taking a task to its end; then the agent counts as gone.",
         widget=forms.TextInput(attrs={"inputmode": "decimal"}),
@@ -96,8 +88,7 @@ class EpisodeFields(forms.Form):
     max_token_len = forms.IntegerField(
         label="Tokens told to Atropos",
         required=False,
-        min_value=16,
-        max_value=10_000_000,
+        **bounds("max_token_len"),
         initial=GatewaySpec().max_token_len,
         help_text="Prompt and completion together; its environments keep to it.",
     )
@@ -109,16 +100,14 @@ class EpisodeFields(forms.Form):
     gateway_requests = forms.IntegerField(
         label="Requests of Atropos at most",
         required=False,
-        min_value=0,
-        max_value=1_000_000,
+        **bounds("gateway_requests"),
         initial=GatewaySpec().requests,
         help_text="That are answered in the time beside; the others wait. 0: no limit.",
     )
     gateway_interval_s = forms.FloatField(
         label="In so many seconds",
         required=False,
-        min_value=0.1,
-        max_value=86_400,
+        **bounds("gateway_interval_s"),
         initial=GatewaySpec().interval_s,
         help_text="For the limit of requests.",
         widget=forms.TextInput(attrs={"inputmode": "decimal"}),
@@ -162,7 +151,7 @@ class EpisodeFields(forms.Form):
             limits=replace(spec.limits, **dict(_overridden(values))),
             turn_advantage_coef=spec.turn_advantage_coef if coefficient is None else coefficient,
             chat_template=str(values.get("tool_template") or ""),
-            gateway=_gateway(values, str(kind)) if kind else None,
+            gateway=section_of("episodes.gateway", values) if kind else None,
         )
 
 
@@ -180,8 +169,8 @@ def of_spec(spec: EpisodeSpec | None, version: EnvironmentVersion | None) -> dic
         value = getattr(spec.limits, limit)
         if value != getattr(own, limit):
             values[name] = str(value).lower() if isinstance(value, bool) else value
-    if (gateway := spec.gateway) is not None:
-        values |= {"driven_by": gateway.kind, **{name: getattr(gateway, own) for name, own in _GATEWAY.items()}}
+    if spec.gateway is not None:
+        values |= {s.name: getattr(spec.gateway, s.path.rpartition(".")[2]) for s in _GATEWAY}
     return values
 
 
@@ -189,8 +178,3 @@ def _overridden(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, limit in _LIMIT_OF.items():
         if (value := values.get(name)) not in (None, ""):
             yield limit, value == "true" if limit == "count_outputs" else value
-
-
-def _gateway(values: Mapping[str, Any], kind: str) -> GatewaySpec:
-    given = {own: values[name] for name, own in _GATEWAY.items() if values.get(name) not in (None, "")}
-    return GatewaySpec(kind=kind, **given)

@@ -6,7 +6,9 @@ from typing import Any
 
 from django import forms
 
-from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec
+from runs.launch.new_run.fields.choice_fields import bounds
+from workers.contract.run.limits import LimitsSpec
+from workers.contract.run.settings import section_of
 
 LIMIT_FIELDS = (
     *("limit_hours", "limit_tokens", "limit_money"),
@@ -28,36 +30,36 @@ class LimitFields(forms.Form):
     limit_hours = forms.FloatField(
         label="Hours",
         required=False,
-        min_value=0.01,
-        max_value=100_000,
+        **bounds("limit_hours"),
         help_text="The run saves and ends after so many hours on its host, over all attempts.",
     )
     limit_tokens = forms.IntegerField(
         label="Tokens",
         required=False,
-        min_value=1,
-        max_value=10**15,
+        **bounds("limit_tokens"),
         help_text="Prompts and completions together, as num_tokens counts them.",
     )
     limit_money = forms.FloatField(
         label="Money",
         required=False,
-        min_value=0.01,
-        max_value=10**9,
+        **bounds("limit_money"),
         help_text="In the currency of the host: its price per GPU-hour, times the GPUs.",
     )
     stop_metric = forms.CharField(
         label="Early stop: metric",
         required=False,
-        max_length=200,
+        **bounds("stop_metric"),
         help_text="Such as eval_reward. The run saves and ends when it no longer improves.",
         widget=forms.TextInput(attrs={"list": "known-metrics", "spellcheck": "false"}),
     )
     stop_steps = forms.IntegerField(
-        label="Early stop: steps", required=False, min_value=1, max_value=10**9, help_text="Without a new best value."
+        label="Early stop: steps", required=False, **bounds("stop_steps"), help_text="Without a new best value."
     )
     stop_gain = forms.FloatField(
-        label="Early stop: least gain", required=False, min_value=0, help_text="A smaller gain is no improvement."
+        label="Early stop: least gain",
+        required=False,
+        **bounds("stop_gain"),
+        help_text="A smaller gain is no improvement.",
     )
     stop_higher = forms.ChoiceField(
         label="Early stop: better is",
@@ -68,7 +70,7 @@ class LimitFields(forms.Form):
     bound_metric = forms.CharField(
         label="Bound: metric",
         required=False,
-        max_length=200,
+        **bounds("bound_metric"),
         help_text="Such as kl or entropy. The run saves and ends when it crosses the bound.",
         widget=forms.TextInput(attrs={"list": "known-metrics", "spellcheck": "false"}),
     )
@@ -80,7 +82,7 @@ class LimitFields(forms.Form):
     )
     bound_value = forms.FloatField(label="Bound: value", required=False, help_text="In the metric's own unit.")
     bound_steps = forms.IntegerField(
-        label="Bound: steps in a row", required=False, min_value=1, max_value=10**9, help_text="Empty: at once."
+        label="Bound: steps in a row", required=False, **bounds("bound_steps"), help_text="Empty: at once."
     )
 
     def check_limits(self, values: dict[str, Any]) -> None:
@@ -92,41 +94,5 @@ class LimitFields(forms.Form):
     @property
     def limits(self) -> LimitsSpec:
         """Of the valid values."""
-        values: dict[str, Any] = getattr(self, "cleaned_data", {})
-        return LimitsSpec(
-            hours=values.get("limit_hours"),
-            tokens=values.get("limit_tokens"),
-            money=values.get("limit_money"),
-            no_better=_no_better(values),
-            beyond=_beyond(values),
-        )
-
-
-def of_spec(limits: LimitsSpec) -> dict[str, Any]:
-    """The fields' values."""
-    values: dict[str, Any] = {
-        "limit_hours": limits.hours,
-        "limit_tokens": limits.tokens,
-        "limit_money": limits.money,
-    }
-    if (rule := limits.no_better) is not None:
-        values |= {"stop_metric": rule.metric, "stop_steps": rule.steps, "stop_higher": str(rule.higher).lower()}
-        values["stop_gain"] = rule.least_gain or None
-    if (bound := limits.beyond) is not None:
-        values |= {"bound_metric": bound.metric, "bound_above": str(bound.above).lower(), "bound_value": bound.bound}
-        values["bound_steps"] = bound.steps
-    return values
-
-
-def _no_better(values: dict[str, Any]) -> NoBetterSpec | None:
-    metric, steps = values.get("stop_metric"), values.get("stop_steps")
-    if not metric or steps is None:
-        return None
-    return NoBetterSpec(metric, steps, values.get("stop_higher") != "false", float(values.get("stop_gain") or 0.0))
-
-
-def _beyond(values: dict[str, Any]) -> BeyondSpec | None:
-    metric, bound = values.get("bound_metric"), values.get("bound_value")
-    if not metric or bound is None:
-        return None
-    return BeyondSpec(metric, float(bound), values.get("bound_steps") or 1, values.get("bound_above") != "false")
+        limits: LimitsSpec = section_of("limits", getattr(self, "cleaned_data", {}))
+        return limits

@@ -13,12 +13,8 @@ from typing import Any
 from django import forms
 
 from runs.launch.new_run.fields.episode_fields import EPISODE_FIELDS
-from runs.launch.new_run.fields.limit_fields import LIMIT_FIELDS
-from runs.launch.new_run.fields.prompt_fields import PROMPT_FIELDS
 from runs.launch.new_run.fields.several_fields import SEVERAL_FIELDS
-from runs.launch.new_run.fields.sink_fields import SINK_FIELDS
-from workers.contract.run.ahead import FIELD as AHEAD
-from workers.contract.run.beside import FIELD as BESIDE
+from workers.contract.run.settings import FIELDS
 from workers.contract.stack.training_rules import CHOICES
 
 
@@ -292,34 +288,15 @@ FORM_NAMES = frozenset(
     {
         "key",
         "cloned_from",
-        "name",
         "host",
-        "model",
         "dataset_version",
         "reward_version",
         "eval_reward_version",
         "profile",
         "vllm_share",
         "precision",
-        "attn_implementation",
         "use_lora",
-        "lora_r",
-        "lora_alpha",
-        "lora_dropout",
-        "lora_targets",
-        "eval_rows",
-        "keep_best",
-        "start_from",
-        "revision",
-        "auto_resumes",
-        "resume_pause_s",
-        "hang_after",
-        "hang_stop",
-        BESIDE,
-        *LIMIT_FIELDS,
-        AHEAD,
-        *PROMPT_FIELDS,
-        *SINK_FIELDS,
+        *FIELDS.values(),
         *SEVERAL_FIELDS,
         *EPISODE_FIELDS,
     }

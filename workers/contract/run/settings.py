@@ -1,0 +1,234 @@
+"""The table of a run's settings: where each lies in the spec, the form field that fills it, its bounds and the kinds
+of runs that it applies to. Types and defaults are those of the contract's dataclasses. Standard library only.
+
+GRPOConfig's arguments (`grpo.…`) are TRL's, and have no entry here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.contract.reports.lines import LONGEST_NAME
+from workers.contract.run import ahead, beside, sinks
+from workers.contract.run.prompts import MOST_ROUNDS
+from workers.contract.run.spec import RunSettings, RunSpec
+from workers.contract.wire.documents import from_dict
+
+TRAINING = frozenset({"train"})
+
+
+@dataclass(frozen=True)
+class Setting:
+    path: str
+    """In the spec, such as limits.hours."""
+    field: str = ""
+    """In the New run form and in `set` of the API and the command line; "": the path's last part."""
+    low: float | None = None
+    high: float | None = None
+    longest: int | None = None
+    """Of a text, in characters."""
+    if_empty: Any = None
+    """The value of an empty field, where the spec's dataclass has no default."""
+    kinds: frozenset[str] | None = None
+    """The kinds of runs that use it; None: all."""
+
+    @property
+    def name(self) -> str:
+        return self.field or self.path.rpartition(".")[2]
+
+    @property
+    def section(self) -> str:
+        """The path of the dataclass that has it; "": the run itself."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def type(self) -> Any:
+        return _declared(self.path)[0]
+
+    @property
+    def default(self) -> Any:
+        """None if the spec's dataclass demands a value."""
+        return _declared(self.path)[1]
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("name", longest=120),
+    Setting("model.path", "model", longest=500),
+    Setting("model.revision", longest=200),
+    Setting("data.eval_rows", low=0, high=10**9),
+    Setting("start_from", longest=200),
+    Setting("attn_implementation"),
+    Setting("lora.r", "lora_r", 1, 4096),
+    Setting("lora.alpha", "lora_alpha", 1, 65_536),
+    Setting("lora.dropout", "lora_dropout", 0, 0.99),
+    Setting("lora.target_modules", "lora_targets", longest=1000),
+    Setting("keep_best", longest=LONGEST_NAME),
+    Setting("recovery.resumes", "auto_resumes", 0, 100),
+    Setting("recovery.pause_s", "resume_pause_s", 0, 86_400),
+    Setting("hang.after", "hang_after", 2, 10_000),
+    Setting("hang.stop", "hang_stop"),
+    Setting("limits.hours", "limit_hours", 0.01, 100_000),
+    Setting("limits.tokens", "limit_tokens", 1, 10**15),
+    Setting("limits.money", "limit_money", 0.01, 10**9),
+    Setting("limits.no_better.metric", "stop_metric", longest=200),
+    Setting("limits.no_better.steps", "stop_steps", 1, 10**9),
+    Setting("limits.no_better.higher", "stop_higher"),
+    Setting("limits.no_better.least_gain", "stop_gain", 0),
+    Setting("limits.beyond.metric", "bound_metric", longest=200),
+    Setting("limits.beyond.above", "bound_above"),
+    Setting("limits.beyond.bound", "bound_value"),
+    Setting("limits.beyond.steps", "bound_steps", 1, 10**9, if_empty=1),
+    Setting("prompts.extra_rounds", low=0, high=MOST_ROUNDS, kinds=TRAINING),
+    Setting("prompts.spread_in", longest=LONGEST_NAME, kinds=TRAINING),
+    Setting("prompts.by_difficulty", kinds=TRAINING),
+    Setting("prompts.least_weight", low=0.001, high=1, kinds=TRAINING),
+    Setting(beside.FIELD, kinds=TRAINING),
+    Setting(ahead.FIELD, kinds=TRAINING),
+    Setting("episodes.turn_advantage_coef", low=0, high=1000),
+    Setting("episodes.chat_template", "tool_template"),
+    Setting("episodes.limits.turns", "episode_turns", 1, 1000),
+    Setting("episodes.limits.calls", "episode_calls", 1, 1000),
+    Setting("episodes.limits.output_tokens", "episode_output_tokens", 1, 1_000_000),
+    Setting("episodes.limits.call_s", "episode_call_s", 0.1, 86_400),
+    Setting("episodes.limits.episode_s", "episode_s", 0.1, 86_400),
+    Setting("episodes.limits.at_once", "episode_at_once", 1, 10_000),
+    Setting("episodes.limits.count_outputs", "episode_count_outputs"),
+    Setting("episodes.gateway.kind", "driven_by"),
+    Setting("episodes.gateway.session_s", low=1, high=86_400),
+    Setting("episodes.gateway.shows_answer"),
+    Setting("episodes.gateway.open_beyond_loopback"),
+    Setting("episodes.gateway.max_token_len", low=16, high=10_000_000),
+    Setting("episodes.gateway.requests", "gateway_requests", 0, 1_000_000),
+    Setting("episodes.gateway.interval_s", "gateway_interval_s", 0.1, 86_400),
+)
+
+SINKS: Mapping[str, str] = {
+    **{f"sinks.{kind}": f"send_{kind}" for kind in sinks.TITLES},
+    **{f"sinks.{kind}_secret": f"send_{kind}_secret" for kind in (sinks.WANDB, sinks.MLFLOW, sinks.TRACKIO)},
+    "sinks.project": "send_project",
+    "sinks.name": "send_name",
+}
+"""Path in an export -> form field. A spec has a list of sinks; forms and exports have one project and one name for
+all of them."""
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+BY_PATH = {setting.path: setting for setting in SETTINGS}
+FIELDS: Mapping[str, str] = {**{setting.path: setting.name for setting in SETTINGS}, **SINKS}
+"""Path in the spec -> form field."""
+
+CHOSEN = {
+    "run_id": "each run gets its own",
+    "kind": "the page or the command decides it",
+    "model.trust_remote_code": "never set by a launch",
+    "data": "a dataset version",
+    "rewards": "a reward version",
+    "failed_share": "of the reward version",
+    "eval_rewards": "another reward version",
+    "hardware": "a hardware profile, with a share of its own for vLLM",
+    "grpo": "GRPOConfig's arguments, by TRL's names",
+    "check_groups": "of a learnability check",
+    "job": "the settings of a job, by its kind",
+    "episodes.name": "of the environment version",
+    "episodes.version": "of the environment version",
+    "episodes.parts": "of the environment version",
+    "episodes.corpora": "those that the parts search",
+    "sinks": "see SINKS",
+    "schema": "the contract's version",
+}
+"""Other parts of the spec, and where they come from."""
+
+
+def below(section: str) -> tuple[Setting, ...]:
+    """The settings of a section and of its sections."""
+    return tuple(setting for setting in SETTINGS if f"{setting.section}.".startswith(f"{section}."))
+
+
+def of_section(section: str) -> tuple[Setting, ...]:
+    return tuple(setting for setting in SETTINGS if setting.section == section)
+
+
+def names_below(section: str) -> tuple[str, ...]:
+    return tuple(setting.name for setting in below(section))
+
+
+def values_of(spec: Any, settings: tuple[Setting, ...] = SETTINGS) -> dict[str, Any]:
+    """Form field -> value of a spec's settings; those of a section that the spec lacks are left out."""
+    values = {}
+    for setting in settings:
+        *sections, last = setting.path.split(".")
+        section = functools.reduce(lambda part, name: part and getattr(part, name), sections, spec)
+        if section is not None:
+            values[setting.name] = getattr(section, last)
+    return values
+
+
+def section_of(section: str, values: Mapping[str, Any]) -> Any:
+    """A section's dataclass from form fields -> values; empty ones have their defaults. None if it demands a value that
+    is empty."""
+    cls, given = _class_of(section), {}
+    for field in dataclasses.fields(cls):
+        path = f"{section}.{field.name}"
+        if path in BY_PATH:
+            setting = BY_PATH[path]
+            value = values.get(setting.name)
+            value = setting.if_empty if value in (None, "") else value
+            if setting.type is bool and isinstance(value, str):
+                value = value != "false"
+        else:
+            value = section_of(path, values) if below(path) else None
+        if value is not None:
+            given[field.name] = value
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            return None
+    return from_dict(cls, {name: _plain(value) for name, value in given.items()}, at=section)
+
+
+def only_for(kind: str, settings: RunSettings) -> RunSettings:
+    """With the defaults of those settings that runs of this kind don't use."""
+    return dataclasses.replace(settings, **{name: value() for name, value in _unused(kind)})
+
+
+def _unused(kind: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    unused = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
+    for field in dataclasses.fields(RunSettings):
+        if field.name in unused:
+            yield field.name, functools.partial(_default, field)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def _plain(value: Any) -> Any:
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+
+
+@functools.cache
+def _declared(path: str) -> tuple[Any, Any]:
+    """(type, default) of a path of the spec."""
+    section, _, name = path.rpartition(".")
+    cls = _class_of(section)
+    field = next(field for field in dataclasses.fields(cls) if field.name == name)
+    return _without_none(typing.get_type_hints(cls)[name]), _default(field)
+
+
+@functools.cache
+def _class_of(section: str) -> type:
+    cls: type = RunSpec
+    for name in filter(None, section.split(".")):
+        cls = _without_none(typing.get_type_hints(cls)[name])
+    return cls
+
+
+def _without_none(hint: Any) -> Any:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return next(member for member in typing.get_args(hint) if member is not type(None))
+    return hint
