@@ -70,7 +70,7 @@ def test_a_link_shows_the_run_live_until_it_is_revoked(site: Stack, page: Page, 
     page.goto(f"{site.url}/runs/{run}/")
     page.get_by_label("More", exact=True).click()
     page.get_by_role("link", name="Share a link").click()
-    page.get_by_role("button", name="Make link").click()
+    page.get_by_role("button", name="Create link").click()
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_text("Copied", exact=True)).to_be_attached()
     visitor.clock.install()

@@ -75,6 +75,12 @@ def setting(value: Any) -> str:
 
 
 @register.filter
+def settings(values: Mapping[str, Any]) -> str:
+    """Named settings on one line: beta=0.1, strict=on."""
+    return ", ".join(f"{name}={setting(value)}" for name, value in values.items())
+
+
+@register.filter
 def change(value: Any) -> str:
     """A signed difference from the previous value. Small ones are plain decimals, which show at a glance how small they
     are; still smaller ones have no sign."""

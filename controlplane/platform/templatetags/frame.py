@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from controlplane.platform.templatetags.figures import NOTHING, change
+from controlplane.platform.templatetags.lucide import lucide
 
 register = template.Library()
 
@@ -31,6 +32,41 @@ def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -
     if section := context.get("section"):
         current = name == section
     return {"name": name, "icon": icon, "label": label, "address": address, "current": current, **extra}
+
+
+CIRCLE = '<circle cx="6" cy="6" r="4.5"/>'
+DASHED = '<circle cx="6" cy="6" r="4.5" stroke-dasharray="2 2"/>'
+TICK, CROSS = '<path d="M2.5 6.5 5 9l4.5-6"/>', '<path d="m3 3 6 6M9 3 3 9"/>'
+FILLED = 'fill="currentColor" stroke="none"/>'
+SHAPES = {
+    "queued": f'{CIRCLE}<path d="M6 3.6V6l1.7 1"/>',
+    "starting": DASHED,
+    "checking": DASHED,
+    "running": f'{CIRCLE}<circle class="core" cx="6" cy="6" r="2" {FILLED}',
+    "stopping": f'{DASHED}<rect x="4.5" y="4.5" width="3" height="3" {FILLED}',
+    "stopped": f'<rect x="3" y="3" width="6" height="6" rx="1" {FILLED}',
+    **dict.fromkeys(("succeeded", "ready", "good"), TICK),
+    **dict.fromkeys(("failed", "invalid", "bad"), CROSS),
+}
+"""The drawing within a status chip; others have an exclamation mark."""
+
+
+@register.simple_tag
+def status_shape(status: str) -> SafeString:
+    return SafeString(SHAPES.get(status, '<path d="M6 2v5M6 9.5v.01"/>'))
+
+
+LEVEL_ICONS = {"good": "circle-check", "warn": "triangle-alert", "bad": "circle-x"}
+TONES = {"watch": "warn", "warning": "warn", "stop": "bad", "error": "bad"}
+"""Levels of hints, findings and problems that are shown as another."""
+
+
+@register.simple_tag
+def level_icon(level: str, *, size: int = 16, toned: bool = False) -> SafeString:
+    """The icon of a level; `toned`: in its color."""
+    tone = TONES.get(level, level)
+    icon = lucide(LEVEL_ICONS.get(tone, "info"), size=size)
+    return format_html('<span class="{}">{}</span>', tone, icon) if toned and tone in LEVEL_ICONS else icon
 
 
 @register.simple_tag

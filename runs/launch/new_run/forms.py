@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from django import forms
 from django.core.validators import RegexValidator
-from workers.contract.run.settings import of_section, section_of
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.environments.models import EnvironmentVersion
@@ -50,6 +49,7 @@ from runs.launch.new_run.fields.training_fields import (
 from runs.launch.new_run.starting import StartChoices
 from workers.contract.run.ahead import FIELD as AHEAD
 from workers.contract.run.beside import FIELD as BESIDE
+from workers.contract.run.settings import of_section, section_of
 from workers.contract.run.spec import LoraSpec, ModelSpec
 from workers.contract.wire import hub_files
 

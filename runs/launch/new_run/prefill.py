@@ -8,7 +8,6 @@ from typing import Any
 
 from django.forms import BaseForm, CharField, ChoiceField
 from django.http import QueryDict
-from workers.contract.run.settings import SETTINGS, values_of
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profiles import launch_values
@@ -21,6 +20,7 @@ from runs.launch.new_run.fields.training_fields import PRECISION_FLAGS, TRAINING
 from runs.launch.new_run.forms import LORA_DEFAULT, LaunchForm
 from workers.contract.run.ahead import with_correction
 from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.settings import SETTINGS, values_of
 from workers.contract.run.spec import RunSpec
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError, to_dict

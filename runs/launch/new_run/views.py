@@ -40,6 +40,8 @@ from runs.launch.new_run.drafting import (
     schema_of,
 )
 from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.readiness import launch_label, readiness
+from runs.launch.new_run.time_view import time_view
 from runs.launch.preflight import choosing, estimating
 from runs.launch.preflight.checks.limits import LOGGED
 from runs.launch.preflight.hosts import machine_to_ask
@@ -333,20 +335,24 @@ def _panel(
     host = machine or (estimated.host if estimated else None)
     at_once, together = form.row("at_once"), several.together(parts, form.row("at_once"))
     time = together.each[0] if together else past_runs.duration(draft, draft_check.hosts, host)
+    limit = min(at_once, len(parts)) if at_once else None
+    expected = forecast(draft, draft_check.hosts)
+    requested = machine if draft.hardware and draft.hardware.trainer_gpus else None
+    shown_time = None
+    if time or (requested and requested.gpus):
+        shown_time = time_view(
+            time, together, requested, several=bool(parts), at_once=limit, episodes=form.episodes() is not None
+        )
     return {
         "findings": findings,
         "several": parts,
         "axes": form.axes,
-        "at_once": min(at_once, len(parts)) if at_once else None,
-        "together": together,
-        "to_choose": form.to_choose,
-        "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
-        "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
+        "at_once": limit,
+        "readiness": readiness(findings, form.to_choose, launch_label(expected, len(parts), limit)),
         "memory": _memory(estimated) if estimated else None,
         "fits": drafting.ranked_profiles(form, draft),
-        "time": time,
-        "machine": machine if draft.hardware and draft.hardware.trainer_gpus else None,
-        "forecast": forecast(draft, draft_check.hosts),
+        "time": shown_time,
+        "forecast": expected,
         "labels": {name: field.label for name, field in form.fields.items()},
     }
 

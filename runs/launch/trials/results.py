@@ -32,6 +32,14 @@ class Measured:
     """From the launch to the end of the first step."""
 
 
+CHIPS = {
+    "yes": ("good", "fits"),
+    "no": ("bad", "does not fit"),
+    "failed": ("warn", "failed"),
+    "stopped": ("stopped", "stopped"),
+}
+
+
 @dataclass(frozen=True)
 class CandidateResult:
     name: str
@@ -48,6 +56,13 @@ class CandidateResult:
     best: bool = False
     use: str = ""
     """Link to the New run page with this profile."""
+
+    @property
+    def chip(self) -> tuple[str, str]:
+        """Level and words of its status chip; no words: the run's status."""
+        if self.status == "refused" and self.fits not in ("yes", "no"):
+            return "warn", "not tried"
+        return CHIPS.get(self.fits, (self.status, ""))
 
 
 @dataclass(frozen=True)

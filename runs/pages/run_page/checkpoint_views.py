@@ -42,6 +42,8 @@ class CheckpointRow:
     """Why its host can't use it now; "": it can."""
     leftover: StoredCopy | None = None
     """Its copy in the store that has yet to be removed."""
+    tags: tuple[tuple[str, str], ...] = ()
+    """(word, reason) of each tag beside its step."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,34 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
             as_model=SavedModel(each).as_model,
             host_problem=problems.get(each.event.attempt_id, ""),
             leftover=left.get((each.event.attempt_id, each.event.data["path"])),
+            tags=_tags(run, each, best_by if each is winner else "", each is recommended),
         )
         for each, values in zip(saved, figures, strict=True)
     ]
     return labels, rows, best_by
+
+
+def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> tuple[tuple[str, str], ...]:
+    """`best_by`: the metric by which it is the best; "": it is not."""
+    kept = f"The trainer keeps the newest {run.spec.get('grpo', {}).get('save_total_limit', '')}"
+    removed = checkpoint.removed and not checkpoint.going
+    tags = {
+        ("best", f"Best of the existing checkpoints by {best_by}; ties go to the earlier one"): best_by,
+        ("recommended", "Nearest to the best step by the rule that ended the run"): recommended,
+        (
+            "superseded",
+            "A later attempt resumed from an earlier step, so this checkpoint is obsolete",
+        ): checkpoint.superseded,
+        ("being deleted", "The host was asked to delete it"): checkpoint.going,
+        ("deleted", "A person deleted it"): removed and checkpoint.deletion,
+        ("deleted", f"{kept}{' and the best' if run.spec.get('keep_best') else ''}"): removed
+        and not checkpoint.deletion,
+        (
+            "unusable",
+            "A host refused to resume from it: a file is missing or cut, or it doesn’t fit the run",
+        ): checkpoint.unusable,
+    }
+    return tuple(tag for tag, applies in tags.items() if applies)
 
 
 def _host_problems(saved: list[Checkpoint]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from runs.engine.states import ACTIVE
 from runs.insight.health import drawn
 from runs.insight.metrics import run_charts
 from runs.launch.new_run import dry_run
-from runs.pages.run_page import header, limits, memory
+from runs.pages.run_page import header, memory, spec_facts
 from workers.contract.run import jobs
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StopMode
@@ -106,7 +106,13 @@ def spec(request: HttpRequest, run_id: str) -> HttpResponse:
     context: dict[str, Any] = {"run": run, "text": text}
     try:
         spec = spec_of(run)
-        context |= {"spec": spec, "memory": memory.compared(run), "limits": limits.in_words(spec.limits)}
+        context |= {
+            "spec": spec,
+            "memory": memory.compared(run),
+            "facts": spec_facts.model_and_data(run, spec),
+            "hardware_facts": spec_facts.hardware(spec.hardware),
+            "episode_facts": spec_facts.episodes(spec.episodes, run.environment_version) if spec.episodes else None,
+        }
     except ContractError as error:
         context["unreadable"] = str(error)
     return render(request, "pages/run_page/_spec.html", {**context, **dry_run.shown(lambda: dry_run.of_run(run))})

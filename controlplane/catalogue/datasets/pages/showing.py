@@ -18,6 +18,8 @@ from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM, TR
 from controlplane.catalogue.datasets.reader.versions.filtering import FilterError, RowFilter
 from controlplane.catalogue.datasets.reader.versions.hints import hints as make_hints
 from controlplane.catalogue.datasets.sources import HubSource
+from controlplane.catalogue.datasets.verdict import verdict
+from controlplane.catalogue.datasets.version_facts import facts
 from controlplane.catalogue.datasets.work_queue import progress
 from controlplane.catalogue.hardware import inventory
 from controlplane.catalogue.hardware.models import Host
@@ -88,8 +90,10 @@ def overview(version: DatasetVersion, form: MappingForm | None = None) -> dict[s
     }
     if context["at_work"]:
         return context | progress_context(version)
+    context["verdict"] = verdict(version, context)
     if version.status == DatasetVersion.READY:
-        return context | _ready(version, mapped)
+        context |= _ready(version, mapped)
+        return context | {"facts": facts(version, context)}
     context["groups"] = problem_pages.groups(report)
     context["mapped_groups"] = problem_pages.groups(mapped)
     if version.status == DatasetVersion.NEEDS_MAPPING:

@@ -304,7 +304,7 @@ def test_rows_that_only_the_proposed_mapping_does_not_fit_lead_to_the_mapping() 
     page = client.get(at(version)).content.decode()
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert "6 rows, 4 problems in 4 rows" in page
-    assert "4 rows do not fit the mapping that is proposed" in page
+    assert "4 rows do not fit the proposed mapping" in page
     assert "What should happen" not in page
     client.post(at(version, "mapping/"), FIELDS | {"answer": NO_ANSWER, "answer_after": ""})
     assert (worked(version).status, version.rows) == (DatasetVersion.READY, 6)
@@ -318,7 +318,7 @@ def test_bad_rows_are_told_from_those_that_the_proposed_mapping_does_not_fit() -
     assert "What should happen to the 2 bad rows?" in page
     assert "1 other row does not fit the proposed mapping" in page
     page = client.post(at(version, "leave-out/"), follow=True).content.decode()
-    assert "The 2 bad rows are left out. 1 row does not fit the mapping that is proposed" in page
+    assert "The 2 bad rows are left out. 1 row does not fit the proposed mapping" in page
 
 
 def test_a_mapping_is_not_changed_twice() -> None:

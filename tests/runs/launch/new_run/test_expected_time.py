@@ -64,8 +64,8 @@ def test_the_time_comes_from_what_the_host_did_before() -> None:
 def test_several_runs_are_told_with_their_time_in_all() -> None:
     ran("earlier", a_ready_host())
     bounded = panel(gradient_accumulation_steps=1, seeds=3, at_once=2)
-    assert "<dt>Each run</dt> <dd>about 33 min 20 s" in bounded
-    assert "<dt>All 3</dt> <dd>about 1 h 6 min, 2 at a time</dd>" in bounded
+    assert "<dt>Each run</dt><dd>about 33 min 20 s" in bounded
+    assert "<dt>All 3</dt><dd>about 1 h 6 min, 2 at a time</dd>" in bounded
     assert "<dd>about 1 h 40 min, one after another</dd>" in panel(gradient_accumulation_steps=1, seeds=3)
 
 
@@ -75,7 +75,7 @@ def test_the_time_of_a_grid_is_the_sum_of_its_runs() -> None:
     grid = {"profile": a_gpu_profile().pk, "grid": "gradient_accumulation_steps: 1, 2\nbeta: 0, 0.1"}
     text = panel(**grid)
     assert "<dt>Each run</dt><dd>about 33 min 20 s to 1 h 6 min</dd>" in text
-    assert "<dt>All 4</dt> <dd>about 3 h 20 min, one after another</dd>" in text
+    assert "<dt>All 4</dt><dd>about 3 h 20 min, one after another</dd>" in text
     assert "<dt>GPU-hours of all</dt><dd>about 3.33: $12.00</dd>" in text
     assert "A step" not in text
     assert "<dd>about 1 h 40 min, 2 at a time</dd>" in panel(**grid, at_once=2)

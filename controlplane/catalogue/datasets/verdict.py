@@ -1,0 +1,102 @@
+"""Verdict on a dataset version that no process is working on: its tone, its icon, a sentence and details."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.catalogue.datasets.models import DatasetVersion
+from controlplane.platform.templatetags.figures import sig
+from controlplane.platform.templatetags.optional import count
+
+
+@dataclass(frozen=True)
+class Verdict:
+    tone: str
+    icon: str
+    text: str
+    details: str = ""
+    may_try_again: bool = False
+
+
+def verdict(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
+    """`context`: what the pages of the version show (controlplane.catalogue.datasets.pages.showing)."""
+    if version.status == DatasetVersion.READY:
+        return _ready(version, context)
+    if context["failed"]:
+        return _failed(version, context)
+    if context["fits_not"]:
+        return _unfit(context)
+    return _checked(version, context)
+
+
+def _ready(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
+    mapped = context["mapped"]
+    split = ""
+    if version.validation_rows:
+        training, held_out = sig(context["training_rows"], 12), sig(version.validation_rows, 12)
+        split = f": {training} for training, {held_out} kept for validation"
+    bad, again = mapped.get("bad_rows"), mapped.get("dropped_duplicates")
+    dropped = [words for words in (count(bad, "bad row,bad rows"), count(again, "duplicate,duplicates")) if words]
+    details = f"{' and '.join(dropped)} dropped." if dropped else ""
+    rows = _rows(version)
+    if version.archived_at:
+        return Verdict("soft", "archive", f"{rows}, archived{split}.", details)
+    return Verdict("good", "circle-check", f"{rows}, ready to train on{split}.", details)
+
+
+def _failed(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
+    failed = context["failed"]
+    head = "This file can't be used."
+    if version.may_be_tried_again:
+        head = "This step failed."
+    elif context["fits_not"]:
+        head = "No rows could be imported with this mapping."
+    text = f"{head} {failed['message']}"
+    return Verdict("bad", "circle-x", text, failed.get("advice") or "", version.may_be_tried_again)
+
+
+def _unfit(context: Mapping[str, Any]) -> Verdict:
+    unfit = context["mapped_unfit"]
+    verb, rows = ("does not", "this row") if unfit == 1 else ("do not", "these rows")
+    text = f"{sig(unfit, 12)} of {sig(context['report'].get('rows'), 12)} rows {verb} fit this mapping."
+    return Verdict(
+        "bad", "circle-alert", text, f"Nothing was imported. Change the mapping, or continue without {rows}."
+    )
+
+
+def _checked(version: DatasetVersion, context: Mapping[str, Any]) -> Verdict:
+    report, errors = context["report"], context["error_count"]
+    found = "no problem"
+    if errors:
+        found = f"{count(errors, 'problem,problems')} in {count(report.get('bad_rows'), 'row,rows') or '0 rows'}"
+    notes = count(context["note_count"], "note,notes")
+    text = f"{_rows(version)}, {found}{f', {notes}' if notes else ''}."
+    details = " ".join(line for line in _details(version, context) if line)
+    if version.status == DatasetVersion.INVALID:
+        return Verdict("bad", "circle-x", text, details)
+    return Verdict("warn", "columns-3", text, details)
+
+
+def _details(version: DatasetVersion, context: Mapping[str, Any]) -> list[str]:
+    report, broken, unfit = context["report"], context["broken_rows"], context["unfit_rows"]
+    lines = []
+    if report.get("gave_up"):
+        line = sig(report.get("lines"), 12)
+        lines.append(f"Checking stopped at line {line}: too many unreadable rows. Is this the right file format?")
+    if version.status != DatasetVersion.NEEDS_MAPPING:
+        return (
+            lines if version.usable_without_bad_rows else [*lines, "Correct the file and upload it as a new version."]
+        )
+    if broken:
+        number = f"{sig(broken, 12)} " if unfit else ""
+        lines.append(f"The {number}bad {'row is' if broken == 1 else 'rows are'} left out.")
+    if unfit:
+        rows = count(unfit, "row does not,rows do not")
+        lines.append(f"{rows} fit the proposed mapping; another one may.")
+    return [*lines, "Map the columns to finish."]
+
+
+def _rows(version: DatasetVersion) -> str:
+    return f"{sig(version.rows, 12)} row{'' if version.rows == 1 else 's'}"

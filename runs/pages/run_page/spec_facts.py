@@ -1,0 +1,195 @@
+"""The sections of a run's frozen spec as definition rows: (label, value)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.platform.templatetags.figures import duration, sig
+from controlplane.platform.templatetags.optional import count
+from runs.engine.models import Run
+from runs.pages.run_page import limits
+from workers.contract.run.episodes import EpisodeSpec, GatewaySpec
+from workers.contract.run.hardware import HardwareSpec, ServerSpec
+from workers.contract.run.prompts import PromptsSpec
+from workers.contract.run.spec import RunSpec
+
+Fact = tuple[str | SafeString, str | SafeString]
+
+ROLLOUTS = {"colocate": "vLLM inside the trainer", "transformers": "the trainer itself"}
+SYNCS = {"lora": "LoRA adapter by HTTP"}
+
+
+def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
+    rows: list[tuple[str, str | SafeString | None]] = [
+        ("Model", _code(spec.model.path, f" at {spec.model.revision}" if spec.model.revision else "")),
+        ("LoRA", _lora(spec)),
+        ("Starts with", spec.start_from and format_html("the weights of <code>{}</code>", spec.start_from)),
+        ("Attention", spec.attn_implementation),
+        ("Dataset", _data(run, spec)),
+        ("Choice of prompts", _choice(spec.prompts) if spec.prompts.on else None),
+        ("Scoring", "groups are scored while others are generated" if spec.rewards_beside else None),
+        ("Generation", _ahead(spec) if spec.ahead else None),
+        ("Checkpoints kept", _kept(spec)),
+        ("Automatic resumes", _resumes(spec)),
+        (
+            "Limits",
+            format_html_join(SafeString("<br>"), "{}", ((line,) for line in limits.in_words(spec.limits))) or "none",
+        ),
+        ("Also sent to", _codes(sink.kind for sink in spec.sinks) or "nothing else"),
+        (
+            "Stall timeout",
+            f"no step for {spec.hang.after:g} times the usual duration: "
+            f"{'the run ends' if spec.hang.stop else 'reported'}",
+        ),
+        ("SHA-256", format_html('<code class="cut">{}</code>', spec.data.sha256)),
+    ]
+    return [(label, value) for label, value in rows if value]
+
+
+def hardware(spec: HardwareSpec) -> list[Fact]:
+    server = spec.server
+    rows: list[tuple[str, str | None]] = [
+        ("Profile", spec.profile),
+        ("Completions by", _rollout(spec)),
+        ("Trainer", f"{count(spec.trainer_gpus, 'GPU,GPUs') or 'CPU'}, {count(spec.processes, 'process,processes')}"),
+        ("Servers" if server and server.servers > 1 else "Server", _server(server) if server else None),
+        ("Shared by", _shared(spec) if spec.strategy != "none" else None),
+        ("Base model", f"in {spec.quantization}" if spec.quantization != "none" else None),
+        ("Precision", str(spec.precision)),
+        ("Optimizer", str(spec.optimizer)),
+    ]
+    return [(label, value) for label, value in rows if value]
+
+
+def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact]:
+    """`version`: the environment's row, None once it is deleted."""
+    bounds = spec.limits
+    rows: list[tuple[str | SafeString, str | SafeString | None]] = [
+        *(_gateway(spec.gateway) if spec.gateway else ()),
+        ("Environment", _environment(spec, version) if spec.name else None),
+        *((_code(part.name), part.function) for part in spec.parts),
+        *(("Corpus", f"{each.name} v{each.version}, {sig(each.documents, 9)} documents") for each in spec.corpora),
+        (
+            "Limits",
+            f"{count(bounds.turns, 'turn,turns')}, {count(bounds.calls, 'call,calls')} a turn, "
+            f"{bounds.output_tokens} tokens a result, {duration(bounds.call_s)} a call, "
+            f"{duration(bounds.episode_s)} an episode, {bounds.at_once} calls at once",
+        ),
+        (
+            "Results",
+            "count against the completion length"
+            if bounds.count_outputs
+            else "don’t count as length: only what the model writes does",
+        ),
+        ("Turn’s own advantage", f"weight {spec.turn_advantage_coef:.3g}, with rewards that score each turn"),
+        ("Chat template", f"{spec.chat_template}, TRL’s" if spec.chat_template else None),
+    ]
+    return [(label, value) for label, value in rows if value]
+
+
+def _code(text: str, after: str = "") -> SafeString:
+    return format_html("<code>{}</code>{}", text, after)
+
+
+def _codes(texts: Iterable[str]) -> SafeString:
+    return format_html_join(", ", "<code>{}</code>", ((text,) for text in texts))
+
+
+def _lora(spec: RunSpec) -> str:
+    if spec.lora is None:
+        return "off: all weights are trained"
+    dropout = f", dropout {spec.lora.dropout}" if spec.lora.dropout else ""
+    return f"r {spec.lora.r}, α {spec.lora.alpha}{dropout}, on {', '.join(spec.lora.target_modules)}"
+
+
+def _data(run: Run, spec: RunSpec) -> SafeString:
+    address = reverse("dataset", args=[run.dataset_version.dataset_id]) if run.dataset_version else ""
+    evaluated = f", {spec.data.eval_rows} evaluated" if spec.data.eval_rows else ""
+    return format_html(
+        '<a href="{}">{}</a> v{}, {} rows{}',
+        address,
+        spec.data.name,
+        spec.data.version,
+        sig(spec.data.rows, 9),
+        evaluated,
+    )
+
+
+def _choice(prompts: PromptsSpec) -> SafeString:
+    replaced = drawn = SafeString("")
+    if prompts.extra_rounds:
+        among = format_html(" of <code>{}</code>", prompts.spread_in) if prompts.spread_in else ""
+        rounds = count(prompts.extra_rounds, "extra round,extra rounds")
+        replaced = format_html("groups without spread{} replaced, up to {}", among, rounds)
+    if prompts.by_difficulty:
+        drawn = format_html("drawn by difficulty, least weight {}", sig(prompts.least_weight))
+    return format_html_join("; ", "{}", ((part,) for part in (replaced, drawn) if part))
+
+
+def _ahead(spec: RunSpec) -> SafeString:
+    mode = spec.grpo.get("vllm_importance_sampling_mode", "")
+    return format_html("one step ahead, corrected by <code>{}</code>", mode)
+
+
+def _kept(spec: RunSpec) -> SafeString:
+    most = spec.grpo.get("save_total_limit")
+    best = format_html(", and the best by <code>{}</code>", spec.keep_best) if spec.keep_best else ""
+    return format_html("{}{}", f"the newest {most}" if most else "all", best)
+
+
+def _resumes(spec: RunSpec) -> str:
+    recovery = spec.recovery
+    return f"up to {recovery.resumes}, the first after {duration(recovery.pause_s)}" if recovery.resumes else "off"
+
+
+def _rollout(spec: HardwareSpec) -> str:
+    server = spec.vllm_server
+    if server is None:
+        return ROLLOUTS.get(spec.rollout, "a vLLM server")
+    servers = f"{server.servers} vLLM servers" if server.servers > 1 else "a vLLM server"
+    if server.attached:
+        return f"{servers} run by somebody else"
+    return f"{servers} on the trainer’s own GPUs" if server.shared else servers
+
+
+def _server(server: ServerSpec) -> str:
+    sync = SYNCS.get(server.weight_sync, "all weights by NCCL")
+    if server.attached:
+        return f"{', '.join(server.attached)}, {sync}"
+    each = " each" if server.servers > 1 else ""
+    parallel = f", tensor parallel {server.tensor_parallel}" if server.tensor_parallel > 1 else ""
+    return f"{server.gpus} GPU{'s' if server.gpus != 1 else ''}{each}{parallel}, {sync}"
+
+
+def _shared(spec: HardwareSpec) -> str:
+    own = " with its own DeepSpeed config" if spec.deepspeed else ""
+    offload = f", {spec.offload} in the host’s memory" if spec.offload != "none" else ""
+    return f"{spec.strategy}{own}{offload}"
+
+
+def _gateway(gateway: GatewaySpec) -> list[Fact]:
+    atropos = gateway.kind == "atropos"
+    driver = "agents through the run’s endpoint"
+    if atropos:
+        driver = f"Atropos environments, with at most {gateway.max_token_len} tokens"
+    reach = ", reachable from other machines" if gateway.open_beyond_loopback else ""
+    limit = "not limited"
+    if gateway.requests:
+        limit = f"{gateway.requests} within {duration(gateway.interval_s)}, the others wait"
+    answers = "with the answer and the tests" if gateway.shows_answer else "without the answer and the tests"
+    return [
+        ("Driven by", f"{driver}, {duration(gateway.session_s)} a session{reach}"),
+        *([("Requests", limit)] if atropos else []),
+        ("A task shows", f"the prompt and the row’s other columns, {answers}"),
+    ]
+
+
+def _environment(spec: EpisodeSpec, version: EnvironmentVersion | None) -> SafeString:
+    gone = version is None or version.environment.deleted_at
+    deleted = SafeString(' <span class="muted">deleted since</span>') if gone else ""
+    return format_html("{} v{}{}", spec.name, spec.version, deleted)
