@@ -1,0 +1,84 @@
+"""The size of the style sheets, and where a component may be restyled."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+
+STYLES = ROOT / "frontend/static/css"
+MOST_LINES = 9039
+"""Lines of all style sheets. Lower it with each clean-up; raise it only with a reason beside it."""
+
+COMPONENTS = {
+    "button",
+    "chip",
+    "table",
+    "card",
+    "banner",
+    "verdict",
+    "tabs",
+    "segments",
+    "popup",
+    "menu",
+    "tag",
+    "field",
+    "empty",
+    "prose",
+    "bar",
+    "drawer",
+}
+OWNERS = {"base.css", "components.css"}
+RESTYLED = {
+    "run_list.css": 6,  # filter menus, and tags that share a line with a cut name
+    "completions.css": 7,  # the table of answers scrolls sideways under a fixed first column
+    "run_page.css": 12,  # the head's lines have one height, whatever they say
+    "hosts.css": 6,  # the queue and the matrix have their own layout on a phone
+    "datasets.css": 4,  # rows of a file: fixed columns, and long tags that are cut
+    "new_run.css": 3,  # labels of fields that stand below each other
+    "rewards.css": 3,  # buttons that hold a sentence
+    "first_steps.css": 2,  # the act of a step is at its foot
+    "pages.css": 3,  # a chart's menu, the card of a failure
+    "compare.css": 1,  # the menu of metrics holds a list to search
+    "metrics.css": 1,  # at the foot of a page a chart's menu opens upwards
+    "catalogue.css": 1,  # the library in a menu
+    "playground.css": 1,  # tabs at the top edge of a card
+    "health.css": 1,  # only the chip and the marks of an unhealthy run are red
+    "guide.css": 1,  # text takes the width of a phone
+}
+"""Rules outside the components' own file whose subject is a component, by file: fewer are welcome, more are not."""
+
+
+def selectors(text: str) -> list[str]:
+    rules = re.findall(r"([^{};]+)\{", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
+    return [rule.strip() for rule in rules if not rule.strip().startswith("@")]
+
+
+def subjects(rule: str) -> set[str]:
+    """Classes of the elements that a rule styles: those of the last compound of each of its selectors."""
+    while (flat := re.sub(r"\([^()]*\)", "", rule)) != rule:
+        rule = flat
+    last = [re.split(r"[\s>+~]+", selector.strip())[-1] for selector in rule.split(",")]
+    return {name for compound in last for name in re.findall(r"\.([\w-]+)", compound)}
+
+
+def test_the_style_sheets_stay_within_their_size() -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in STYLES.rglob("*.css"))
+    assert lines <= MOST_LINES
+
+
+def test_components_are_styled_in_their_own_file() -> None:
+    restyled = Counter(
+        path.name
+        for path in STYLES.rglob("*.css")
+        if path.name not in OWNERS
+        for rule in selectors(path.read_text())
+        if subjects(rule) & COMPONENTS
+    )
+    assert {name: count for name, count in restyled.items() if count > RESTYLED.get(name, 0)} == {}
+
+
+def test_the_subject_of_a_rule_is_its_last_compound() -> None:
+    assert subjects(".page:has(.button) > .table.runs, a .chip::before") == {"table", "runs", "chip"}
+    assert selectors("@media print { .a { b: c; } }") == [".a"]
