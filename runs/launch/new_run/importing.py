@@ -32,6 +32,8 @@ from workers.contract.run.prompts import PromptsSpec
 from workers.contract.run.spec import HangSpec, RecoverySpec, RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
+NOT_IN_TRL = "The hosts' TRL has no such argument."
+NO_SCHEMA = "No host has reported yet which arguments its TRL has."
 FORM_FIELDS = {
     "model.path": "model",
     "model.revision": "revision",
@@ -278,7 +280,7 @@ def _settings(imported: Imported) -> None:
             imported.put(name, value, path)
         else:
             rule = trl.grpo_rule(name, {})
-            text = rule.reason if isinstance(rule, Leave) else "The hosts' TRL has no such argument."
+            text = rule.reason if isinstance(rule, Leave) else NOT_IN_TRL if imported.schema else NO_SCHEMA
             reading.note(Verdict.LEFT_OUT, reading.sources.get(path, name), text)
 
 
