@@ -14,15 +14,15 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends python3-pip ca-certificates \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
-COPY requirements.lock ./
+COPY controlplane/setup/bootstrap/locks/web.lock /tmp/
 RUN python3 -m venv --without-pip /opt/venv \
-    && python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --require-hashes --no-deps -r requirements.lock
+    && python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --require-hashes --no-deps -r /tmp/web.lock
 
 FROM build AS trainer
 # DeepSpeed has no wheel: it is built from its source archive, without compiled operations, which come at first use.
 ENV DS_BUILD_OPS=0
 # Another lock for other drivers or cards; prove.sh takes a small one.
-ARG TRAINER_LOCK=requirements-gpu.lock
+ARG TRAINER_LOCK=controlplane/setup/bootstrap/locks/gpu.lock
 COPY ${TRAINER_LOCK} trainer.lock
 # Several gigabytes: a layer of its own, which changes with its lock alone.
 RUN python3 -m venv --without-pip /opt/trainer \

@@ -7,7 +7,7 @@
 #
 # buildah builds in chroots (no namespaces of their own for network, processes or users) on the vfs driver; the base is
 # Debian by debootstrap in place of the pinned tag. The trainer's environment of the GPU image is filled from the small
-# requirements.lock: CUDA, torch and vLLM are gigabytes, and nothing of them starts without a GPU.
+# web.lock: CUDA, torch and vLLM are gigabytes, and nothing of them starts without a GPU.
 set -euo pipefail
 renice -n 15 $$ >/dev/null
 cd "$(dirname "$0")/.."
@@ -51,7 +51,7 @@ build() {
 }
 build "The web image" -f docker/web.Dockerfile -t localhost/grpo-web
 build "The GPU image, with a small environment in place of CUDA's" -f docker/gpu.Dockerfile -t localhost/grpo-gpu \
-  --build-arg TRAINER_LOCK=requirements.lock
+  --build-arg TRAINER_LOCK=controlplane/setup/bootstrap/locks/web.lock
 
 say "What the images hold"
 for image in grpo-web grpo-gpu; do

@@ -15,10 +15,10 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends python3-pip ca-certificates npm \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /app
-COPY requirements.lock ./
+COPY controlplane/setup/bootstrap/locks/web.lock /tmp/
 # Every hash is in the lock; the pip outside fills the environment, which so has none itself.
 RUN python3 -m venv --without-pip /opt/venv \
-    && python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --require-hashes --no-deps -r requirements.lock
+    && python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --require-hashes --no-deps -r /tmp/web.lock
 COPY frontend/package.json frontend/package-lock.json ./frontend/
 # A quarter of what browsers would load otherwise. Without npm's registry the image serves the whole of it.
 RUN npm ci --prefix frontend --ignore-scripts --no-audit --no-fund || echo "Plotly's basic build could not be fetched."

@@ -63,7 +63,7 @@ def collect(report: Callable[[str], None]) -> None:
 def _fingerprint() -> str:
     """A fingerprint of our own files by size and time, and of the packages' by their lock."""
     base: Path = settings.BASE_DIR
-    digest = hashlib.sha256((base / "requirements.lock").read_bytes())
+    digest = hashlib.sha256((base / "controlplane/setup/bootstrap/locks/web.lock").read_bytes())
     digest.update((base / "controlplane" / "settings.py").read_bytes())
     digest.update(packagefinder.PLOTLY.encode())
     for path in sorted((base / "frontend" / "static").rglob("*")):

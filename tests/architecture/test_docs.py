@@ -1,28 +1,47 @@
-"""The README keeps up with the commands."""
+"""The documents keep up with the commands, and their links lead somewhere."""
 
 from __future__ import annotations
 
+import posixpath
 import re
+from pathlib import Path
 
 import pytest
 
+from controlplane.platform.guide import documents
 from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from runs.pages.run_page.views import TABS
 
 COMMANDS = sorted(
     path.stem for path in (ROOT / "controlplane" / "management" / "commands").glob("*.py") if path.stem != "__init__"
 )
+COMMANDS_PAGE = ROOT / "controlplane/setup/management/README.md"
+PAGES = ("controlplane", "runs", "workers", "frontend", "docker", "tests")
+README_LINES = 140
+CHANGELOG_LINES = 60
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_readme_names_every_command(command: str) -> None:
-    assert f"manage.py {command}" in (ROOT / "README.md").read_text()
+def test_the_page_of_commands_names_every_command(command: str) -> None:
+    assert f"manage.py {command}`" in re.sub(r"(manage\.py \w+)[^`]*`", r"\1`", COMMANDS_PAGE.read_text())
 
 
-def test_the_readme_names_no_command_that_does_not_exist() -> None:
+@pytest.mark.parametrize("page", [ROOT / "README.md", COMMANDS_PAGE], ids=["README", "commands"])
+def test_no_command_is_named_that_does_not_exist(page: Path) -> None:
     django = {"changepassword", "createsuperuser", "makemigrations", "migrate", "shell"}
-    named = set(re.findall(r"manage\.py ([a-z]+)", (ROOT / "README.md").read_text()))
+    named = set(re.findall(r"manage\.py ([a-z]+)", page.read_text()))
     assert named <= {*COMMANDS, *django}
+
+
+def test_the_readme_and_the_list_of_changes_stay_short() -> None:
+    lines = {name: len((ROOT / name).read_text().splitlines()) for name in ("README.md", "CHANGELOG.md")}
+    assert lines["README.md"] <= README_LINES
+    assert lines["CHANGELOG.md"] <= CHANGELOG_LINES
+
+
+def test_help_serves_every_page_of_the_product() -> None:
+    written = {str(page.relative_to(ROOT)) for folder in PAGES[:-1] for page in _pages(folder)}
+    assert written <= {document.path for document in documents.DOCUMENTS}
 
 
 def test_the_readme_calls_the_tabs_of_a_runs_page_as_the_page_does() -> None:
@@ -34,13 +53,23 @@ def test_the_readme_calls_the_tabs_of_a_runs_page_as_the_page_does() -> None:
 
 def test_every_relative_link_of_the_documents_leads_somewhere() -> None:
     broken = []
-    for document in [
-        ROOT / "README.md",
-        ROOT / "CHANGELOG.md",
-        *ROOT.glob("*/README.md"),
-        *ROOT.glob("tests/*/README.md"),
-    ]:
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text()):
-            if not (document.parent / target).exists():
-                broken.append(f"{document.relative_to(ROOT)}: {target}")
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(page for folder in PAGES for page in _pages(folder))]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            if not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert broken == []
+
+
+def test_every_link_to_a_section_of_another_document_names_one_that_it_has() -> None:
+    by_path = {document.path: document for document in documents.DOCUMENTS}
+    broken = []
+    for document in documents.DOCUMENTS:
+        for target, anchor in re.findall(r"\]\((?!https?:|#)([^)#]+)#([^)]+)\)", (ROOT / document.path).read_text()):
+            other = by_path[posixpath.normpath(posixpath.join(posixpath.dirname(document.path), target))]
+            if f'id="{anchor}"' not in documents.render(other).html:
+                broken.append(f"{document.path}: {target}#{anchor}")
+    assert broken == []
+
+
+def _pages(folder: str) -> list[Path]:
+    return [page for page in (ROOT / folder).rglob("*.md") if "node_modules" not in page.parts]

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import pytest
 from django.conf import settings as django_settings
 
+from controlplane.platform.guide import documents
 from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from runs.engine.states import EDGES, EndReason, final_status, sentence
+from tests.benchmarks._settings_named import settings_named, settings_read, settings_without_readme
 from workers.host.settings import HostSettings, variable
 from workers.supervisor import ends
 
 CODE = re.compile(r"`([^`]+)`")
-SETTINGS = ("controlplane/README.md", "workers/README.md")
+SETTINGS = ("controlplane/README.md", "workers/host/README.md")
 HOST = {variable(field.name): field for field in fields(HostSettings)}
 
 
@@ -119,17 +120,52 @@ def test_every_reason_says_what_it_is_known_by() -> None:
     check([f"runs/README.md:{line}: say what this reason is known by." for line, words in known if not words])
 
 
-@pytest.mark.parametrize("document", ["README.md", "controlplane/README.md", "runs/README.md", "workers/README.md"])
-def test_every_setting_of_a_host_that_is_named_exists(document: str) -> None:
-    named = set(re.findall(r"`(GRPO_[A-Z0-9_]+)`", (ROOT / document).read_text()))
-    check([f"{document}: there is no {name}." for name in sorted(named - {*HOST})])
+def test_every_variable_that_the_code_reads_is_named_in_a_readme_and_the_other_way_round() -> None:
+    read = settings_read(ROOT)
+    unnamed = sorted(read - settings_named(ROOT))
+    wrong = [f"{name}: say in the README of its part what it is for." for name in unnamed]
+    for document in documents.DOCUMENTS:
+        named = set(re.findall(r"`((?:GRPO|GRPOCTL)_[A-Z0-9_]+)`", (ROOT / document.path).read_text()))
+        wrong += [f"{document.path}: there is no {name}." for name in sorted(named - read)]
+    check(wrong)
+
+
+def test_a_variable_that_no_readme_names_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "reading.py").write_text(READS)
+    (tmp_path / "README.md").write_text("`REDIS_URL` and `CONTROLPLANE_DATA`.")
+    unnamed = ["CONTROLPLANE_TICK_S", "GRPO_GPUS", "HF_HOME", "PGPASSFILE"]
+    assert settings_without_readme(tmp_path) == unnamed
+    (tmp_path / "runs" / "README.md").write_text("\n".join(f"- `{name}`" for name in unnamed))
+    assert settings_without_readme(tmp_path) == []
+
+
+READS = """
+import os
+
+FILE = "PGPASSFILE"
+data, redis = os.environ.get("CONTROLPLANE_DATA"), os.environ["REDIS_URL"]
+password = "HF_HOME" in os.environ and os.environ.pop(FILE)
+os.environ["WRITTEN"] = "1"
+
+
+def seconds(name):
+    return float(os.environ.get(f"CONTROLPLANE_{name}", 1))
+
+
+TICK = seconds("TICK_S")
+
+
+class HostSettings:
+    gpus: str = ""
+"""
 
 
 def test_the_exit_codes_that_mean_something() -> None:
     codes = {ends.SPEC_REFUSED_CODE: EndReason.SPEC_REFUSED, ends.NO_STEPS_CODE: EndReason.NO_STEPS}
     codes |= {ends.MODEL_UNAVAILABLE_CODE: EndReason.MODEL_UNAVAILABLE}
     codes |= {ends.REWARD_FAILED_CODE: EndReason.REWARD_FAILED}
-    told = table("workers/README.md", "exit code")
+    told = table("workers/supervisor/stopping.md", "exit code")
     means = {row.cells[0]: row.cells[-1] for row in told.rows}
     missing = {code: name for code, name in codes.items() if f"`{name}`" not in means.get(str(code), "")}
     check([f"{told.end}: {code} means `{name}`: say so in its row." for code, name in missing.items()])

@@ -15,6 +15,7 @@ from controlplane.setup.management.commands.serve import Command
 from tests.docker.files import IMAGES, SERVICES_COMMANDS
 
 WEB, GPU = IMAGES
+LOCKS = "controlplane/setup/bootstrap/locks"
 
 
 @pytest.fixture(params=IMAGES, ids=lambda path: path.stem)
@@ -53,15 +54,15 @@ def test_it_says_how_its_health_is_known(lines: list[str]) -> None:
 
 
 def test_the_web_image_has_no_torch_and_the_gpu_image_has_it_all() -> None:
-    assert "requirements.lock" in WEB.read_text()
-    assert "requirements-gpu.lock" not in WEB.read_text()
+    assert f"{LOCKS}/web.lock" in WEB.read_text()
+    assert f"{LOCKS}/gpu.lock" not in WEB.read_text()
     assert not {"torch", "triton", "vllm"} & set(locked(BASE.lock))
     assert {"torch", "vllm", "trl"} <= set(locked(GPU_LOCK))
 
 
 def test_what_the_images_copy_is_not_ignored() -> None:
     kept = {line[1:].rstrip("/") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert {"manage.py", "requirements.lock", "requirements-gpu.lock", "docker/healthcheck.py"} <= kept
+    assert {"manage.py", f"{LOCKS}/web.lock", f"{LOCKS}/gpu.lock", "docker/healthcheck.py"} <= kept
     assert {"controlplane", "runs", "workers", "frontend"} <= kept
     assert all((ROOT / path).exists() for path in kept)
     assert not {".git", ".data", "tests", "docker"} & kept

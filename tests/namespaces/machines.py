@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.stack import ROOT
 
 SOURCES = ("controlplane", "docker", "frontend", "runs", "workers", "tests/__init__.py", "tests/fakes/systemctl.py")
-FILES = ("manage.py", "grpoctl", "requirements*.lock", "README.md", "pyproject.toml")
+FILES = ("manage.py", "grpoctl", "README.md", "pyproject.toml")
 BOOT = """
 set -eu
 cd "$1"; name=$2; source=$3; shift 3

@@ -11,7 +11,7 @@ BARE = (
     "It can do all that the trainer’s user can: read files and keys, empty files, and use the network through that "
     "user’s other processes."
 )
-"""Risks of code on a host without a sandbox; workers/README.md has the details."""
+"""What code can do on a host without a sandbox; workers/sandbox/README.md has the details."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from workers.contract.torch_sets import SETS
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / ".tools"
+LOCKS = Path(__file__).resolve().parent / "locks"
 
 
 @dataclass(frozen=True)
@@ -70,39 +71,33 @@ class Environment:
         return ask([str(self.python), "-c", code, *self.needs]) is not None
 
 
-BASE = Environment(
-    "the control plane", ROOT / ".venv", ROOT / "requirements.lock", ("django", "celery", "channels", "uvicorn")
-)
-TEST = Environment(
-    "the tests", ROOT / ".venv-test", ROOT / "requirements-test.lock", (*BASE.needs, "pytest", "playwright")
-)
-GPU_LOCK = ROOT / "requirements-gpu.lock"
+BASE = Environment("the control plane", ROOT / ".venv", LOCKS / "web.lock", ("django", "celery", "channels", "uvicorn"))
+TEST = Environment("the tests", ROOT / ".venv-test", LOCKS / "test.lock", (*BASE.needs, "pytest", "playwright"))
+GPU_LOCK = LOCKS / "gpu.lock"
 TRAINER = Environment(
     "the trainer",
     ROOT / ".venv-train",
-    ROOT / "requirements-train.lock",
+    LOCKS / "trainer.lock",
     ("torch", "trl"),
     gpu_lock=GPU_LOCK,
 )
 LM_EVAL = Environment(
     "the benchmarks",
     ROOT / ".venv-lm-eval",
-    ROOT / "requirements-lm-eval.lock",
+    LOCKS / "lm-eval.lock",
     ("lm_eval", "transformers", "aiohttp"),
 )
 ENVIRONMENTS = Environment(
     "environments of others",
     ROOT / ".venv-environments",
-    ROOT / "requirements-environments.lock",
+    LOCKS / "environments.lock",
     ("reasoning_gym", "textarena", "openenv"),
 )
-ATROPOS = Environment(
-    "Atropos", ROOT / ".venv-atropos", ROOT / "requirements-atropos.lock", ("atroposlib", "uvicorn", "openai")
-)
+ATROPOS = Environment("Atropos", ROOT / ".venv-atropos", LOCKS / "atropos.lock", ("atroposlib", "uvicorn", "openai"))
 SINKS = Environment(
     "the programs that figures are also sent to",
     ROOT / ".venv-sinks",
-    ROOT / "requirements-sinks.lock",
+    LOCKS / "sinks.lock",
     ("tensorboard", "wandb", "trackio", "mlflow"),
 )
 ON_DEMAND = {"lm-eval": LM_EVAL, "environments": ENVIRONMENTS, "atropos": ATROPOS, "sinks": SINKS}
@@ -170,7 +165,7 @@ def _alone() -> Iterator[None]:
     except OSError as error:
         raise Failed(
             f"Can't write to {ROOT} ({error.strerror}). Make the folder writable, or install "
-            "requirements.lock yourself and set CONTROLPLANE_BOOTSTRAP=off."
+            f"{BASE.lock.relative_to(ROOT)} yourself and set CONTROLPLANE_BOOTSTRAP=off."
         ) from error
     try:
         try:

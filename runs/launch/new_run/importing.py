@@ -26,6 +26,8 @@ from workers.contract.run.hardware import HardwareSpec, WeightSync
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
+NOT_IN_TRL = "The hosts' TRL has no such argument."
+NO_SCHEMA = "No host has reported yet which arguments its TRL has."
 LEFT_AS_TYPED = ("lora",)
 """Sections that count only where a switch is on."""
 
@@ -236,7 +238,7 @@ def _settings(imported: Imported) -> None:
             imported.put(name, value, path)
         else:
             rule = trl.grpo_rule(name, {})
-            text = rule.reason if isinstance(rule, Leave) else "The hosts' TRL has no such argument."
+            text = rule.reason if isinstance(rule, Leave) else NOT_IN_TRL if imported.schema else NO_SCHEMA
             reading.note(Verdict.LEFT_OUT, reading.sources.get(path, name), text)
 
 

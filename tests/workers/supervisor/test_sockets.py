@@ -1,4 +1,4 @@
-"""The sockets of a live run, as the threat model in workers/README.md lists them."""
+"""The sockets of a live run, as the threat model in workers/threats.md lists them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from workers.contract.memory import Estimate
 
 NEARLY_FULL = 0.95
-"""Of a card: estimates have been within 10 % of what was measured."""
+"""Share of a card: estimates have been within 10 % of what was measured, except where all weights are streamed."""
 SHARES = tuple(number / 20 for number in range(2, 19))
 """Of a card for vLLM that are tried: 0.1 to 0.9."""
 

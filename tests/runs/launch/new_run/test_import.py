@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import os
@@ -263,3 +264,14 @@ def test_the_guides_division_of_a_step_finds_the_profile_too(client):
     answer = imported(client, text.replace("num_generations: 4", "num_generations: 2") + "adapter: lora\n")
     shared = HardwareProfile.objects.get(name="Single GPU, server beside the trainer")
     assert shared in answer.context["imported"].fitting
+
+
+@pytest.mark.parametrize(
+    ("announced", "reason"),
+    [(False, "No host has reported yet which arguments its TRL has."), (True, "The hosts' TRL has no such argument.")],
+)
+def test_an_argument_is_left_out_for_what_is_known_of_the_hosts_trl(announced: bool, reason: str) -> None:
+    if announced:
+        a_ready_host()
+    answer = imported(operator(), "learning_rate: 1e-5\nmax_steps: 20\nnum_generations: 4\ntorch_compile: true\n")
+    assert reason in html.unescape(answer.content.decode())
