@@ -46,7 +46,6 @@ from tests.controlplane.route_rules import (
     TOKEN_OPERATE,
     TOKEN_READ,
 )
-from tests.rotation import share
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, event
 from tests.runs.engine.alerts.builders import a_target
@@ -73,12 +72,8 @@ def routes(resolver: Any = None, before: str = "") -> Iterator[tuple[str, str]]:
 ROUTES = dict(routes())
 
 
-ON = share(sorted(RULES), of=3, name="routes")
-"""A third of the routes: the next commit walks another."""
-
-
 def of(*rules: str) -> list[str]:
-    return [name for name in ON if RULES[name] in rules]
+    return [name for name in sorted(RULES) if RULES[name] in rules]
 
 
 @pytest.fixture
@@ -158,7 +153,7 @@ def test_every_route_has_a_rule_and_every_rule_a_route():
 @pytest.mark.parametrize("method", METHODS)
 def test_whoever_is_not_signed_in_gets_nowhere(method: str, address: Any) -> None:
     let_in = []
-    for name in set(ON) - set(of(OPEN, CODE)):
+    for name in set(RULES) - set(of(OPEN, CODE)):
         answer = Client().generic(method, address(name))
         refused = answer.status_code in (401, 403, 405) or answer.get("Location", "").startswith("/sign-in/")
         if not refused:
@@ -196,7 +191,6 @@ def test_a_viewer_reads_what_everybody_may_read(address: Any) -> None:
     assert {name: code for name, code in answers.items() if code not in (200, 302)} == {}
 
 
-@pytest.mark.rotating(of=2)
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_no_link_and_no_form_leads_to_a_refusal(role: Role, address: Any) -> None:
     """Of all pages that are open to this role: links are followed, forms are sent (empty)."""
@@ -258,14 +252,14 @@ def test_acts_take_a_post(address: Any) -> None:
 
 def test_a_post_from_another_site_is_refused(address: Any) -> None:
     client = signed_in(Role.ADMIN, csrf=True)
-    names = set(ON) - set(of(*BY_TOKEN, CODE))
+    names = set(RULES) - set(of(*BY_TOKEN, CODE))
     answers = {n: client.post(address(n), headers={"Origin": "https://evil.example"}).status_code for n in names}
     assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
 
 
 def test_another_host_name_is_refused(address: Any) -> None:
     client = signed_in(Role.ADMIN)
-    answers = {n: client.get(address(n), headers={"Host": "evil.example"}).status_code for n in ON}
+    answers = {n: client.get(address(n), headers={"Host": "evil.example"}).status_code for n in sorted(RULES)}
     assert {name: code for name, code in answers.items() if code not in (400, 401, 403, 405)} == {}
 
 
@@ -311,9 +305,7 @@ def test_a_token_that_may_read_reads_everything(address: Any) -> None:
     # The version of this test has no file, and its run no recorded step.
     missing = {"v1_rows": 409, "v1_version_export": 409, "v1_run_dry_run": 409, "v1_run_waterfall": 404}
     missing |= {"v1_compare_report": 422}  # of no runs
-    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == {
-        name: code for name, code in missing.items() if name in ON
-    }
+    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == missing
 
 
 def test_a_token_that_may_only_read_changes_nothing_whoever_it_belongs_to(address: Any) -> None:
