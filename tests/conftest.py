@@ -23,7 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 from controlplane.setup.serving import valkey as valkey_server
 from controlplane.setup.serving.processes import Fleet
 from tests import migrated, reader_in_process
-from tests.rotation import SLOW
+from tests.selection import WHOLE_WAYS
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 from tests.trainer.preloaded import Preloaded
 
@@ -79,7 +79,7 @@ TRAINING = frozenset(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first: one that begins last would keep one worker of several waiting at the end."""
-    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in SLOW)}
+    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in WHOLE_WAYS)}
     items.sort(key=lambda item: (_room(item.nodeid) not in TOGETHER, item.path not in slow))
 
 

@@ -15,7 +15,6 @@ PROMISED = {"evaluations_per_s", "speedup_over_subprocess", "p99_ms", "pure_grou
 
 
 @pytest.mark.processes
-@pytest.mark.rotating(of=len(BACKENDS))
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_few_evaluations_have_every_figure(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     open_or_skip(backend).close()  # type: ignore[arg-type]

@@ -49,6 +49,11 @@ def curves(page: Page, id_: str) -> dict[str, dict[float, float]]:
     return {line["name"]: dict(zip(line["x"], line["values"], strict=True)) for line in page.evaluate(LINES, id_)}
 
 
+def since_first(points: dict[float, float]) -> dict[float, float]:
+    """Points by the seconds since the first of them: the axis begins with the first point of all curves."""
+    return {round(moment - min(points), 2): value for moment, value in points.items()}
+
+
 def compared(page: Page, metric: str) -> dict[str, dict[float, float]]:
     """Run -> its curve in the comparison, as far as it is drawn; a chart off the screen is not."""
     page.locator(f"[data-metric='{metric}']").scroll_into_view_if_needed()

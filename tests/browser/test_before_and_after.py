@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
-pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(7, of=12)]
+pytestmark = [*real_runs.MARKS]
 
 
 def test_a_check_gives_a_verdict_and_the_dataset_is_filtered_by_it(

@@ -6,7 +6,6 @@ import hashlib
 import tarfile
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.benchmarks._finished_models import TRAIN
@@ -15,7 +14,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.real_runs import GRPO, JOB_MS, RealRun
 from tests.stack import Stack
 
-pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(5, of=12)]
+pytestmark = [*real_runs.MARKS]
 
 
 def test_an_adapter_is_merged_downloaded_trained_on_from_and_deleted(

@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.processes,
     pytest.mark.trainer,
     pytest.mark.timeout(900),
-    pytest.mark.in_turn(1, of=12),
 ]
 
 

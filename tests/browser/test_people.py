@@ -12,7 +12,6 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.browser import seeing
 from tests.browser.conftest import sign_in
 from tests.browser.seeing import PHONE, WIDE, resize, settled, visit
-from tests.rotation import share
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -100,7 +99,7 @@ def test_every_page_can_be_read_and_reached_and_stands_still(
 def test_axe_finds_nothing_serious(site: Stack, paths: dict[str, str], still: BrowserContext) -> None:
     """Of the pages a seventh: the test itself has one turn in twelve, which would always meet the same twelfth."""
     page = still.new_page()
-    found = {of: seeing.barriers(page, site.url + paths[of]) for of in share(list(paths), of=7, name="axe")}
+    found = {of: seeing.barriers(page, site.url + paths[of]) for of in paths}
     assert {of: barriers for of, barriers in found.items() if barriers} == {}
 
 

@@ -15,7 +15,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [*real_runs.MARKS, pytest.mark.in_turn(3, of=12)]
+pytestmark = [*real_runs.MARKS]
 
 GOOD = "<think>\nTwo of each.\n</think>\n```python\ndef double(n):\n    return n + n\n```\n<answer>4</answer>"
 """Every component's highest score."""

@@ -18,7 +18,7 @@ from tests.browser.driving import compared, curves, until, zoom
 from tests.conftest import FAKE_TRAINER
 from tests.stack import Stack, command_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(400), pytest.mark.in_turn(2, of=12)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(400)]
 
 NAME = "a long one"
 STEPS = 100_000

@@ -20,7 +20,7 @@ DRAWN = "Math.max(0, ...(document.querySelector('[data-chart=reward] [data-plot]
 WAIT_S = 60
 
 
-@pytest.mark.every_run
+@pytest.mark.telling
 def test_sign_in_upload_reward_launch_watch_stop_receipt(
     site: Stack, page: Page, complaints: Complaints, tmp_path: Path
 ) -> None:

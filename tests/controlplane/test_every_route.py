@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import collections
-import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
+import re
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
-from django.conf import settings
-from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
-
+from collections.abc import Iterator
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
 from controlplane.catalogue.hardware.models import ModelInspection
 from controlplane.catalogue.joining import codes
 from controlplane.catalogue.references.models import ReferenceCheck
 from controlplane.platform.accounts.models import ApiScope, Role
+from django.conf import settings
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from pathlib import Path
 from runs.api import application
 from runs.engine import checkpoints
 from runs.engine.alerts.delivery import queue_test
@@ -46,12 +43,13 @@ from tests.controlplane.route_rules import (
     TOKEN_OPERATE,
     TOKEN_READ,
 )
-from tests.rotation import share
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, event
 from tests.runs.engine.alerts.builders import a_target
 from tests.runs.pages.served.builders import a_turn
 from tests.runs.pages.sharing.builders import a_link
+from typing import Any
+
 
 pytestmark = pytest.mark.django_db
 
@@ -73,12 +71,8 @@ def routes(resolver: Any = None, before: str = "") -> Iterator[tuple[str, str]]:
 ROUTES = dict(routes())
 
 
-ON = share(sorted(RULES), of=3, name="routes")
-"""A third of the routes: the next commit walks another."""
-
-
 def of(*rules: str) -> list[str]:
-    return [name for name in ON if RULES[name] in rules]
+    return [name for name in sorted(RULES) if RULES[name] in rules]
 
 
 @pytest.fixture
@@ -158,7 +152,7 @@ def test_every_route_has_a_rule_and_every_rule_a_route():
 @pytest.mark.parametrize("method", METHODS)
 def test_whoever_is_not_signed_in_gets_nowhere(method: str, address: Any) -> None:
     let_in = []
-    for name in set(ON) - set(of(OPEN, CODE)):
+    for name in set(RULES) - set(of(OPEN, CODE)):
         answer = Client().generic(method, address(name))
         refused = answer.status_code in (401, 403, 405) or answer.get("Location", "").startswith("/sign-in/")
         if not refused:
@@ -196,7 +190,6 @@ def test_a_viewer_reads_what_everybody_may_read(address: Any) -> None:
     assert {name: code for name, code in answers.items() if code not in (200, 302)} == {}
 
 
-@pytest.mark.rotating(of=2)
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_no_link_and_no_form_leads_to_a_refusal(role: Role, address: Any) -> None:
     """Of all pages that are open to this role: links are followed, forms are sent (empty)."""
@@ -258,14 +251,14 @@ def test_acts_take_a_post(address: Any) -> None:
 
 def test_a_post_from_another_site_is_refused(address: Any) -> None:
     client = signed_in(Role.ADMIN, csrf=True)
-    names = set(ON) - set(of(*BY_TOKEN, CODE))
+    names = set(RULES) - set(of(*BY_TOKEN, CODE))
     answers = {n: client.post(address(n), headers={"Origin": "https://evil.example"}).status_code for n in names}
     assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
 
 
 def test_another_host_name_is_refused(address: Any) -> None:
     client = signed_in(Role.ADMIN)
-    answers = {n: client.get(address(n), headers={"Host": "evil.example"}).status_code for n in ON}
+    answers = {n: client.get(address(n), headers={"Host": "evil.example"}).status_code for n in sorted(RULES)}
     assert {name: code for name, code in answers.items() if code not in (400, 401, 403, 405)} == {}
 
 
@@ -316,9 +309,7 @@ def test_a_token_that_may_read_reads_everything(address: Any) -> None:
         "GET runs/{run_id}/waterfall": 404,
         "GET compare/report": 422,  # of no runs
     }
-    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == {
-        name: code for name, code in missing.items() if name in ON
-    }
+    assert {name: a.status_code for name, a in answers.items() if a.status_code != 200} == missing
 
 
 def test_a_token_that_may_only_read_changes_nothing_whoever_it_belongs_to(address: Any) -> None:

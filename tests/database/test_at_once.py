@@ -8,7 +8,7 @@ import pytest
 
 from tests.database.racing import Racers
 
-pytestmark = [pytest.mark.processes, pytest.mark.in_turn(1, of=2)]
+pytestmark = pytest.mark.processes
 
 ROUNDS = 4
 QUEUED = """
@@ -139,6 +139,7 @@ def test_a_claim_is_given_to_one_supervisor(racers: Racers) -> None:
         assert answers.count(True) == 1
 
 
+@pytest.mark.telling
 def test_a_stop_and_the_end_at_once_end_a_run_once(racers: Racers) -> None:
     acts = [
         "stopping.request_stop(Attempt.objects.get(pk=pk), StopMode.SAVE, a_user())",

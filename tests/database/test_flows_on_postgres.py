@@ -12,7 +12,6 @@ import sys
 import pytest
 
 from tests.postgres import missing
-from tests.rotation import share
 from tests.stack import ROOT
 
 pytestmark = pytest.mark.processes
@@ -35,11 +34,10 @@ FLOWS = [
 ]
 
 
-@pytest.mark.rotating(of=3)
 def test_the_flows_hold_on_postgresql() -> None:
     if reason := missing():
         pytest.skip(reason)
     assert [path for path in FLOWS if not (ROOT / path).exists()] == []
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *share(FLOWS, of=4, name="flows")]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *FLOWS]
     done = subprocess.run(argv, cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.database.racing import Racers
 
-pytestmark = [pytest.mark.processes, pytest.mark.in_turn(1, of=3)]
+pytestmark = pytest.mark.processes
 
 MANY = """
 from django.db import connection

@@ -16,7 +16,6 @@ from controlplane.setup.serving.processes import Fleet
 from tests.controlplane.catalogue.joining import shared_redis
 from tests.docker.test_slurm import NODES, said
 from tests.docker.test_slurm import cluster as cluster
-from tests.rotation import FULL
 from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.host.test_host_on_the_stack import LOOK, STOP, SUBMIT, a_model
 from tests.workers.supervisor.attempts import wait_until
@@ -160,7 +159,6 @@ def test_slurm_preempts_a_machine_for_another_job_and_the_run_goes_on_on_another
     assert made.machines[0]["state"] == "left"
 
 
-@pytest.mark.skipif(not os.environ.get(FULL), reason="a time limit of Slurm's takes minutes; CI_FULL=1 runs it")
 @pytest.mark.timeout(600)
 def test_a_machine_whose_time_is_up_lets_its_run_save_and_the_run_goes_on_on_the_next(
     stack: Stack, cluster: Path

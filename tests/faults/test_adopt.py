@@ -80,7 +80,6 @@ def end(run: ARun) -> None:
     invariants.check(run, status="stopped", reason="stopped_by_user")
 
 
-@pytest.mark.rotating(of=4)
 @pytest.mark.parametrize(
     "names", [("web",), ("control",), ("valkey",), EVERYTHING], ids=["web", "beat", "redis", "all"]
 )
@@ -102,6 +101,7 @@ def test_what_was_away_for_long_is_caught_up_with(product: Product, names: list[
     end(waits)
 
 
+@pytest.mark.telling
 def test_without_redis_stops_arrive_by_poll_and_afterwards_hints_flow_again(product: Product) -> None:
     run, stopped = training(product), training(product)
     with viewer(product, run) as frames:

@@ -96,7 +96,6 @@ def looks_sane(run: ARun) -> None:
             assert not re.search(r"[-−]\d+(\.\d+)? (s|min|h|d)\b", answer.text), page
 
 
-@pytest.mark.rotating(of=12)
 def test_clocks_that_are_set_end_nothing_and_lose_nothing(product: Product, clock: Clock) -> None:
     runs = [product.launch(with_server()), product.launch()]
     for run in runs:

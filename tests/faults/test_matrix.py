@@ -15,7 +15,6 @@ from tests.faults import invariants, matrix
 from tests.faults.harness import ARun, Product
 from tests.faults.holding import HOLDS, Held
 from tests.faults.matrix import FAULTS, OF_THE_INSTALLATION, OF_THE_RUN, STATES, TABLE, TOGETHER, Ends, Void
-from tests.rotation import share
 from workers.contract.wire.names import EventKind
 from workers.supervisor.processes.procfs import Identity
 
@@ -161,10 +160,8 @@ def waves() -> Iterator[Waves]:
 
 # --- the cells -----------------------------------------------------------------------------------------------
 
-NOW = {fault for wave in share(WAVES, of=4, name="waves") for fault in wave}
-"""What strikes in this run of the tests: a wave costs the same for one cell as for all of them."""
 CELLS = sorted(
-    (cell for cell in (*matrix.live(FAULTS), *TOGETHER) if cell[0].removeprefix("supervisor+") in NOW),
+    (*matrix.live(FAULTS), *TOGETHER),
     key=lambda cell: FAULTS.index(cell[0].removeprefix("supervisor+")),
 )
 """In the order of the waves."""

@@ -38,6 +38,7 @@ def comes_to_its_end(again: ARun) -> None:
     invariants.check(again, status="succeeded", reason="completed")
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("program", REASONS)
 def test_a_run_goes_on_by_itself_after_the_death_of(product: Product, program: str) -> None:
     run = product.launch(with_server(), resumes=1)

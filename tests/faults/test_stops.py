@@ -47,7 +47,7 @@ STATES = {
 }
 
 
-@pytest.mark.rotating(of=2)
+@pytest.mark.telling
 @pytest.mark.parametrize("mode", ["save", "now"])
 def test_a_stop_ends_a_run_in_each_state(product: Product, mode: str) -> None:
     runs = {state: product.launch(held.hardware, **held.fakes) for state, held in STATES.items()}
@@ -61,7 +61,6 @@ def test_a_stop_ends_a_run_in_each_state(product: Product, mode: str) -> None:
         assert not run.stop("now"), f"{state}: there is nothing left to stop"
 
 
-@pytest.mark.rotating(of=2)
 @pytest.mark.parametrize("mode", ["save", "now"])
 def test_a_stop_before_the_claim_starts_nothing(product: Product, mode: str) -> None:
     with deaf_host(product):
@@ -85,7 +84,6 @@ def test_a_stop_while_the_trainer_saves(product: Product, second: str, saves: bo
     assert bool([line for line in run.outbox() if line["kind"] == "checkpoint"]) is saves
 
 
-@pytest.mark.rotating(of=2)
 @pytest.mark.parametrize("mode", ["save", "now"])
 def test_a_stop_while_the_gpus_are_proved_free_changes_nothing(product: Product, mode: str) -> None:
     run = product.launch(on_gpus())
@@ -102,7 +100,7 @@ def test_a_stop_while_the_gpus_are_proved_free_changes_nothing(product: Product,
 # --- trees that don't want to go -------------------------------------------------------------------------------
 
 
-@pytest.mark.rotating(of=2)
+@pytest.mark.telling
 @pytest.mark.parametrize("mode", ["save", "now"])
 def test_processes_that_hide_refuse_or_multiply_go_too(product: Product, mode: str) -> None:
     """A grandchild in a session of its own under another title that ignores SIGTERM; one that forks while it is
@@ -123,7 +121,6 @@ def test_processes_that_hide_refuse_or_multiply_go_too(product: Product, mode: s
 # --- several people, several runs --------------------------------------------------------------------------------
 
 
-@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("modes", [("save", "save"), ("save", "now"), ("now", "now")], ids="+".join)
 def test_two_people_stop_one_run_at_once(product: Product, modes: tuple[str, str]) -> None:
     runs = [product.launch() for _ in range(2)]
@@ -181,7 +178,6 @@ MOMENTS: dict[str, Callable[[ARun], bool]] = {
 }
 
 
-@pytest.mark.rotating(of=2)
 @pytest.mark.parametrize("mode", ["save", "now"])
 def test_a_stop_and_the_good_end_at_the_same_instant(product: Product, mode: str) -> None:
     """Either may be first; everything that tells of it says the same."""

@@ -12,14 +12,13 @@ from tests.fakes.fault_proxy import FAILING, FAULTS, FaultProxy
 from tests.faults import invariants
 from tests.faults.harness import ARun, Product, on_gpus
 from tests.faults.situations import changed, wait
-from tests.rotation import FULL
 from workers.contract.wire.names import EventKind, FileName
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
-MANY = 100_000 if os.environ.get(FULL) else 20_000
+MANY = 20_000
 """More than the supervisor sends in one batch."""
 
 
@@ -37,6 +36,7 @@ def steps_on(run: ARun) -> None:
     run.until_step(written + 1)
 
 
+@pytest.mark.telling
 def test_every_fault_on_every_road_loses_nothing(product: Product, proxy: FaultProxy) -> None:
     proxy.on("", "claim", *EARLY["claim"])
     proxy.on("", "dataset", *EARLY["dataset"])

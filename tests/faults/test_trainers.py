@@ -21,6 +21,7 @@ ENDS = {
 }
 
 
+@pytest.mark.telling
 def test_each_end_of_a_trainer_has_its_reason_and_loses_nothing(product: Product) -> None:
     runs = {
         trainer: product.launch(on_gpus() if index % 2 else CPU, trainer=trainer) for index, trainer in enumerate(ENDS)

@@ -24,7 +24,7 @@ from tests.namespaces.machines import Machine
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600), pytest.mark.in_turn(0, of=12)]
+pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
 
 PACKAGES = ("nginx-light", "libnginx-mod-stream", "postgresql", "redis-server", "openssl", "iptables")
 NAME = "grpo.example.org"

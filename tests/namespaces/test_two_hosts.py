@@ -29,7 +29,7 @@ from tests.stack import ROOT, Stack, command_of
 from tests.workers.host.test_host_on_the_stack import a_model
 from tests.workers.host.test_second_host import CODE, SEEN
 
-pytestmark = [pytest.mark.processes, pytest.mark.in_turn(4, of=12)]
+pytestmark = pytest.mark.processes
 
 CUT_OFF_S = float(os.environ.get("CUT_OFF_S", "0"))
 """How long a host stays cut off beyond what it takes to notice: `CUT_OFF_S=60` for a minute."""

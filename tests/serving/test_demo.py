@@ -13,7 +13,7 @@ from tests.stack import FAKE_TRAINER, command_of
 pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(900)]
 
 
-@pytest.mark.rotating(of=3)
+@pytest.mark.telling
 def test_once_trains_stores_every_row_frees_everything_and_says_so_in_one_object(
     data: Path, manage: Start, trainer_python: Path
 ) -> None:

@@ -13,7 +13,7 @@ from tests.serving.command import Start, none_left, processes_of, until
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 
-@pytest.mark.rotating(of=2)
+@pytest.mark.telling
 def test_it_serves_lets_one_person_in_and_leaves_no_process(data: Path, manage: Start) -> None:
     up = manage("up", "--port", "0")
     link = up.wait_for(r"http://\S+/sign-in/once/\S+")[0]

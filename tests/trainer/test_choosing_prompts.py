@@ -52,7 +52,6 @@ def bare(logs: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
     return {step: {k: v for k, v in of.items() if not k.startswith("prompts/")} for step, of in logs.items()}
 
 
-@pytest.mark.every_run
 def test_groups_without_spread_are_replaced_and_what_was_left_out_is_told(
     tiny_model: Path, tmp_path: Path, train: Train
 ) -> None:

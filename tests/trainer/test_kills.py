@@ -5,7 +5,6 @@ The trainer is real and dies by SIGKILL; its lines go through the store, which p
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from pathlib import Path
@@ -20,7 +19,6 @@ from runs.engine.scheduling import ending, recovery
 from runs.engine.states import EndReason, RunStatus
 from runs.engine.transitions import move
 from runs.intake.host_api import ingest
-from tests import rotation
 from tests.runs.builders import FREE, a_host, a_run
 from tests.trainer import builders
 from tests.trainer.conftest import Start, Train
@@ -32,12 +30,12 @@ from workers.contract.wire.names import FileName
 pytestmark = [
     pytest.mark.trainer,
     pytest.mark.processes,
-    pytest.mark.rotating(of=2),
     pytest.mark.timeout(600),
     pytest.mark.django_db,
     pytest.mark.usefixtures("sent"),
 ]
-KILLS = 10 if os.environ.get(rotation.FULL) else 2
+KILLS = 5
+SEED = 3
 STEPS = 4 * KILLS + 4
 
 
@@ -52,11 +50,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_killed_at_random_steps_ends_as_if_nothing_had_happened(
     tiny_model: Path, tmp_path: Path, start: Start, train: Train
 ) -> None:
-    seed = rotation.slice_number()
-    print(f"random steps of seed {seed}; {rotation.SLICE}={seed} takes the same")
     asked = {"model": tiny_model, "grpo": {"max_steps": STEPS, "save_steps": 2, "save_total_limit": 2}}
     run = a_run(host=a_host(), recovery=RecoverySpec(KILLS, 0))
-    random = Random(seed)
+    random = Random(SEED)
     for number in range(1, KILLS + 1):
         attempt, folder, resume_step = begun(run, number, tmp_path)
         process = start("-m", "workers.trainer", attempt_folder(attempt, folder, tmp_path, asked))

@@ -106,7 +106,6 @@ def test_rounding_that_changes_what_it_says_is_refused_and_float32_is_the_way_ou
     assert train(merge(runs_dir, model=rough, attempt="r2/1", dtype="float32")).returncode == 0
 
 
-@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [

@@ -88,7 +88,6 @@ def plain(preloaded: Preloaded, tiny_model: Path, tmp_path_factory: pytest.TempP
     return builders.logs(folder)
 
 
-@pytest.mark.rotating(of=2)
 def test_sharded_ranks_learn_as_plain_ones_and_save_a_whole_model_that_resumes(
     start: Start, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, strategy: Strategy, plain: dict[int, Any]
 ) -> None:
@@ -110,7 +109,6 @@ def test_sharded_ranks_learn_as_plain_ones_and_save_a_whole_model_that_resumes(
     assert resumed[3]["loss"] == pytest.approx(logged[3]["loss"], abs=1e-5)
 
 
-@pytest.mark.rotating(of=2)
 @pytest.mark.parametrize("strategy", [Strategy.FSDP2, Strategy.ZERO3], indirect=True)
 def test_the_server_gets_the_whole_adapter_of_sharded_ranks(
     start: Start, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, strategy: Strategy

@@ -43,7 +43,7 @@ def of_kind(folder: Path, kind: str) -> list[dict]:
     return [line for line in builders.lines(folder / FileName.METRICS) if line["kind"] == kind]
 
 
-@pytest.mark.every_run
+@pytest.mark.telling
 def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
     tiny_model: Path, tmp_path: Path, train: Train
 ) -> None:
@@ -184,6 +184,7 @@ def test_the_stop_file_ends_the_training_with_a_checkpoint_of_that_step(
     assert state["global_step"] == step
 
 
+@pytest.mark.telling
 def test_a_run_stopped_with_a_save_and_resumed_goes_on_as_if_it_had_not_been_stopped(
     tiny_model: Path, tmp_path: Path, start: Start, train: Train
 ) -> None:

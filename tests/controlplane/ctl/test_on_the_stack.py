@@ -21,7 +21,7 @@ from tests.workers.supervisor.attempts import wait_until
 if TYPE_CHECKING:
     from mcp import Client
 
-pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600), pytest.mark.in_turn(1, of=12)]
+pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
 
 PREPARE = """
 from controlplane.platform.accounts import api_tokens

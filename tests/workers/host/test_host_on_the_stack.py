@@ -17,7 +17,7 @@ from tests.workers.supervisor.attempts import of_process, wait_until
 from workers.sandbox import selftest
 from workers.supervisor.processes import procfs
 
-pytestmark = [pytest.mark.processes, pytest.mark.in_turn(5, of=12)]
+pytestmark = pytest.mark.processes
 
 SUBMIT = """
 from tests.datasets import ready_version
@@ -130,6 +130,7 @@ def test_the_host_announces_itself_and_looks_at_models(stack: Stack) -> None:
     assert brought == {"model": str(model), "files": {"tokenizer.json": "{}"}}
 
 
+@pytest.mark.telling
 def test_a_run_goes_from_submit_to_succeeded_and_gives_its_slot_back(stack: Stack) -> None:
     until(stack, HOST, lambda found: found)
     model = str(a_model(stack.installation.models_dir / "small"))

@@ -115,6 +115,7 @@ def stack() -> Iterator[Stack]:
         fleet.stop()
 
 
+@pytest.mark.telling
 def test_a_second_host_joins_runs_is_revoked_and_can_do_nothing_more(stack: Stack, tmp_path: Path) -> None:
     second = Second(stack, tmp_path)
     try:

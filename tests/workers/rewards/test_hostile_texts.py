@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
-from tests.rotation import share
 from tests.workers.rewards.scoring import PURE
 from workers.rewards import LIBRARY, Completion, score
 
@@ -47,16 +47,22 @@ HOSTILE = {
     "combining": "a" + "\u0301" * 300_000,
     "bytes that are no characters": "\udcff\ufdd0\uffff\x00" * 100_000,
 }
+LONGEST_S = 20
+"""Processor time that one text may cost."""
 ANSWERS = {"multiple_choice": "B"}
 INTERRUPTED = {("regex_match", "open tags")}
 """A pattern that is fine on pages and slow on megabytes is interrupted: a failure, which counts for nothing."""
 
 
-@pytest.mark.rotating(of=4)
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("key", PURE)
-def test_hostile_text_gets_a_score_in_range(key: str, name: str) -> None:
+def test_hostile_texts_get_a_score_in_range(key: str) -> None:
+    for name in HOSTILE:
+        begun = time.process_time()
+        gets_a_score_in_range(key, name)
+        assert time.process_time() - begun < LONGEST_S, name
+
+
+def gets_a_score_in_range(key: str, name: str) -> None:
     low, high = LIBRARY[key].range
     completion = Completion(HOSTILE[name], tokens=len(HOSTILE[name]) // 4)
     given = score(LIBRARY[key], [completion], [{"answer": ANSWERS.get(key, "#### 7")}], {})
@@ -64,30 +70,32 @@ def test_hostile_text_gets_a_score_in_range(key: str, name: str) -> None:
         assert [failure.kind for failure in given.failures] == ["timeout"]
         assert given.values == [None]
         return
-    assert given.failures == []
-    assert given.values[0] is not None
-    assert low <= given.values[0] <= (float("inf") if high is None else high)
+    assert given.failures == [], name
+    assert given.values[0] is not None, name
+    assert low <= given.values[0] <= (float("inf") if high is None else high), name
 
 
-@pytest.mark.rotating(of=4)
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_text_between_tags_is_no_crash(name: str) -> None:
-    for key, before, after in [
+@pytest.mark.parametrize(
+    ("key", "before", "after"),
+    [
         ("json_valid", "<answer>", "</answer>"),
         ("token_f1", "<answer>", "</answer>"),
         ("xml_structure", "<answer>", "</answer>"),
         ("tool_call_valid", '<tool_call>{"name": "', '", "arguments": {}}</tool_call>'),
         ("answer_in_results", "<result>", "</result>"),
-    ]:
-        given = score(LIBRARY[key], [before + HOSTILE[name] + after], [{"answer": "7"}], {})
-        assert given.failures == [], key
+    ],
+)
+def test_hostile_texts_between_tags_are_no_crash(key: str, before: str, after: str) -> None:
+    for name, text in HOSTILE.items():
+        begun = time.process_time()
+        given = score(LIBRARY[key], [before + text + after], [{"answer": "7"}], {})
+        assert given.failures == [], name
+        assert time.process_time() - begun < LONGEST_S, name
 
 
 @pytest.mark.parametrize("key", PURE)
 def test_a_hostile_answer_column_is_no_crash(key: str) -> None:
-    hostile = share(list(HOSTILE.values()), of=4, name=key)
-    answers: tuple[Any, ...] = (*hostile, 7, 7.5, ["a"], {"a": 1}, True, [], [None], [HOSTILE["digits"]])
+    answers: tuple[Any, ...] = (*HOSTILE.values(), 7, 7.5, ["a"], {"a": 1}, True, [], [None], [HOSTILE["digits"]])
     for answer in answers:
         assert score(LIBRARY[key], [Completion("7", tokens=1)], [{"answer": answer}], {}).failures == []
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import rotation
 from workers.sandbox import Backend, Job, Kind, Limits, Outcome, Sandbox, SandboxUnavailable
 
 BACKENDS = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
@@ -29,28 +28,22 @@ def opened() -> Iterator[dict[Backend, Sandbox]]:
         yield sandboxes
 
 
-@pytest.fixture(
-    params=BACKENDS if os.environ.get(rotation.FULL) else [None], ids=lambda backend: backend or "one of all"
-)
+@pytest.fixture(params=BACKENDS)
 def one_of_each(request: pytest.FixtureRequest, opened: dict[Backend, Sandbox]) -> Sandbox:
-    """Each case runs on one backend, and after the next commit perhaps on another; with CI_FULL=1 on all of them."""
-    return choose(request.param, [each for each in BACKENDS if each in opened], opened, request.node.nodeid)
+    """A sandbox of each backend that has walls."""
+    return choose(request.param, opened)
 
 
-@pytest.fixture(
-    params=list(Backend) if os.environ.get(rotation.FULL) else [None], ids=lambda backend: backend or "one of all"
-)
+@pytest.fixture(params=list(Backend))
 def any_sandbox(request: pytest.FixtureRequest, opened: dict[Backend, Sandbox]) -> Sandbox:
-    """The same, among all backends: BARE too."""
-    return choose(request.param, list(opened), opened, request.node.nodeid)
+    """A sandbox of every backend: BARE too."""
+    return choose(request.param, opened)
 
 
-def choose(asked: Backend | None, there: list[Backend], opened: dict[Backend, Sandbox], name: str) -> Sandbox:
-    if asked is None and there:
-        [asked] = rotation.share(there, of=len(there), name=name)
-    if asked not in there:
-        pytest.skip(f"{asked or 'No backend'} can't be started here.")
-    return opened[asked]
+def choose(backend: Backend, opened: dict[Backend, Sandbox]) -> Sandbox:
+    if backend not in opened:
+        pytest.skip(f"{backend} can't be started here.")
+    return opened[backend]
 
 
 @pytest.fixture

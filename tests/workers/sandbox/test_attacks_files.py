@@ -13,7 +13,7 @@ from workers.sandbox import Backend, Kind, Outcome, Sandbox
 
 Attack = Callable[..., Outcome]
 Gains = Callable[..., list[str]]
-pytestmark = [pytest.mark.processes, pytest.mark.rotating(of=2)]
+pytestmark = pytest.mark.processes
 SECRET = "the key of the host"
 
 
@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.telling
 def test_no_secret_of_home_run_folder_or_system_can_be_read(gains: Gains, folder: Path) -> None:
     home = Path.home() / ".sandbox-test-secret"
     home.write_text(SECRET)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 Gains = Callable[..., list[str]]
-pytestmark = [pytest.mark.processes, pytest.mark.rotating(of=2)]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture

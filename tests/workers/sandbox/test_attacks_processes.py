@@ -14,7 +14,7 @@ from workers.sandbox import Backend, Kind, Outcome, Sandbox
 
 Attack = Callable[..., Outcome]
 Gains = Callable[..., list[str]]
-pytestmark = [pytest.mark.processes, pytest.mark.rotating(of=2)]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
@@ -26,6 +26,7 @@ def victim() -> Iterator[int]:
     process.communicate(b"\n")
 
 
+@pytest.mark.telling
 def test_no_process_and_no_thread_can_be_started(gains: Gains) -> None:
     source = """
 import subprocess, threading, _thread, multiprocessing, concurrent.futures, pty

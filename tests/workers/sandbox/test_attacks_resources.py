@@ -10,7 +10,7 @@ from tests.workers.sandbox.conftest import LIMITS
 from workers.sandbox import Backend, Job, Kind, Limits, Outcome, Sandbox
 
 Attack = Callable[..., Outcome]
-pytestmark = [pytest.mark.processes, pytest.mark.rotating(of=2)]
+pytestmark = pytest.mark.processes
 MEMORY = (LIMITS.memory_mb + 1) << 20
 """Besides the limit, what lies free in the memory that the zygote holds already."""
 SHORT = Limits(seconds=0.5, memory_mb=128)

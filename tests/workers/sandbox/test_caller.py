@@ -18,7 +18,7 @@ from workers.sandbox import Backend, Job, Kind, Limits, Sandbox, SandboxUnavaila
 from workers.sandbox import TestJob as Trial
 from workers.sandbox.evaluation import Evaluation
 
-pytestmark = [pytest.mark.processes, pytest.mark.every_run]
+pytestmark = pytest.mark.processes
 
 FLOOD = """
 import os, struct

@@ -8,7 +8,7 @@ from tests.workers.sandbox.conftest import LIMITS
 from workers.sandbox import Kind, Limits, Sandbox
 from workers.sandbox import TestJob as Trial
 
-pytestmark = [pytest.mark.processes, pytest.mark.every_run]
+pytestmark = pytest.mark.processes
 
 
 def judged(sandbox: Sandbox, source: str, *tests: str, limits: Limits = LIMITS) -> list[bool]:

@@ -13,7 +13,7 @@ ALL = CHEATS | LOOKING
 LIMITS = Limits(seconds=20)
 """Nothing of ALL is to be ended by the clock."""
 
-pytestmark = [pytest.mark.processes, pytest.mark.rotating(of=2)]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture

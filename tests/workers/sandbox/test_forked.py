@@ -20,7 +20,7 @@ from workers.sandbox import TestJob as Trial
 from workers.sandbox.isolation import lockdown
 from workers.sandbox.isolation.lockdown import ResourceLimits
 
-pytestmark = [pytest.mark.processes, pytest.mark.every_run]
+pytestmark = pytest.mark.processes
 ENDLESS = Job("while True: pass")
 PRINTS = Job("print('x' * 100_000)")
 TESTED = Trial("def f(): return 1", ("assert f() == 1", "assert f() == 2"))

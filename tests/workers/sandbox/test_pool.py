@@ -30,7 +30,7 @@ from workers.sandbox import (
     zygote_process,
 )
 
-pytestmark = [pytest.mark.processes, pytest.mark.every_run]
+pytestmark = pytest.mark.processes
 ANSWER = Job("def answer(number): return number * 2", "answer", (21,))
 ENDLESS = Job("while True: pass")
 

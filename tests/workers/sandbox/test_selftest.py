@@ -11,7 +11,7 @@ import pytest
 from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from workers.sandbox import Backend, SandboxUnavailable, selftest, zygote_process
 
-pytestmark = [pytest.mark.processes, pytest.mark.every_run]
+pytestmark = pytest.mark.processes
 
 
 def test_the_program_says_what_holds_and_why_the_others_do_not() -> None:

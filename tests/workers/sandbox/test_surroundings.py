@@ -18,7 +18,7 @@ from workers.sandbox import Backend, Job, Sandbox, selftest
 from workers.sandbox.isolation import lockdown
 from workers.sandbox.isolation.lockdown import ResourceLimits
 
-pytestmark = [pytest.mark.processes, pytest.mark.every_run]
+pytestmark = pytest.mark.processes
 
 FEW = """
 import resource, sys

@@ -94,7 +94,7 @@ def training(made: Attempt) -> dict[int, dict[str, Any]]:
     return {line["step"]: line["data"] for line in made.control.of_kind("train") if "loss" in line["data"]}
 
 
-@pytest.mark.every_run
+@pytest.mark.telling
 def test_a_run_trains_on_the_server_and_leaves_nothing(tmp_path: Path, trainer_python: Path, tiny_model: Path) -> None:
     with pair(tmp_path, python=trainer_python, model=tiny_model, engine="torch", max_steps=4) as made:
         ended = made.wait_for_end(seconds=300)
@@ -115,7 +115,6 @@ def test_a_run_trains_on_the_server_and_leaves_nothing(tmp_path: Path, trainer_p
     assert list(made.control.lines.values()) == made.outbox()
 
 
-@pytest.mark.rotating(of=2)
 def test_a_stop_with_save_ends_the_pair_at_a_checkpoint_from_which_it_goes_on(
     tmp_path: Path, trainer_python: Path, tiny_model: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py test [--postgres] [pytest arguments]`: all tests, in real processes where needed."""
+"""`manage.py test [--all | --changed [REV]] [--postgres] [pytest arguments]`: tests, in parallel unless named."""
 
 from __future__ import annotations
 
@@ -17,11 +17,19 @@ CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-
 POSTGRES = "--postgres"
 ON_POSTGRES = ("-p", "tests.on_postgres", "-m", "not (processes or browser or trainer or gpu)")
 """Tests with processes of their own choose each its database."""
+ABBREVIATED = ("--durations=10", "-ra")
+BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+"""A file to one worker: its tests share a product."""
+VALUED = ("-k", "-m", "-p", "-o", "-W", "--ways", "--changed", "--deselect", "--ignore", "--junitxml")
+"""Options of pytest whose value may look like a path and is none of the paths to run."""
 OPTIONAL = ("deepspeed", "ninja", "bitsandbytes")
 
 
 class Command(BaseCommand):
-    help = "Run the tests (--postgres: not on SQLite). Arguments go to pytest: manage.py test tests/runs -k ingest"
+    help = (
+        "Run the fast tests and the most telling whole ways (--all: everything, --changed [REV]: what a change "
+        "touches, --postgres: not on SQLite). Arguments go to pytest: manage.py test tests/runs -k ingest"
+    )
     requires_system_checks: list[str] = []
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -38,10 +46,8 @@ class Command(BaseCommand):
         arguments: list[str] = options["arguments"]
         self._say_what_is_missing()
         # A separate process: pytest must set up the environment before Django's settings are read.
-        chosen = [each for each in arguments if each != POSTGRES] or ["--durations=10", "-ra"]
-        if POSTGRES in arguments:
-            chosen = [*ON_POSTGRES, *chosen]
-        completed = subprocess.run([sys.executable, "-m", "pytest", *chosen], cwd=BASE_DIR, env=dict(os.environ))
+        command = [sys.executable, "-m", "pytest", *pytest_arguments(arguments)]
+        completed = subprocess.run(command, cwd=BASE_DIR, env=dict(os.environ))
         sys.exit(completed.returncode)
 
     def _say_what_is_missing(self) -> None:
@@ -52,6 +58,31 @@ class Command(BaseCommand):
         elif missing := _missing_packages(os.environ["GRPO_TRAINER_PYTHON"]):
             self.stdout.write(f"Not in the trainer's environment: {', '.join(missing)}. Their tests are skipped.")
         self.stdout.flush()
+
+
+def pytest_arguments(given: list[str]) -> list[str]:
+    """The command line of pytest: in parallel, unless paths or a number of workers are named."""
+    arguments = [argument for argument in given if argument != POSTGRES]
+    before = ON_POSTGRES if POSTGRES in given else ()
+    parallel = () if _names_paths(arguments) or _names_workers(arguments) else (f"-n{workers()}", *BY_FILE)
+    return [*before, *parallel, *(arguments or ABBREVIATED)]
+
+
+def workers() -> int:
+    """Three on two cores: many tests wait for processes more than they compute."""
+    return max(2, (os.cpu_count() or 1) * 3 // 2)
+
+
+def _names_paths(arguments: list[str]) -> bool:
+    before = ["", *arguments]
+    return any(
+        not argument.startswith("-") and option not in VALUED and (BASE_DIR / argument.partition("::")[0]).exists()
+        for option, argument in zip(before, arguments, strict=False)
+    )
+
+
+def _names_workers(arguments: list[str]) -> bool:
+    return any(argument.startswith(("-n", "--numprocesses", "--version")) for argument in arguments)
 
 
 def _missing_packages(python: str) -> list[str]:

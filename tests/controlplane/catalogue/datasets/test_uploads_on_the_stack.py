@@ -15,7 +15,7 @@ import pytest
 from tests.stack import Stack
 from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.in_turn(6, of=12)]
+pytestmark = pytest.mark.processes
 
 LIMIT_MB = 96
 LARGE = 90 * 2**20
@@ -245,6 +245,7 @@ def test_identical_uploads_of_one_dataset_at_once_become_versions_in_turn(stack:
     wait_until(lambda: not incoming(stack), lambda: f"left behind: {incoming(stack)}")
 
 
+@pytest.mark.telling
 def test_the_worker_checks_an_upload_whose_tab_is_closed(stack: Stack) -> None:
     post(stack, "checked", "x.jsonl", LINE * 3)
     code = """

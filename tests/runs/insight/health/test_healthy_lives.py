@@ -24,7 +24,6 @@ WELL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.rotating(of=4)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("name", WELL)
 def test_a_run_that_is_well_calls_nobody(name: str, seed: int) -> None:

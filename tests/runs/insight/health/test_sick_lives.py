@@ -211,7 +211,6 @@ SICK: dict[str, Sickness] = {
 }
 
 
-@pytest.mark.rotating(of=4)
 @pytest.mark.parametrize("name", SICK)
 def test_what_is_wrong_is_said_once_and_by_its_own_rule(name: str) -> None:
     sick = SICK[name]
