@@ -37,7 +37,7 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
-from controlplane import staticfiles
+from controlplane.platform import staticfiles
 from controlplane.platform.accounts.models import Role, User
 from controlplane.catalogue.joining import embedded
 

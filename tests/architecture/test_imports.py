@@ -3,6 +3,7 @@ contracts in pyproject.toml."""
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -42,6 +43,31 @@ def test_what_everybody_imports_needs_nothing_but_the_standard_library(name: str
         and not any(f"{imported}.".startswith(f"{allowed}.") for allowed in STANDARD_LIBRARY_ONLY)
     ]
     assert wrong == []
+
+
+def passed_on(path: Path) -> list[str]:
+    """Names that a module imports for other modules: it doesn't use them itself."""
+    tree = ast.parse(path.read_text())
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    imports = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    return [
+        alias.name
+        for alias in imports
+        if alias.asname == alias.name
+        or (path.name == "__init__.py" and (alias.asname or alias.name) not in read | {"annotations"})
+    ]
+
+
+def test_no_module_passes_on_the_names_of_another() -> None:
+    modules = [path for folder in ("controlplane", "runs", "workers") for path in (ROOT / folder).rglob("*.py")]
+    assert {str(path.relative_to(ROOT)): names for path in modules if (names := passed_on(path))} == {}
+
+
+@pytest.mark.parametrize("line", ["from a import X as X", "from a import X"])
+def test_a_name_that_is_passed_on_is_noticed(line: str, tmp_path: Path) -> None:
+    module = tmp_path / "__init__.py"
+    module.write_text(f"from __future__ import annotations\n{line}\n__all__ = ['X']\n")
+    assert passed_on(module) == ["X"]
 
 
 REPORT = "import sys; print('\\x1e' + ' '.join(sys.modules))"

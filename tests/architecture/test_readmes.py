@@ -13,7 +13,7 @@ from controlplane.platform.guide import documents
 from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from runs.engine.states import EDGES, EndReason, final_status, sentence
 from tests.benchmarks._settings_named import settings_named, settings_read, settings_without_readme
-from workers.host.settings import HostSettings, variable
+from workers.settings import HostSettings, variable
 from workers.supervisor import ends
 
 CODE = re.compile(r"`([^`]+)`")

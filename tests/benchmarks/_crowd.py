@@ -47,7 +47,7 @@ DISPATCH = """
 import time
 from django.utils import timezone
 from runs.engine.scheduling import launching
-from runs import tick
+from runs.housekeeping import tick
 result = []
 for act in (launching.dispatch_ready, lambda: tick.tick(timezone.now())):
     times = []

@@ -28,7 +28,7 @@ result = launching.submit(launching.LaunchRequest(name="adapter", model=model, g
     profile=HardwareProfile.objects.get(name="One CPU slot")), user=User.objects.get(username="operator")).pk
 """
 START = """
-from runs import checkpoints
+from runs.engine import checkpoints
 from runs.engine.models import Run
 page = f"/models/{checkpoints.last(Run.objects.get(pk=run)).event.pk}/"
 result = page

@@ -20,7 +20,7 @@ HEARTBEAT_S = 2.0
 SAMPLE_STEPS = 2
 """A line of the host's figures after so many steps."""
 TIMEOUT_S = 10.0
-"""workers.host.settings: batch_s, batch_watched_s, heartbeat_s, sample_s at a step a second, http_timeout_s."""
+"""workers.settings: batch_s, batch_watched_s, heartbeat_s, sample_s at a step a second, http_timeout_s."""
 RETRY_S = 0.25
 FREE = {
     "seconds_to_gone": 0.1,

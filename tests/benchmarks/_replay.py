@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from workers.contract.wire.names import SCHEMA, FileName
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.outbox import Outbox

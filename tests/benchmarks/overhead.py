@@ -24,7 +24,7 @@ from typing import Any
 from tests.fakes.fake_control import FakeControl
 from tests.stack import ROOT, Stack
 from tests.workers.supervisor.attempts import Attempt, build_spec
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.trainer import demo
 
 HERE = Path(__file__).parent

@@ -34,7 +34,7 @@ from workers.contract.run import sinks
 from workers.contract.run.sinks import SinkSpec
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.names import EventKind, FileName, StopMode
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.child import TRAINER
 from workers.trainer import demo
 

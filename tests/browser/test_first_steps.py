@@ -18,14 +18,14 @@ from controlplane.platform.accounts.models import User
 result = User.objects.filter(username="operator").update(toured_at=None)
 """
 RUN = """
-from runs.pages.first_steps import demo
+from runs.launch import demo
 from tests.runs.builders import a_run, an_attempt
 demo.done()
 run = a_run(demo.NAME, hardware={"rollout": "colocate", "trainer_gpus": 8})  # more than the host has: told here
 an_attempt(run=run)
 result = run.pk
 """
-STAGE = "from runs.pages.first_steps import demo; demo.report(demo.Stage.MODEL, words)"
+STAGE = "from runs.launch import demo; demo.report(demo.Stage.MODEL, words)"
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ MORE = """
 from runs.intake.host_api import uploads
 from runs.engine.models import Run
 attempt = Run.objects.get(pk=run).latest()
-from runs import queries
+from runs.engine import queries
 uploads.log(attempt, "trainer", queries.log_sizes(attempt)["trainer"], text.encode())
 """
 LARGE = 400_000

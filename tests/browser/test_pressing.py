@@ -17,7 +17,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 TAGGED = """
-from runs import tags
+from runs.engine import tags
 from tests.runs import builders
 tags.tag([run], builders.a_user(), [tag])
 """

@@ -20,7 +20,7 @@ accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100, epoch=i 
 result = run.pk
 """
 ANOTHER = """
-from runs import tags
+from runs.engine import tags
 from runs.pages.run_page import notes
 from runs.engine.models import Run
 from tests.runs import builders
@@ -50,7 +50,7 @@ now = Run.objects.get(pk=run)
 accept(now.latest(), [builders.train(i, reward=0.1, epoch=0.2, step_time=4.0) for i in range(11, 15)])
 """
 TAGGED = """
-from runs import tags
+from runs.engine import tags
 from tests.runs import builders
 tags.tag([run], builders.a_user(), ["later"])
 """

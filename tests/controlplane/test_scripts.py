@@ -101,7 +101,7 @@ import json, django
 django.setup()
 from django.templatetags.static import static
 from django.test import Client
-from controlplane import staticfiles
+from controlplane.platform import staticfiles
 staticfiles.collect(lambda words: None)
 url = static("js/theme.js")
 answer, old = Client().get(url), Client().get("/static/0123456789ab/js/theme.js")

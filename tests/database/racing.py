@@ -23,7 +23,7 @@ from runs.intake.host_api import claiming, ingest
 from controlplane.catalogue.hardware import host_commands
 from runs.engine.scheduling import ending, launching, stopping
 from runs.insight.metrics import folding
-from runs import queries, tick
+from runs.engine import queries; from runs.housekeeping import tick
 from runs.engine.models import Attempt, Lease, MetricChunk, MetricRow, Run, RunEvent
 from runs.engine.states import EndReason, RunStatus
 from tests.runs.builders import *

@@ -44,9 +44,9 @@ HOT = {
     "a sync": "ingest.accept(some[0], [event(some[0].last_seq + 1, 'phase', phase='training')])",
     "many syncs": "ingest.accept_together([ingest.Delivery(a.pk, [train(a.last_seq + 1)]) for a in some])",
     "rows after a cursor": "queries.rows_after(some[0].run_id, 10, 2001)",
-    "a frame": "from runs.pages.live import frames\n"
+    "a frame": "from runs.insight.live import frames\n"
     "    frames.read(some[0].run_id, frames.Cursor(5, 0), frames.FrameExtras())",
-    "a page's first cursor": "from runs.pages.live import frames\n    frames.start(some[0].run_id, 5)",
+    "a page's first cursor": "from runs.insight.live import frames\n    frames.start(some[0].run_id, 5)",
     "the queue": "launching.dispatch_ready()",
     "the tick": "tick.tick(now)",
     "alerts": "from runs.engine.alerts import delivery\n    delivery.deliver(now)",

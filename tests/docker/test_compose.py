@@ -12,7 +12,7 @@ import pytest
 
 from tests.docker.files import COMPOSE, DOCKER, compose, set_up
 from workers.host import shutdown
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 
 CONTROL, GPU = COMPOSE
 SERVICES: dict[str, dict[str, Any]] = {**compose(CONTROL)["services"], **compose(GPU)["services"]}

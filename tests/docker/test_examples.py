@@ -11,7 +11,7 @@ from pathlib import Path
 
 from controlplane.setup.bootstrap.environments import ROOT
 from tests.docker.files import COMPOSE, DOCKER, ENTRY, EXAMPLES, names_in
-from workers.host.settings import HostSettings, variable
+from workers.settings import HostSettings, variable
 
 CONTROL, HOST = EXAMPLES
 READ = re.compile(r"""["'](CONTROLPLANE_[A-Z0-9_]+|REDIS_URL)["']""")

@@ -19,7 +19,7 @@ from tests.docker.files import DOCKER
 from tests.workers.supervisor.attempts import wait_until
 from tests.workers.supervisor.servers import free_port
 from workers.host import shutdown
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 
 JOB = DOCKER / "slurm" / "grpo-host.sbatch"
 PROGRAMS = ("sbatch", "scancel", "scontrol", "slurmctld", "slurmd", "munged")

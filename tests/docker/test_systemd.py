@@ -11,7 +11,7 @@ import pytest
 
 from tests.docker.files import DOCKER
 from workers.host import shutdown
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 
 UNITS = sorted((DOCKER / "systemd").glob("*.service"))
 

@@ -88,7 +88,7 @@ result = run.pk
 """
 LOOK = """
 from django.utils import timezone
-from runs import queries
+from runs.engine import queries
 from runs.engine.models import Attempt, Lease
 a = Attempt.objects.get(run_id=run, number=number)
 result = {

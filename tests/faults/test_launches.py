@@ -28,7 +28,7 @@ for _ in range(times):
 TICKS = """
 from datetime import timedelta
 from django.utils import timezone
-from runs import tick
+from runs.housekeeping import tick
 for _ in range(4):
     tick.tick(timezone.now() + timedelta(hours=1))
 """

@@ -17,7 +17,7 @@ from tests.gpu.figures import Row
 from tests.gpu.person import Person
 from tests.stack import Stack
 from workers.contract.run import gateway
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes import gpus
 
 READY_S, MISSING_S = 240.0, 30.0

@@ -24,7 +24,7 @@ from tests.gpu.units import Setup
 MESSAGES = 5
 LIMIT_S = 200.0
 CHECKPOINT = """
-from runs import checkpoints
+from runs.engine import checkpoints
 from runs.engine.models import Run
 result = checkpoints.last(Run.objects.get(pk=run)).event.pk
 """

@@ -36,7 +36,7 @@ CUT_OFF_S = float(os.environ.get("CUT_OFF_S", "0"))
 REVOKE = """
 from controlplane.platform.accounts.models import User
 from controlplane.catalogue.hardware.models import Host
-from runs.pages.hosts import actions
+from runs.engine.hosts import actions
 result = actions.revoke(Host.objects.get(name=host), User.objects.get(username="admin"))
 """
 TOKEN = """

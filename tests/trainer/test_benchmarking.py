@@ -17,7 +17,7 @@ from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from workers.contract.run.jobs import BENCHMARK
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.trainer.configuration import spec as specs
 from workers.trainer.jobs import benchmarking

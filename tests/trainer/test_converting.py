@@ -22,7 +22,7 @@ from tests.workers.supervisor.attempts import attempt, wait_until
 from workers.contract.run.gguf import SCRIPT
 from workers.contract.run.jobs import GGUF
 from workers.contract.wire.names import FileName, StopMode
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.trainer.configuration import spec as specs
 

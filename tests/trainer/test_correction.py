@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 SHARES = """
 import torch
-from workers.trainer import correction
+from workers.trainer.rollouts import correction
 
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
 OWN = torch.tensor([[1, 0, 0, 1], [1, 1, 1, 1]])  # an environment wrote two tokens of the first, whose ratio is 1

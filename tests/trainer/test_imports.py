@@ -14,7 +14,7 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
 from workers.contract import DataSpec, HardwareSpec, ModelSpec, Rollout, RunSpec, ServerSpec, WeightSync
-from workers.trainer import imports
+from workers.trainer.configuration import imports
 server = ServerSpec(weight_sync=WeightSync({weights!r}))
 hardware = HardwareSpec("p", rollout=Rollout({rollout!r}), server=server)
 imports.leave_vllm_out(RunSpec("r", "r", "train", ModelSpec("m"), DataSpec("d", 1, "", 1), (), hardware, {{}}))

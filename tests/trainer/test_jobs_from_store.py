@@ -56,7 +56,7 @@ from workers.contract.wire.artifacts import Storing
 result = copies.told(Attempt.objects.get(run_id=run), path, Storing.STORED, problem="", manifest=manifest)
 """
 EVALUATE = """
-from runs import checkpoints
+from runs.engine import checkpoints
 from runs.insight.evaluations import starting
 from runs.engine.models import Run
 from tests.runs import builders

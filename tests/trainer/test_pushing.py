@@ -19,7 +19,7 @@ from tests.trainer.test_training import of_kind
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract.run.jobs import PUSH
 from workers.contract.wire.names import FileName
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.trainer.configuration import spec as specs
 

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 SHAPE = """
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
-from workers.trainer import rotary
+from workers.trainer.configuration import rotary
 
 rope = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 128}

@@ -36,7 +36,7 @@ PLAYED = EpisodeSpec(
 WITH_GAMES = """
 import sys
 from tests.trainer import playing
-from workers.trainer import ranks
+from workers.trainer.configuration import ranks
 from workers.environments import LIBRARY
 LIBRARY.update({entry.key: entry for entry in playing.ENTRIES})
 own, module = ranks.torchrun_arguments, {"workers.trainer": "tests.trainer.playing"}

@@ -26,7 +26,7 @@ from workers.contract.wire.joining import VERSION
 from workers.contract.wire.tied import end_with
 from workers.host.inventory import Inventory
 from workers.host.runsizes import RunSizes
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.commands import (
     SOURCE_ROOT,
     atropos_python,

@@ -16,7 +16,7 @@ from celery.signals import worker_process_init, worker_ready, worker_shutdown
 from workers.contract.wire.joining import unacknowledged_keys
 from workers.contract.wire.names import broker_url
 from workers.host import announce
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 
 # No fix-ups: a DJANGO_SETTINGS_MODULE in the environment must not pull Django into this program.
 app = Celery("workers", fixups=[], include=["workers.host.tasks"])

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from workers.contract.wire.artifacts import ATTEMPT_FOLDER, CHECKPOINT_FOLDER
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 from workers.supervisor.reports.control import Control
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from workers.contract.run import gguf
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.models.stored import stored
 from workers.supervisor import commands
 from workers.supervisor.processes import gpulinks, gpus, listening, procfs

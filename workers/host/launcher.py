@@ -13,7 +13,7 @@ from typing import Any
 
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_json
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.commands import supervisor_environment
 from workers.supervisor.processes.folder import AttemptFolder, Lock, last_lines
 from workers.supervisor.reports.control import Control, ControlError

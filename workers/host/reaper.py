@@ -24,7 +24,7 @@ from workers.contract.reports.lines import Line, Receipt, event_line, numbered
 from workers.contract.run.spec import AttemptSpec, Placement
 from workers.contract.wire.documents import ContractError, from_dict, to_dict, to_json
 from workers.contract.wire.names import TRAINER_KINDS, EventKind, FileName
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
 from workers.supervisor.processes import gpus, procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock

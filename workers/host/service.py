@@ -24,7 +24,7 @@ from workers.contract.wire.joining import Leaving, host_worker
 from workers.contract.wire.tied import end_with
 from workers.host import shutdown
 from workers.host.membership import Membership
-from workers.host.settings import AtStop, HostSettings
+from workers.settings import AtStop, HostSettings
 from workers.supervisor.commands import SOURCE_ROOT
 from workers.supervisor.reports.control import Control, ControlError, Refused
 

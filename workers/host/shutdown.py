@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 
 from workers.contract.wire.names import EndReason, FileName
-from workers.host.settings import AtStop, HostSettings, SettingsError
+from workers.settings import AtStop, HostSettings, SettingsError
 from workers.supervisor.ending import SIGTERM_DRAIN_S
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder, HostStop

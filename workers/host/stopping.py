@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workers.contract.wire.names import FileName, StopMode
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 
 

@@ -7,7 +7,7 @@ import subprocess
 from threading import Thread
 
 from workers.contract.wire.artifacts import CHECKPOINT_FOLDER, Storing
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control

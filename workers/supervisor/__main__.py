@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 from workers.supervisor.servers import compilecache

@@ -14,7 +14,7 @@ from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.wire.artifacts import STORES
 from workers.contract.wire.documents import to_json
 from workers.contract.wire.names import EndReason, EventKind, FileName, Phase, StopMode
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor import claim, ends
 from workers.supervisor.ending import Draining, Ending, goes_at, tell_exit
 from workers.supervisor.ends import End, Judge

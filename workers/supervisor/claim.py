@@ -19,7 +19,7 @@ from workers.contract.run.spec import AttemptSpec, is_address, models_of, server
 from workers.contract.stack.commands import environment_problem, is_local
 from workers.contract.wire.documents import ContractError, digest
 from workers.contract.wire.names import SCHEMA, EndReason, FileName
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.models import inspection
 from workers.supervisor import ends
 from workers.supervisor.ends import End

@@ -17,7 +17,7 @@ from workers.contract.run.spec import AttemptSpec, ServerPlace
 from workers.contract.stack import commands, packages
 from workers.contract.stack.commands import Programs
 from workers.contract.wire.names import FileName
-from workers.host.settings import HostSettings, variable
+from workers.settings import HostSettings, variable
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
 """The folder that holds the `workers` package."""

@@ -10,7 +10,7 @@ from queue import Empty
 
 from workers.contract.reports.lines import ClaimAnswer
 from workers.contract.run.spec import AttemptSpec
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor import claim, ends
 from workers.supervisor.attempt import ClaimedAttempt
 from workers.supervisor.processes import procfs

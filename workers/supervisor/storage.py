@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.supervisor.processes.child import STORING, Children
 from workers.supervisor.processes.folder import AttemptFolder

@@ -16,7 +16,7 @@ from pathlib import Path
 from workers.artifactstore import ArtifactStore, FolderChanged, StoreError
 from workers.contract.wire.artifacts import StoreAnswer, Storing
 from workers.contract.wire.names import EventKind, FileName
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff

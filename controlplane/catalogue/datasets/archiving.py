@@ -9,7 +9,7 @@ from functools import partial
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from controlplane.archivable import set_archived
+from controlplane.platform.archivable import set_archived
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import remove_folder
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion

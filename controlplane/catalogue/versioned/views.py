@@ -43,7 +43,7 @@ def items(request: HttpRequest, model: type[Version]) -> HttpResponse:
         "wanted": words,
         "archived": archived,
     }
-    return render(request, f"{model._meta.app_label}/list.html", context)
+    return render(request, f"catalogue/{model._meta.app_label}/list.html", context)
 
 
 @require_GET
@@ -76,7 +76,7 @@ def version_page(request: HttpRequest, version: Any, **context: Any) -> HttpResp
         "runs": version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS],
         "run_count": version.runs.count(),
     }
-    return render(request, f"{version._meta.app_label}/version.html", context)
+    return render(request, f"catalogue/{version._meta.app_label}/version.html", context)
 
 
 @operator_required

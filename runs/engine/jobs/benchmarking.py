@@ -11,7 +11,7 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import starting
 from runs.engine.jobs.results import JobView
 from runs.engine.models import Run
-from runs.engine.recorded import number
+from runs.engine.records import number
 from workers.contract.run.benchmarks import MOST_EXAMPLES, TASKS
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.jobs import BENCHMARK, BenchmarkSettings

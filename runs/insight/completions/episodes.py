@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from runs.engine.recorded import number
+from runs.engine.records import number
 from runs.insight.completions.transcripts import TranscriptTurn
 from runs.insight.completions.transcripts import turns as chat_turns
 from workers.contract.run.episodes import ToolError

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from runs.engine.gain import mean
-from runs.engine.recorded import number
+from runs.engine.records import number
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import EpisodeFacts
 from runs.insight.completions.solving import Solving

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runs.engine.recorded import number
+from runs.engine.records import number
 from workers.rewards.library import LIBRARY
 
 SHARE = 0.9

@@ -16,7 +16,7 @@ from workers.host import announce
 from workers.host.announce import Announcer, TrainerProbe
 from workers.host.inventory import Inventory
 from workers.host.runsizes import RunSizes
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.reports.control import Control
 

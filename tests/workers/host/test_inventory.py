@@ -15,7 +15,7 @@ import pytest
 
 from workers.host import inventory
 from workers.host.inventory import Gpus, Inventory
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes import gpulinks, gpus
 from workers.supervisor.processes.gpulinks import Link
 from workers.supervisor.processes.gpus import GpuError, GpuReading

@@ -33,7 +33,7 @@ result = list(Host.objects.exclude(announced_at=None).values_list("name", flat=T
 """
 REVOKE = """
 from controlplane.catalogue.hardware.models import Host
-from runs.pages.hosts import actions
+from runs.engine.hosts import actions
 from tests.runs import builders
 result = actions.revoke(Host.objects.get(name="second"), builders.a_user())
 """

@@ -16,7 +16,7 @@ import pytest
 from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
 from workers.contract.wire.names import StopMode
 from workers.host import shutdown
-from workers.host.settings import AtStop, StopReason
+from workers.settings import AtStop, StopReason
 from workers.supervisor.commands import SOURCE_ROOT
 
 pytestmark = pytest.mark.processes

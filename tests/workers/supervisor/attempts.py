@@ -29,7 +29,7 @@ from workers.contract.run.spec import (
 from workers.contract.wire.documents import digest, to_dict
 from workers.contract.wire.names import StopMode
 from workers.host import launcher, stopping
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 

@@ -22,7 +22,7 @@ from workers.contract.wire.artifacts import STORES, Store
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import StopMode
 from workers.host import shutdown, storing
-from workers.host.settings import HostSettings, StopReason
+from workers.settings import HostSettings, StopReason
 from workers.supervisor.claim import NotPrepared, prepare
 from workers.supervisor.ending import SIGTERM_DRAIN_S
 from workers.supervisor.inputs import checkpoints

@@ -22,7 +22,7 @@ from workers.contract.run.spec import (
     RunSpec,
 )
 from workers.contract.wire.names import EndReason
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.claim import PathRefused, end_for, prepare
 from workers.supervisor.inputs import checkpoints
 from workers.supervisor.inputs.checkpoints import CheckpointError

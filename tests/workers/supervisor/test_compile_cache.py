@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.servers import compilecache
 
 DAY = 86_400

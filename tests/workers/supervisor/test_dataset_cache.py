@@ -13,7 +13,7 @@ from tests.datasets import parquet
 from tests.workers.supervisor.attempts import RUN, attempt
 from workers.contract.wire.names import FileName
 from workers.host.launcher import Launch
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.inputs.datasetcache import DatasetCache
 
 FIRST, SECOND, THIRD = (letter * 1000 for letter in (b"a", b"b", b"c"))

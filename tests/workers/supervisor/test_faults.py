@@ -271,7 +271,7 @@ exec "$@"
 REAP = """
 import os, sys
 from workers.host import reaper
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 reaper.reap(sys.argv[1], 1, sys.argv[2], HostSettings.from_env(), {"host": "testhost", "cpu_slots": [0]})
 """
 

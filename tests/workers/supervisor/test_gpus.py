@@ -19,7 +19,7 @@ from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import Placement
 from workers.contract.wire.names import StopMode
 from workers.host import reaper
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.claim import GpusBusy, gpu_baselines
 from workers.supervisor.processes.gpus import GpuReading
 
@@ -160,7 +160,7 @@ def test_a_supervisor_that_died_before_it_started_anything_has_no_gpu_to_prove(t
 def test_a_child_forked_during_a_reading_can_read_too() -> None:
     code = """
 import os
-from workers.supervisor import gpus
+from workers.supervisor.processes import gpus
 with gpus._lock:
     child = os.fork()
     if child == 0:

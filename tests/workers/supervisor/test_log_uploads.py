@@ -13,7 +13,7 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.supervisor.attempts import QUICK, RUN, attempt, wait_until
 from workers.contract.wire.names import LOG_LEFT_OUT, FileName
 from workers.host import reaper
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.logs import LEAST_WINDOW, OVER, LogUploader

@@ -56,7 +56,7 @@ def test_a_process_that_may_not_be_signalled_keeps_nobody_else_alive() -> None:
 
 AS_ANOTHER_USER = """
 import os, subprocess, sys
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 from workers.supervisor.processes.killing import Kill
 os.setuid(65534)
 mine = subprocess.Popen(["sleep", "60"])
@@ -77,7 +77,7 @@ def test_a_process_that_forks_and_ends_all_the_while_is_not_taken_for_gone() -> 
 FLEES = """
 import os, time
 from pathlib import Path
-from workers.supervisor import procfs
+from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.killing import Kill
 from workers.supervisor.processes.child import Children
@@ -119,7 +119,7 @@ def test_a_supervisor_that_can_not_even_end_its_attempt_leaves_no_process(tmp_pa
 GIVES_UP = """
 import os, resource, sys, threading
 from pathlib import Path
-from workers.supervisor import lifecycle, procfs
+from workers.supervisor import lifecycle; from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.child import Children
 from workers.supervisor.steps import Step

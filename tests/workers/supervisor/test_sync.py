@@ -13,7 +13,7 @@ from tests.workers.supervisor.attempts import QUICK
 from workers.contract.reports.chat import Ask, ChatNews, ChatTurn, Sampling
 from workers.contract.reports.lines import SyncAnswer
 from workers.contract.wire.names import EventKind
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.reports.chatfile import ChatFile
 from workers.supervisor.reports.control import Refused
 from workers.supervisor.reports.outbox import Outbox

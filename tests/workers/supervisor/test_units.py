@@ -15,7 +15,7 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.supervisor.attempts import QUICK
 from workers.contract.reports.lines import object_of
 from workers.contract.wire.names import EndReason, EventKind
-from workers.host.settings import HostSettings, SettingsError
+from workers.settings import HostSettings, SettingsError
 from workers.supervisor import commands, ends
 from workers.supervisor.processes.child import TRAINER, ChildExit
 from workers.supervisor.processes.verify import GpuProof

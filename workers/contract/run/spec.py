@@ -99,7 +99,7 @@ class HangSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The settings that a person chooses for a run, with their defaults; workers.contract.run.settings has their bounds and
+    """The settings that a person chooses for a run, with their defaults; contract.run.settings has their bounds and
     the form's fields. What comes from rows of the catalogue is in RunSpec only."""
 
     grpo: dict[str, Any] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from pathlib import Path
 from workers.artifactstore import ArtifactStore, Spoilt, StoreError
 from workers.contract.run.spec import AttemptSpec, models_of
 from workers.contract.wire.artifacts import CHECKPOINT_FOLDER
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.control import Control, Refused
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from workers.contract.reports.lines import Receipt
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes import listening
 from workers.supervisor.processes.gpus import GpuError, GpuReading, used_mib
 from workers.supervisor.processes.killing import Kill

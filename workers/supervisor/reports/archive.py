@@ -11,7 +11,7 @@ from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.model_archive import ArchiveError, ModelArchive
 from workers.contract.wire.names import FileName
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.control import Control, ControlError, Refused

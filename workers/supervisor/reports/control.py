@@ -20,7 +20,7 @@ from workers.contract.reports.lines import ClaimAnswer, SyncAnswer
 from workers.contract.wire.artifacts import StoreAnswer, Storing
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.joining import JOIN, LEAVE, REVOKED, Leaving
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 
 GZIP_FROM = 4096
 """Below this, compressing costs more than it saves."""

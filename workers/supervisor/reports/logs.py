@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workers.contract.wire.names import LOG_LEFT_OUT, LOG_NAMES
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.control import Control, ControlError, Refused

@@ -13,7 +13,7 @@ from workers.contract.reports.lines import Line, SyncAnswer
 from workers.contract.run.jobs import ARCHIVE, SERVE, WARM
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.names import METRIC_KINDS, EventKind, FileName, Phase
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.loops import Loop

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from workers.contract.reports.lines import object_of
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.control import Control, ControlError, Refused
 from workers.supervisor.reports.tail import Tail

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from workers.contract.reports.lines import LONGEST_PAUSE_S, Line, SyncAnswer, event_line, numbered
 from workers.contract.wire.names import EventKind, StopMode
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.chatfile import ChatFile
 from workers.supervisor.reports.control import Control, ControlError, Refused

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 
 log = logging.getLogger(__name__)
 

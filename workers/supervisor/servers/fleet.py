@@ -9,7 +9,7 @@ from typing import NamedTuple
 from workers.contract.run import gateway, jobs
 from workers.contract.run.spec import AttemptSpec, ServerPlace
 from workers.contract.stack.commands import served_name
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes import listening
 from workers.supervisor.processes.child import ChildExit
 from workers.supervisor.processes.loops import Loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workers.contract.run.spec import AttemptSpec, WarmPlace
 from workers.contract.stack.warm import model_files
 from workers.contract.wire.names import FileName
-from workers.host.settings import HostSettings
+from workers.settings import HostSettings
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 

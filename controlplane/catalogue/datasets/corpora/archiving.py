@@ -7,7 +7,7 @@ from functools import partial
 
 from django.db import transaction
 
-from controlplane.archivable import set_archived
+from controlplane.platform.archivable import set_archived
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import remove_folder
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion

@@ -27,7 +27,7 @@ os._exit(0)
 """It ends as the child does."""
 SPIN = """
 import sys
-from controlplane.catalogue.datasets.reader import __main__, limits, processes
+from controlplane.catalogue.datasets.reader import __main__, limits; from controlplane.catalogue.datasets.reader.checking import processes
 def spin(folder, arguments):
     def look(batch):
         while True:
