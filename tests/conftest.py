@@ -21,10 +21,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from controlplane.setup.serving import valkey as valkey_server
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from controlplane.setup.serving.processes import Fleet
 from tests import migrated, reader_in_process
 from tests.selection import WHOLE_WAYS
-from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
+from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.trainer.preloaded import Preloaded
 
 SHIPPED: list[str] = []

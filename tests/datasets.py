@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.catalogue.datasets.reader.versions import canonical, shown
+from workers.contract.run.dataset import TRAIN, VALIDATION
 
 if TYPE_CHECKING:
     from controlplane.catalogue.datasets.models import DatasetVersion
@@ -34,7 +35,7 @@ def parquet(rows: Iterable[Mapping[str, Any]] = SUMS, *, validation: int = 0) ->
                         "answer": row.get("answer"),
                         "test_cases": row.get("test_cases", []),
                         "metadata": {name: value for name, value in row.items() if name not in _OWN},
-                        "split": canonical.VALIDATION if number >= len(rows) - validation else canonical.TRAIN,
+                        "split": VALIDATION if number >= len(rows) - validation else TRAIN,
                     }
                 )
             writer.close()

@@ -23,8 +23,8 @@ from typing import Any
 import httpx
 
 from controlplane.setup.serving import claims, valkey
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
 from controlplane.setup.serving.embedded import Installation
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from controlplane.setup.serving.processes import Fleet
 from tests import migrated
 

@@ -27,7 +27,7 @@ from runs.launch.new_run import importing, past_runs, prefill, several
 from runs.launch.new_run.drafting import Checked, host_to_ask, schema_of
 from runs.launch.new_run.fields.training_fields import TRAINING
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.preflight.finding import Finding
+from runs.launch.preflight.finding import Finding, Grade
 from workers.contract.run.learnability import CHECK
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError
@@ -208,7 +208,7 @@ def key_of_another(what: str) -> Problem:
 
 def stop_at(findings: list[Finding], form: LaunchForm, more: Mapping[str, Any] | None = None) -> None:
     """Raises Problem with what stops a launch first."""
-    stops = [each for each in findings if each.grade == preflight.Grade.STOP]
+    stops = [each for each in findings if each.grade == Grade.STOP]
     if stops:
         raise Problem(422, stops[0].cause, where=stops[0].field, fix=stops[0].fix, more=more)
     if not form.is_valid():

@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.platform.activity.recording import Watched, acting, renamed, watch
 from runs.engine import sentences
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 
 
 def watch_all() -> None:

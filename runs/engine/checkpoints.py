@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from controlplane.catalogue.hardware.models import Host
-from runs.engine.models import Attempt, Run, RunEvent
-from runs.engine.states import EndReason
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from workers.contract.run.jobs import MERGE
-from workers.contract.wire.names import EventKind, StopMode
+from workers.contract.wire.names import EndReason, EventKind, StopMode
 
 MOST = 300
 """The newest ones to look at; the events tab has all of them."""

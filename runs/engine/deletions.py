@@ -22,8 +22,9 @@ from controlplane.platform.http.tokens import attempt_token
 from runs.engine import checkpoints
 from runs.engine.artifacts import copies
 from runs.engine.checkpoints import DELETED, DELETION_ASKED, NOT_DELETED, Checkpoint
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
 from runs.engine.queries import with_attempts
+from runs.engine.records import RunEvent
 from runs.engine.sentences import and_more, counted
 from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE

@@ -15,7 +15,8 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.templatetags.figures import size_in_words
 from runs.engine import checkpoints, queries
-from runs.engine.models import MetricChunk, MetricRow, Run, RunDisk, SampleStore
+from runs.engine.models import Run, RunDisk
+from runs.engine.records import MetricChunk, MetricRow, SampleStore
 
 POINT, LINE = 28, 300
 """Bytes of a folded point (metric, seq, step, t, value), and about those of a line that isn't folded yet."""

@@ -11,34 +11,11 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 
+import runs.engine.records  # noqa: F401 - Django finds an app's tables through its models module
 from controlplane.platform.deletable import Deletable, Kept
 from runs.engine.names import Parts, told_apart
-from runs.engine.records import (
-    ChunkOutline as ChunkOutline,
-)
-from runs.engine.records import (
-    LogChunk as LogChunk,
-)
-from runs.engine.records import (
-    MetricChunk as MetricChunk,
-)
-from runs.engine.records import (
-    MetricRow as MetricRow,
-)
-from runs.engine.records import (
-    PromptProgress as PromptProgress,
-)
-from runs.engine.records import (
-    RunEvent as RunEvent,
-)
-from runs.engine.records import (
-    SampleRow as SampleRow,
-)
-from runs.engine.records import (
-    SampleStore as SampleStore,
-)
-from runs.engine.states import EndReason, RunStatus, Waits
-from workers.contract.wire.names import EventKind, StopMode
+from runs.engine.states import RunStatus, Waits
+from workers.contract.wire.names import EndReason, EventKind, StopMode
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 

@@ -17,7 +17,8 @@ from django.utils import timezone
 from controlplane.platform.http.errors import Deleted
 from runs.engine import sentences
 from runs.engine.gain import counts, gain
-from runs.engine.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
+from runs.engine.models import Attempt, ProfileTrial, Run
+from runs.engine.records import LogChunk, MetricRow, RunEvent, SampleRow
 from runs.engine.scheduling import queueing
 from runs.engine.states import ON_HOST, RunStatus
 

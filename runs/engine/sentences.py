@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.platform.templatetags.figures import duration, size_in_words
-from runs.engine.models import Attempt, Priority, RunEvent
-from runs.engine.states import FINAL, EndReason, RunStatus, Waits, sentence
-from workers import diagnosis
+from runs.engine.models import Attempt, Priority
+from runs.engine.records import RunEvent
+from runs.engine.states import FINAL, RunStatus, Waits, sentence
 from workers.contract.run.jobs import KINDS
-from workers.contract.wire.names import SAVING, Phase
+from workers.contract.wire.names import SAVING, EndReason, Phase
+from workers.diagnosis import catalogue
 
 ENDED = frozenset({Phase.VERIFYING, Phase.UPLOADING})
 """Phases in which every process of the run has ended."""
@@ -261,7 +262,7 @@ def _diagnosed(data: dict[str, Any]) -> str:
     first = causes[0] if isinstance(causes, list) and causes else None
     if not isinstance(first, dict):
         return "The logs show no cause that is known."
-    entry = diagnosis.entries().get(str(first.get("id")))
+    entry = catalogue.entries().get(str(first.get("id")))
     return f"Likely cause: {entry.title if entry else first.get('id')}."
 
 

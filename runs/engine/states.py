@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from workers.contract.wire.names import EndReason as EndReason
+from workers.contract.wire.names import EndReason
 
 
 class RunStatus(StrEnum):

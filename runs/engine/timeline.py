@@ -8,7 +8,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from runs.engine import hints
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 
 
 def add_event(attempt: Attempt, kind: str, actor: str, **data: Any) -> None:

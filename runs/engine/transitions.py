@@ -12,8 +12,10 @@ from django.utils import timezone
 
 from runs.engine import hints
 from runs.engine.alerts import delivery as alerts
-from runs.engine.models import Attempt, RunEvent
-from runs.engine.states import FINAL, EndReason, RunStatus, final_status, sources
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
+from runs.engine.states import FINAL, RunStatus, final_status, sources
+from workers.contract.wire.names import EndReason
 
 WAITS_NO_MORE = {"waits_for": "", "waits_how": "", "waits_on": None}
 

@@ -17,14 +17,15 @@ from controlplane.platform.http import outage
 from controlplane.platform.http.tokens import attempt_token
 from runs.engine import queries
 from runs.engine.jobs import archives
-from runs.engine.models import Attempt, Lease, RunEvent
+from runs.engine.models import Attempt, Lease
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import ending, launching, leasing, recovery
-from runs.engine.states import ON_HOST, EndReason, RunStatus
+from runs.engine.states import ON_HOST, RunStatus
 from runs.engine.warm import using
 from runs.insight.completions import group_retention, text_retention
 from runs.insight.metrics import folding
 from runs.intake.host_api.reaping import MAX_LAUNCHES, has_rebooted
-from workers.contract.wire.names import Task
+from workers.contract.wire.names import EndReason, Task
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 from workers.contract.wire.names import EventKind
-from workers.diagnosis import Confidence, Entry, LogLine, entries
+from workers.diagnosis.catalogue import Confidence, Entry, entries
+from workers.diagnosis.scanning import LogLine
 
 
 @dataclass(frozen=True)

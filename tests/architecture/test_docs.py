@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.platform.guide import documents
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from runs.pages.run_page.views import TABS
 
 COMMANDS = sorted(

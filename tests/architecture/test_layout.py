@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 FOLDERS = {"controlplane", "runs", "workers", "frontend", "docker", "tests", ".ci"}
 FILES = {

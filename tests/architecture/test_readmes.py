@@ -10,9 +10,10 @@ from pathlib import Path
 from django.conf import settings as django_settings
 
 from controlplane.platform.guide import documents
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
-from runs.engine.states import EDGES, EndReason, final_status, sentence
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
+from runs.engine.states import EDGES, final_status, sentence
 from tests.benchmarks._settings_named import settings_named, settings_read, settings_without_readme
+from workers.contract.wire.names import EndReason
 from workers.settings import HostSettings, variable
 from workers.supervisor import ends
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 STYLES = ROOT / "frontend/static/css"
 MOST_LINES = 9039

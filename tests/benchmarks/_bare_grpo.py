@@ -19,7 +19,8 @@ from datasets import load_dataset  # noqa: E402
 from transformers import TrainerCallback  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
-from workers.rewards import LIBRARY, score  # noqa: E402
+from workers.rewards.library import LIBRARY  # noqa: E402
+from workers.rewards.scoring import score  # noqa: E402
 
 folder, settings = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
 torch.set_num_threads(1)

@@ -61,7 +61,7 @@ CANCEL = """
 from controlplane.platform.accounts.models import User
 from runs.engine.scheduling import stopping
 from runs.engine.models import Attempt
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 for attempt in Attempt.objects.filter(pk__in=attempts):
     stopping.request_stop(attempt, StopMode.NOW, User.objects.get(username="operator"))
 """

@@ -21,7 +21,7 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.rewards.models import RewardVersion
 from runs.engine.scheduling import launching
-from workers.contract import LoraSpec
+from workers.contract.run.spec import LoraSpec
 result = launching.submit(launching.LaunchRequest(name="adapter", model=model, grpo=grpo, lora=LoraSpec(r=8, alpha=64),
     dataset_version=DatasetVersion.objects.get(dataset__name="Arithmetic", number=1),
     reward_version=RewardVersion.objects.get(config__name="Arithmetic"),

@@ -19,7 +19,8 @@ from typing import Any
 
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec, ToolError
 from workers.contract.run.spec import RewardSpec
-from workers.environments import LIBRARY, Entry, EntryKind, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.environments.library import LIBRARY
 from workers.rewards.parameters import Params
 
 LETTERS, DIGITS = string.ascii_uppercase[:12], string.digits

@@ -8,7 +8,7 @@ from typing import Any
 
 COUNT = """
 import numpy as np
-from runs.engine.models import MetricChunk, MetricRow, RunEvent
+from runs.engine.records import MetricChunk, MetricRow, RunEvent
 from runs.insight.metrics.series import Points
 result = [0, 0, 0]
 for run, last in sent.items():

@@ -16,8 +16,10 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run
 from runs.engine.scheduling import launching
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.spec import LaunchRequest
+from runs.engine.states import RunStatus
 from runs.insight.metrics import folding
+from workers.contract.wire.names import EndReason
 
 BEGAN = 1_700_000_000.0
 BATCH = 10_000
@@ -100,7 +102,7 @@ def many_runs(page: dict[str, Any], count: int) -> None:
 def _ended(page: dict[str, Any], name: str) -> Run:
     """Launched and cancelled: its spec is the one that the product freezes."""
     run = launching.submit(
-        launching.LaunchRequest(
+        LaunchRequest(
             name=name,
             host=None,
             dataset_version=DatasetVersion.objects.get(pk=page["dataset_version"]),

@@ -20,9 +20,10 @@ from typing import Any
 
 import psutil
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.benchmarks import _page_figures
 from tests.benchmarks._figures import percentile
-from tests.stack import ROOT, Stack
+from tests.stack import Stack
 
 FIRST = 20
 """Viewers before the others are counted: they pay for what all share (code, threads, connections)."""

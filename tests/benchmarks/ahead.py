@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.running_vllm import RunningVllm
-from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
 from workers.contract.run.ahead import SECONDS, STALENESS, TRUNCATED

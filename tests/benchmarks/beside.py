@@ -19,8 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.running_vllm import RunningVllm
-from tests.stack import ROOT
 from tests.trainer import builders
 from workers.contract.reports.waterfall import REWARD, SERVER, Span, overlap, read
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync

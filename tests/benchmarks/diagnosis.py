@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.workers.diagnosis.cases import CASES, STYLES, Case, styled
-from workers.diagnosis import Confidence, diagnose, entries
+from workers.diagnosis.catalogue import Confidence, entries
+from workers.diagnosis.folder import diagnose
 
 MEBIBYTES = 100
 HEALTHY = (

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import httpx
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.running_vllm import until
-from tests.stack import ROOT
 
 AGENTS, EACH, ANSWER_S = 256, 5, 2.0
 PROGRAM = Path(__file__).with_name("_gateway_load.py")

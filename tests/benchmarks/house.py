@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import BASE_DIR
 
 PACKAGES = ("controlplane", "runs", "workers")
 COMPOSITION_ROOT = tuple(

@@ -21,8 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.fake_control import FakeControl
-from tests.stack import ROOT, Stack
+from tests.stack import Stack
 from tests.workers.supervisor.attempts import Attempt, build_spec
 from workers.settings import HostSettings
 from workers.trainer import demo

@@ -26,12 +26,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.benchmarks import _peer_venv, _stored, overhead
 from tests.benchmarks._figures import percentile
 from tests.benchmarks._peer_table import OURS, Figures, as_text, behind
 from tests.benchmarks._product import Product
 from tests.benchmarks.live import Live
-from tests.stack import ROOT
 
 PEER = Path(__file__).with_name("_peer.py")
 PEERS = ("trackio", "mlflow", "tensorboard")

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from controlplane.catalogue.exchange import round_trip
-from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import BASE_DIR
 from tests.benchmarks._figures import percentile
 from tests.benchmarks._product import Product
 from tests.gpu import estimates, results

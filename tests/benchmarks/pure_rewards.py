@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from workers.rewards import LIBRARY, Completion, Cost, Reward, score
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Cost, Reward
+from workers.rewards.scoring import score
 
 COMPLETIONS = 64
 LENGTH = 2_000

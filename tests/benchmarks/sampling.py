@@ -24,10 +24,11 @@ from typing import Any
 
 import httpx
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.benchmarks import _finished_models
 from tests.browser import real_runs
 from tests.browser.real_runs import RealRun
-from tests.stack import ROOT, Stack
+from tests.stack import Stack
 from workers.trainer import demo
 
 STEPS = 20
@@ -48,7 +49,7 @@ from runs.engine.models import Run
 result = results.of_run(Run.objects.get(pk=run)).step_s
 """
 CHECKPOINT = """
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 result = RunEvent.objects.filter(run_id=run, kind="checkpoint").latest("pk").pk
 """
 MESSAGES = 5

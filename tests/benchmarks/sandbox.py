@@ -20,7 +20,9 @@ from typing import Any
 
 from tests.benchmarks import pure_rewards
 from tests.benchmarks._figures import percentile
-from workers.sandbox import Backend, Limits, Sandbox, TestJob, best_backend
+from workers.sandbox.outcomes import Backend, Limits, TestJob
+from workers.sandbox.pool import Sandbox
+from workers.sandbox.selftest import best as best_backend
 
 _LIMITS = Limits(seconds=30)
 

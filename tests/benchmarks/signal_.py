@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.trainer import builders
 from workers.contract.run.prompts import WITHOUT_SPREAD, PromptsSpec
 from workers.contract.run.spec import RewardSpec

@@ -24,10 +24,10 @@ from typing import Any
 
 import psutil
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.benchmarks.overhead import GRPO, interval, until
 from tests.datasets import parquet
 from tests.fakes.fake_control import FakeControl
-from tests.stack import ROOT
 from tests.workers.supervisor.attempts import FAKES, Attempt, build_spec
 from workers.contract.reports.lines import read_line
 from workers.contract.run import sinks

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.benchmarks import pure_rewards
-from workers.rewards import LIBRARY, Cost, score
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Cost
+from workers.rewards.scoring import score
 
 
 def test_a_group_is_64_different_pages() -> None:

@@ -20,16 +20,19 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.benchmarks import _lookup, gateway
-from tests.stack import ROOT
 from tests.trainer import builders
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
 from workers.contract.wire.names import FileName
-from workers.environments import LIBRARY, Entry, EntryKind, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
 from workers.environments.executor import Call, Executor, Move
-from workers.rewards import Tools
+from workers.environments.library import LIBRARY
 from workers.rewards.parameters import Params
-from workers.sandbox import Sandbox, SandboxUnavailable, selftest
+from workers.rewards.tools import Tools
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 from workers.trainer.episodes import credit
 
 ROLLOUTS, SECONDS = 64, 0.5

@@ -13,8 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 from tests.benchmarks._chromium import FLAGS
 from tests.browser import real_runs
 from tests.browser.tiny_folder import write_model
-from tests.conftest import FAKE_TRAINER
-from tests.stack import Stack, command_of
+from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.supervisor.attempts import wait_until
 
 
@@ -85,7 +84,7 @@ from controlplane.platform.accounts.models import User
 from runs.engine.scheduling import stopping
 from runs.engine.models import Attempt
 from runs.engine.states import ACTIVE
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 left = Attempt.objects.filter(status__in=ACTIVE, leases__state="held").distinct()
 for attempt in left.exclude(stop_mode=StopMode.NOW):
     stopping.request_stop(attempt, StopMode.NOW, User.objects.get(username="admin"))

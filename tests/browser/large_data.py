@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from controlplane.catalogue.rewards.models import RewardConfig
-from runs.engine.models import LogChunk, Run
+from runs.engine.models import Run
+from runs.engine.records import LogChunk
 from runs.intake.host_api import uploads
 from tests.browser import completions_data
 from tests.runs import builders

@@ -19,6 +19,7 @@ from runs.engine import tags
 from runs.engine.alerts.models import AlertDelivery, AlertTarget
 from runs.engine.models import Attempt, HealthPreset, ProfileTrial, Run
 from runs.engine.scheduling import launching, stopping
+from runs.engine.spec import LaunchRequest
 from runs.engine.states import RunStatus
 from runs.insight.health.presets import Presets
 from runs.insight.health.tick import look_at
@@ -68,7 +69,7 @@ def datasets(rows: list[dict[str, Any]]) -> dict[str, DatasetVersion]:
 def a_run(name: str, version: DatasetVersion, rewards: RewardVersion, **more: Any) -> Run:
     profile, _ = HardwareProfile.objects.get_or_create(name="8 GPUs", defaults={"spec": TOO_LARGE})
     return launching.submit(
-        launching.LaunchRequest(
+        LaunchRequest(
             name=name,
             host=None,
             model="/models/Qwen2.5-1.5B-Instruct",

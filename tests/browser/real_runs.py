@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.stack import ROOT, Stack
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
+from tests.stack import Stack
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract.wire.names import FileName
 from workers.trainer import demo

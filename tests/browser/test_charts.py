@@ -43,7 +43,8 @@ accept(attempt, [builders.train(attempt.last_seq + 1, **values)])
 """
 AN_ALERT = """
 from django.utils import timezone
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 RunEvent.objects.create(
     run_id=run, attempt=Attempt.objects.get(run_id=run), at=timezone.now(), kind="alert", step=20, actor="health",
     data={"rule": "kl", "level": "bad", "state": "open", "title": "KL drifts", "sentence": "KL drifts away."},

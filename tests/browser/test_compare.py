@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 # Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisors would.
 RUNS = """
 from runs.intake.host_api.ingest import accept
-from runs.engine.models import SampleRow
+from runs.engine.records import SampleRow
 from tests.runs import builders
 result = []
 for name in ("<b>bold</b>", "second", "third"):

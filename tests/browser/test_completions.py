@@ -167,7 +167,7 @@ def test_thirty_components_and_ugly_texts_break_no_page(
     run = a_run(site, components=30, steps=4)
     wide = []
     group = site.django(
-        "from runs.engine.models import SampleRow; result = SampleRow.objects.filter(run=run).first().pk", run=run
+        "from runs.engine.records import SampleRow; result = SampleRow.objects.filter(run=run).first().pk", run=run
     )
     for query in ("", "&s.every=1&s.q=a", f"&s.group={group}", "&s.view=prompts", "&s.prompt=7"):
         opened(page, site, run, query)

@@ -14,7 +14,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 A_RUN = """
-from runs.engine.models import SampleRow
+from runs.engine.records import SampleRow
 from tests.browser import episodes_data as data
 attempt = data.a_run('episodes')
 data.fill(attempt, steps=12)

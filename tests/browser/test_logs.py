@@ -12,7 +12,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 A_LOG = """
-from runs.engine.models import LogChunk
+from runs.engine.records import LogChunk
 from tests.runs import builders
 attempt = builders.an_attempt(run=builders.a_run("logs", hardware={"rollout": "colocate", "trainer_gpus": 8}))
 lines = [b"line %07d: all is well and nothing is to be said of it\\n" % i for i in range(count)]

@@ -61,7 +61,7 @@ attempt = Attempt.objects.select_related("run").get(run__name=name)
 result = [attempt.status, attempt.reason + " " + attempt.detail, attempt.run_id]
 """
 SAMPLES = """
-from runs.engine.models import SampleRow
+from runs.engine.records import SampleRow
 result = [one for row in SampleRow.objects.filter(run=run, mode="train") for one in row.data["completions"]]
 """
 BATCH = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 12}

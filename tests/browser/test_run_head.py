@@ -64,7 +64,7 @@ accept(now, [builders.ended(now.last_seq + 1, "completed")])
 STOPPED = """
 from controlplane.platform.accounts.models import User
 from runs.engine.scheduling import stopping
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 from runs.engine.models import Run
 stopping.request_stop(Run.objects.get(pk=run).latest(), StopMode.SAVE, User.objects.get(username="admin"))
 """
@@ -158,7 +158,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.states import RunStatus
 from tests.browser.driving import ASSESSED
 from tests.runs import builders
-from tests.runs.pages.run_page.test_pages import FREE
+from tests.runs.builders import FREE
 runs = {}
 for name in ("queued", "starting", "running", "stopping", "failed", "succeeded"):
     long = name + " qwen2.5-1.5b-lora-r16-beta0.04" * 2

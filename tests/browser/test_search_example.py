@@ -10,9 +10,10 @@ import psutil
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.browser.conftest import sign_in
 from tests.browser.driving import stop_training
-from tests.stack import ROOT, Stack
+from tests.stack import Stack
 from tests.trainer.preloaded import Preloaded
 from tests.workers.host.test_host_on_the_stack import HOST, until
 from tests.workers.supervisor.attempts import wait_until

@@ -15,8 +15,7 @@ from tests.benchmarks import _stored
 from tests.benchmarks._stored_rows import SPIKE
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import compared, curves, until, zoom
-from tests.conftest import FAKE_TRAINER
-from tests.stack import Stack, command_of
+from tests.stack import FAKE_TRAINER, Stack, command_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(400)]
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import BASE_DIR
 
 TEMPLATES = sorted((BASE_DIR / "frontend" / "templates").rglob("*.html"))
 RULES = {

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 TOKENS = (ROOT / "frontend/static/css/tokens.css").read_text()
 PAIRS = dict(re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}, #[0-9a-f]{6})\)", TOKENS))

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import collections
-import pytest
 import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
-from collections.abc import Iterator
+from django.conf import settings
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
 from controlplane.catalogue.hardware.models import ModelInspection
 from controlplane.catalogue.joining import codes
 from controlplane.catalogue.references.models import ReferenceCheck
 from controlplane.platform.accounts.models import ApiScope, Role
-from django.conf import settings
-from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
-from pathlib import Path
 from runs.api import application
 from runs.engine import checkpoints
 from runs.engine.alerts.delivery import queue_test
 from runs.engine.jobs import archives, archiving
 from runs.engine.machines.models import MachineRequest, MachineSource
-from runs.engine.models import HealthPreset, Lease, ProfileTrial, SampleRow
+from runs.engine.models import HealthPreset, Lease, ProfileTrial
+from runs.engine.records import SampleRow
 from runs.intake.host_api import ingest, uploads
 from runs.urls import websocket_urlpatterns
 from tests.controlplane.catalogue.environments.environments import an_environment
@@ -48,8 +52,6 @@ from tests.runs.builders import a_host, a_run, an_attempt, event
 from tests.runs.engine.alerts.builders import a_target
 from tests.runs.pages.served.builders import a_turn
 from tests.runs.pages.sharing.builders import a_link
-from typing import Any
-
 
 pytestmark = pytest.mark.django_db
 

@@ -12,7 +12,7 @@ from django.utils.html import strip_tags
 
 from controlplane.platform.templatetags import figures
 from controlplane.platform.templatetags.frame import advantage, sparkline, stacked_bar
-from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import BASE_DIR
 
 ALIKE = json.loads((BASE_DIR / "tests" / "js" / "figures.json").read_text())
 """How the server and the pages' scripts both write a number; `figures.test.js` holds the scripts to it."""

@@ -16,7 +16,7 @@ from django.contrib.staticfiles import finders
 
 from controlplane.platform import packagefinder
 from controlplane.platform.templatetags import scripts
-from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import BASE_DIR
 
 
 def test_plotly_has_its_version_in_its_address_and_is_found_there_alone() -> None:

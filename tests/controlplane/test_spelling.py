@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import BASE_DIR
 
 BRITISH = re.compile(
     r"\b\w*(?:colour|behaviour|favour|honour|neighbour|licence|centre|judgement|artefact|cancell(?:ed|ing)"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 WORKER = """
 import os, signal, sys, time

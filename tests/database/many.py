@@ -14,8 +14,10 @@ from django.db import connection
 from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
-from runs.engine.models import Attempt, Lease, MetricRow, Run, RunEvent, new_run_id
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.models import Attempt, Lease, Run, new_run_id
+from runs.engine.records import MetricRow, RunEvent
+from runs.engine.states import RunStatus
+from workers.contract.wire.names import EndReason
 
 BIG = {"runs_run", "runs_attempt", "runs_metricrow", "runs_runevent", "runs_lease"}
 ROWS, EVENTS = 40, 5

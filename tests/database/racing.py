@@ -23,11 +23,16 @@ from runs.intake.host_api import claiming, ingest
 from controlplane.catalogue.hardware import host_commands
 from runs.engine.scheduling import ending, launching, stopping
 from runs.insight.metrics import folding
-from runs.engine import queries; from runs.housekeeping import tick
-from runs.engine.models import Attempt, Lease, MetricChunk, MetricRow, Run, RunEvent
-from runs.engine.states import EndReason, RunStatus
+from runs.engine import queries
+from runs.housekeeping import tick
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.records import MetricChunk, MetricRow, RunEvent
+from workers.contract.wire.names import EndReason
+from runs.engine.states import RunStatus
 from tests.runs.builders import *
-from workers.contract import Receipt, StopMode, from_dict
+from workers.contract.reports.lines import Receipt
+from workers.contract.wire.names import StopMode
+from workers.contract.wire.documents import from_dict
 
 sent = []
 host_commands.send = lambda host, task, arguments, *more: sent.append(task.value)

@@ -80,7 +80,7 @@ def test_who_takes_the_same_gpus_in_another_order_finds_them_taken(racers: Racer
     take = """
 from django.db import IntegrityError, transaction
 from runs.engine.scheduling import leasing
-from workers.contract import Placement
+from workers.contract.run.spec import Placement
 try:
     with transaction.atomic():
         leasing.take(Attempt.objects.get(pk=pk), Host.objects.get(name="racetrack"), Placement("racetrack", gpus=gpus))

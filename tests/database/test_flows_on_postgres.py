@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.postgres import missing
-from tests.stack import ROOT
 
 pytestmark = pytest.mark.processes
 

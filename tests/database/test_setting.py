@@ -13,7 +13,7 @@ import pytest
 from controlplane.platform import plaintext
 from controlplane.platform.database import CONNECTIONS, URL, DatabaseUnusable, databases
 from controlplane.platform.environment import EnvironmentUnusable, whole
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 SECRET = "hunter-2-secret"
 READABLE = [

@@ -87,7 +87,7 @@ class OnDemand:
         submit = SUBMIT.replace('Host.objects.get(name="testhost")', "None").replace(
             'grpo={"max_steps": steps}', 'grpo={"max_steps": steps}, recovery=RecoverySpec(0, 1)'
         )
-        submit = f"from workers.contract import RecoverySpec\n{submit}"
+        submit = f"from workers.contract.run.spec import RecoverySpec\n{submit}"
         self.run = stack.django(submit, model=str(a_model(shared / "models/small")), steps=100_000)
 
     def _has_host(self) -> bool:

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from controlplane.setup.serving.processes import Fleet
 from tests.fakes.fake_gpus import Gpus
-from tests.stack import ROOT, Stack, command_of
+from tests.stack import Stack, command_of
 from workers.supervisor.processes import procfs
 
 FAKES = ROOT / "tests" / "fakes"
@@ -74,7 +75,7 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import RewardVersion
 from runs.engine.scheduling import launching
-from workers.contract import LoraSpec, RecoverySpec
+from workers.contract.run.spec import LoraSpec, RecoverySpec
 if just_heard:
     with transaction.atomic():  # its writer waits in line; a single statement may starve among busy ones
         Host.objects.filter(name="testhost").update(announced_at=timezone.now())
@@ -103,7 +104,7 @@ STOP = """
 from controlplane.platform.accounts.models import User
 from runs.engine.scheduling import stopping
 from runs.engine.models import Attempt
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 user = User.objects.get(username="operator")
 result = stopping.request_stop(Attempt.objects.get(run_id=run, number=number), StopMode(mode), user)
 """
@@ -247,7 +248,8 @@ FORGET = """
 from django.utils import timezone
 from runs.engine.scheduling import ending
 from runs.engine.models import Attempt, Lease
-from runs.engine.states import ACTIVE, EndReason, RunStatus
+from runs.engine.states import ACTIVE, RunStatus
+from workers.contract.wire.names import EndReason
 for attempt in Attempt.objects.filter(status__in=ACTIVE):
     reason = EndReason.CANCELLED if attempt.status == RunStatus.QUEUED else EndReason.SUPERVISOR_LOST
     ending.end(attempt, reason, actor="test", proved_free=True)

@@ -10,14 +10,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from runs.engine.states import EndReason, RunStatus, final_status, may_move
+from runs.engine.states import RunStatus, final_status, may_move
 from tests.faults.harness import ARun
-from workers.contract.wire.names import METRIC_KINDS, EventKind
+from workers.contract.wire.names import METRIC_KINDS, EndReason, EventKind
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.listening import port_is_free
 
 STORED = """
-from runs.engine.models import Attempt, Lease, MetricChunk, MetricRow, Run, RunEvent
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.records import MetricChunk, MetricRow, RunEvent
 from runs.insight.metrics.series import Points
 attempt = Attempt.objects.get(run_id=run, number=number)
 later = Attempt.objects.filter(run_id=run, number__gt=number).order_by("number").first()

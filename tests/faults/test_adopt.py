@@ -24,7 +24,7 @@ OUTAGE_S = 4.0
 """Longer than every deadline of harness.SCALED after which somebody counts as silent, stale or lost."""
 EVERYTHING = ["web", "control", "host", "valkey"]
 MOVES = """
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 result = [e.data["to"] for e in RunEvent.objects.filter(run_id=run, kind="status").order_by("id")]
 """
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.faults import invariants
 from tests.faults.harness import FAKES, ARun, Product, with_server
 from tests.faults.situations import changed
-from tests.stack import ROOT
 from workers.supervisor.processes import procfs
 
 FAKETIME = next(iter(glob("/usr/lib/*/faketime/libfaketime.so.1")), "")
@@ -28,7 +28,7 @@ pytestmark = [
 
 SLEEP = "import select, time\ntime.sleep = lambda seconds: bool(select.select([], [], [], seconds)) and None\n"
 STEPS = """
-from runs.engine.models import MetricRow
+from runs.engine.records import MetricRow
 result = list(MetricRow.objects.filter(run=run, kind="train").order_by("seq").values_list("step", flat=True))
 """
 SIDES = {"the host": ("host",), "the control plane": ("web", "control")}

@@ -20,7 +20,8 @@ from controlplane.catalogue.hardware import host_commands
 from runs.engine.scheduling import launching
 from runs.engine.models import Attempt
 from controlplane.platform.http.tokens import attempt_token
-from workers.contract import Task, to_dict
+from workers.contract.wire.names import Task
+from workers.contract.wire.documents import to_dict
 a = Attempt.objects.get(run_id=run, number=number)
 for _ in range(times):
     host_commands.send("testhost", Task.LAUNCH_RUN, [to_dict(launching.attempt_spec(a)), attempt_token(a.pk)])

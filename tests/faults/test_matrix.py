@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from runs.engine.states import EndReason, RunStatus, final_status
+from runs.engine.states import RunStatus, final_status
 from tests.faults import invariants, matrix
 from tests.faults.harness import ARun, Product
 from tests.faults.holding import HOLDS, Held
 from tests.faults.matrix import FAULTS, OF_THE_INSTALLATION, OF_THE_RUN, STATES, TABLE, TOGETHER, Ends, Void
-from workers.contract.wire.names import EventKind
+from workers.contract.wire.names import EndReason, EventKind
 from workers.supervisor.processes.procfs import Identity
 
 processes = pytest.mark.processes

@@ -27,7 +27,7 @@ from controlplane.catalogue.hardware.models import Host
 result = Host.objects.get(name="testhost").pk
 """
 NOTES = """
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 result = list(RunEvent.objects.filter(run=run, kind=kind).values_list("data", flat=True))
 """
 

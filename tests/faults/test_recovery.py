@@ -64,5 +64,7 @@ def test_the_resumes_of_a_run_are_counted(product: Product) -> None:
     again.until_process("trainer")
     again.kill("supervisor")
     invariants.check(again, status="failed", reason="supervisor_lost")
-    product.stack.django("from runs.housekeeping import tick\nfrom django.utils import timezone\ntick.tick(timezone.now())")
+    product.stack.django(
+        "from runs.housekeeping import tick\nfrom django.utils import timezone\ntick.tick(timezone.now())"
+    )
     assert product.stack.django(ATTEMPTS, run=run.run) == [1, 2]

@@ -15,7 +15,7 @@ from tests.faults.situations import ask_to_stop, at_once, deaf_host, wait
 pytestmark = pytest.mark.processes
 
 EVENTS = """
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 result = [[e.kind, e.actor, e.data] for e in RunEvent.objects.filter(run=run).order_by("id")]
 """
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import from_dict
-from workers.rewards import LIBRARY, score
+from workers.rewards.library import LIBRARY
+from workers.rewards.scoring import score
 from workers.trainer.configuration import environment
 
 

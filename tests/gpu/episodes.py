@@ -30,7 +30,7 @@ from typing import Any
 
 import httpx
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.benchmarks._lookup import DIGITS, LETTERS, PROMPT
 from tests.gpu.figures import Row, used_peaks
 from tests.gpu.installation import Site, busy, read_gpus, tail

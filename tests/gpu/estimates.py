@@ -16,8 +16,9 @@ from typing import Any
 
 from tests.gpu import memory, models, results, setups
 from tests.gpu.memory_cases import FAMILIES
-from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
-from workers.contract.memory.parts import Part
+from workers.contract.memory import Estimate, estimate
+from workers.contract.memory.parts import Part, Settings
+from workers.contract.memory.shapes import Shape, shape_of
 from workers.contract.memory.trainer import peak, sends_weights
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
 from workers.contract.run.spec import LoraSpec

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.gpu.figures import Row
 from tests.gpu.person import Person
 from tests.stack import Stack
@@ -146,14 +146,14 @@ class Site:
         )
 
     def rows(self, run: str, kind: str) -> list[Row]:
-        from runs.engine.models import MetricRow
+        from runs.engine.records import MetricRow
 
         found = MetricRow.objects.filter(run_id=run, kind=kind).order_by("seq")
         return [Row(t, step, values) for t, step, values in found.values_list("t", "step", "values")]
 
     def stopping_since(self, run: str) -> float | None:
         """When its supervisor began to end it."""
-        from runs.engine.models import RunEvent
+        from runs.engine.records import RunEvent
 
         rows = RunEvent.objects.filter(run_id=run, kind="phase").order_by("id")
         return next((row.at.timestamp() for row in rows if row.data.get("phase") == "stopping"), None)

@@ -22,7 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.gpu import lora, results
 from tests.gpu.installation import Site, busy, read_gpus
 from tests.gpu.proof import Sitting

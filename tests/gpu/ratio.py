@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import psutil
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.gpu.figures import Row, settled_seconds, step_ratio, step_seconds, steps_of
 from tests.gpu.installation import Site, busy, tail
 from tests.gpu.launches import Launch, Stage

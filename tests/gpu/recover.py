@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from runs.engine.states import FINAL
-from tests.gpu.installation import Site
+from tests.gpu.installation import Site, read_gpus
 from tests.gpu.launches import Launch
 from tests.gpu.pages import form_with, send, text_of
-from tests.gpu.prove import machine, make_models, read_gpus, trainer_python, versions, wait_for_models
+from tests.gpu.prove import machine, make_models, trainer_python, versions, wait_for_models
 from tests.gpu.setups import COLOCATE, CPU
 from tests.gpu.units import Setup
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.gpu.installation import Site, read_gpus, tail
 from tests.gpu.pages import form_with, send, text_of
 from tests.gpu.prove import machine, make_models, trainer_python, versions, wait_for_models

@@ -54,7 +54,7 @@ def measure(
 
 def stages(launch: Launch) -> dict[str, float]:
     """Seconds from the click until each phase and stage that the run page's timeline has."""
-    from runs.engine.models import RunEvent
+    from runs.engine.records import RunEvent
 
     rows = RunEvent.objects.filter(run_id=launch.run, kind__in=("phase", "stage", "training")).order_by("id")
     named = [(row.data.get("phase") or row.data.get("stage") or row.kind, row.at.timestamp()) for row in rows]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.gpu import results
 from tests.gpu.installation import read_gpus
 

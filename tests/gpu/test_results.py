@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.gpu import prove, results
 from tests.gpu.setups import PLANS
 from tests.gpu.units import Setup

@@ -7,7 +7,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 FOLDER = ROOT / "tests" / "js"
 TSC = FOLDER / "node_modules" / ".bin" / "tsc"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 SOURCES = ("controlplane", "docker", "frontend", "runs", "workers", "tests/__init__.py", "tests/fakes/systemctl.py")
 FILES = ("manage.py", "grpoctl", "README.md", "pyproject.toml")

@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.namespaces import machines, network
 from tests.namespaces.clients import Client, Person, by_curl, by_grpoctl, by_mcp
 from tests.namespaces.machines import Machine
-from tests.stack import ROOT
 from tests.workers.supervisor.attempts import wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from controlplane.setup.serving.processes import Fleet
 from tests.browser.tiny_folder import write_model
 from tests.controlplane.catalogue.joining import shared_redis
@@ -25,7 +26,7 @@ from tests.namespaces import network
 from tests.namespaces.clients import Client, Person, by_curl, by_grpoctl, by_mcp
 from tests.postgres import Postgres
 from tests.postgres import missing as no_postgres
-from tests.stack import ROOT, Stack, command_of
+from tests.stack import Stack, command_of
 from tests.workers.host.test_host_on_the_stack import a_model
 from tests.workers.host.test_second_host import CODE, SEEN
 

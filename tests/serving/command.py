@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import BASE_DIR
 
 Start = Callable[..., "Command"]
 

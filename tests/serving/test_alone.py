@@ -13,8 +13,7 @@ import httpx
 import pytest
 
 from controlplane.setup.serving import valkey
-from controlplane.setup.serving.embedded import BASE_DIR
-from controlplane.setup.serving.processes import Fleet
+from controlplane.setup.serving.processes import BASE_DIR, Fleet
 from tests.serving.command import Start, until
 from tests.workers.supervisor.servers import free_port
 

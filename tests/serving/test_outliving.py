@@ -25,7 +25,7 @@ STOP = """
 from runs.engine.scheduling import stopping
 from runs.engine.models import Attempt
 from tests.runs import builders
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 stopping.request_stop(Attempt.objects.get(run_id=run), StopMode.SAVE, builders.a_user())
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.trainer.preloaded import Preloaded, Process
 
 Start = Callable[..., Process]

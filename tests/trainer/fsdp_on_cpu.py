@@ -19,7 +19,7 @@ from tests.trainer.playing import ENTRIES
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 from workers.trainer import data
 from workers.trainer.configuration import environment
 from workers.trainer.recording.metrics import LineFile

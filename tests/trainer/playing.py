@@ -17,16 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workers.environments import (
-    LIBRARY,
-    Entry,
-    EntryKind,
-    Observation,
-    Result,
-    Session,
-    ToolDescription,
-    encyclopaedia,
-)
+from workers.environments import encyclopaedia
+from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
+from workers.environments.library import LIBRARY
 from workers.rewards.parameters import Params, param
 from workers.trainer.__main__ import main as train
 

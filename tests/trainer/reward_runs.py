@@ -54,7 +54,8 @@ for folder, weight in json.loads(sys.argv[2]).items():
 """
 NO_SANDBOX = """
 import sys
-from workers.sandbox import selftest, Backend
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import Backend
 selftest._cached = selftest.BackendReport(None, {Backend.BUBBLEWRAP: 'bwrap is not installed.'})
 from workers.trainer.__main__ import main
 sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from controlplane.setup.bootstrap.environments import LM_EVAL
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from workers.contract.run.jobs import BENCHMARK

@@ -13,9 +13,9 @@ import pytest
 from tests.trainer.test_pieces import from_dict_of, rows_of
 from tests.workers.rewards.judge_server import JudgeServer
 from workers.contract.run.spec import RewardSpec, RunSpec
-from workers.rewards import LIBRARY, Tools
+from workers.rewards.library import LIBRARY
 from workers.rewards.reward import waits
-from workers.rewards.tools import Endpoint
+from workers.rewards.tools import Endpoint, Tools
 from workers.trainer import data
 from workers.trainer.rollouts import beside
 from workers.trainer.scoring import rewards

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.disk import mounted
-from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from tests.workers.supervisor.attempts import attempt, wait_until

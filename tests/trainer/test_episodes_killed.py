@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.datasets import parquet
 from tests.fakes.fake_control import FakeControl
-from tests.stack import ROOT
 from tests.trainer.test_episodes import GRPO, chats
 from tests.workers.supervisor.attempts import RUN, Attempt, build_settings, of_process, wait_until
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec

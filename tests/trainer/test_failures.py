@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workers.rewards import Failure
+from workers.rewards.reward import Failure
 from workers.trainer.scoring.failures import MIN_BATCHES, WINDOW, Failures, Noted
 
 ROWS = list(range(100, 110))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.fake_hub import FakeHub
-from tests.stack import ROOT
 from tests.trainer import builders
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract.wire import hub_files

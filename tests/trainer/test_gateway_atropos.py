@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.running_vllm import RunningVllm, until
-from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_gateway import KEY, LORA, attempt, ended, stopped_at, training

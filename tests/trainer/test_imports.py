@@ -13,7 +13,8 @@ pytestmark = pytest.mark.trainer
 PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
-from workers.contract import DataSpec, HardwareSpec, ModelSpec, Rollout, RunSpec, ServerSpec, WeightSync
+from workers.contract.run.spec import DataSpec, ModelSpec, RunSpec
+from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
 from workers.trainer.configuration import imports
 server = ServerSpec(weight_sync=WeightSync({weights!r}))
 hardware = HardwareSpec("p", rollout=Rollout({rollout!r}), server=server)

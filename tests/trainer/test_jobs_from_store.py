@@ -33,7 +33,7 @@ from runs.engine.transitions import move
 from tests.controlplane.platform.accounts.secret_rows import a_store
 from tests.datasets import ready_version
 from tests.runs import builders
-from workers.contract import LoraSpec
+from workers.contract.run.spec import LoraSpec
 
 a_store(address, "id:secret")
 gone = Host.objects.create(name="gone", inventory={"runs_dir": "/gone/runs"})
@@ -71,7 +71,8 @@ result = {row.run.kind: [row.status, row.host and row.host.name, row.detail, row
 """
 FOUND = """
 from runs.insight.evaluations import results
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from runs.engine.served.models import Answer
 result = {"prompts": [len(each.prompts) for each in results.of_run(Run.objects.get(pk=run)) if each.folder],
           "merged": RunEvent.objects.filter(run__source_id=run, run__kind="merge", kind="checkpoint").count(),

@@ -16,7 +16,7 @@ from django.utils import timezone
 from runs.engine import queries
 from runs.engine.models import Attempt, Run
 from runs.engine.scheduling import ending, recovery
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from runs.engine.transitions import move
 from runs.intake.host_api import ingest
 from tests.runs.builders import FREE, a_host, a_run
@@ -25,7 +25,7 @@ from tests.trainer.conftest import Start, Train
 from workers.contract.reports.lines import OutboxLine, Receipt
 from workers.contract.run.spec import RecoverySpec
 from workers.contract.wire.documents import from_dict
-from workers.contract.wire.names import FileName
+from workers.contract.wire.names import EndReason, FileName
 
 pytestmark = [
     pytest.mark.trainer,

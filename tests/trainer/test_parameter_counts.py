@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.trainer.preloaded import Preloaded
-from workers.contract.memory import shape_of
+from workers.contract.memory.shapes import shape_of
 
 COUNT = """
 import json, sys, torch

@@ -17,7 +17,10 @@ from workers.contract.run.spec import RewardSpec
 from workers.contract.stack.training_rules import value_problems
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import EventKind, FileName
-from workers.rewards import LIBRARY, Completion, Params, Reward, Tools
+from workers.rewards.library import LIBRARY
+from workers.rewards.parameters import Params
+from workers.rewards.reward import Completion, Reward
+from workers.rewards.tools import Tools
 from workers.supervisor.reports.trainerlines import trainer_line
 from workers.trainer import data, demo
 from workers.trainer.configuration import environment, spec

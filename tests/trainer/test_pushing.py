@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.fake_hub import FakeHub
 from tests.fakes.fake_hub_pushes import Account
-from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
 from tests.workers.supervisor.attempts import wait_until

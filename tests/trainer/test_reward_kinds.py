@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.trainer import builders, reward_runs
 from tests.trainer.conftest import Start, Train, starting
 from tests.trainer.preloaded import Preloaded
@@ -220,7 +220,9 @@ from trl.rewards import (
     accuracy_reward, get_cosine_scaled_reward, get_repetition_penalty_reward, get_soft_overlong_punishment,
     reasoning_accuracy_reward, think_format_reward,
 )
-from workers.rewards import LIBRARY, Tools, score
+from workers.rewards.library import LIBRARY
+from workers.rewards.tools import Tools
+from workers.rewards.scoring import score
 from workers.trainer.scoring.rewards import Generated
 from workers.trainer.scoring.trlrewards import SCORERS
 third = r"It is \boxed{\frac{1}{3}}"

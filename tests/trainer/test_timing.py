@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.trainer.recording.timing import StepPart, StepTimes
+from workers.contract.wire.names import StepPart
+from workers.trainer.recording.timing import StepTimes
 
 
 class Clock:

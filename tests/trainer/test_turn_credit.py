@@ -37,7 +37,7 @@ WITH_GAMES = """
 import sys
 from tests.trainer import playing
 from workers.trainer.configuration import ranks
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 LIBRARY.update({entry.key: entry for entry in playing.ENTRIES})
 own, module = ranks.torchrun_arguments, {"workers.trainer": "tests.trainer.playing"}
 ranks.torchrun_arguments = lambda *told: [module.get(part, part) for part in own(*told)]

@@ -3,8 +3,3 @@
 Standard library only; anything else is imported inside the function. The control plane builds forms from the schemas,
 and its playground opens the sessions that the trainer opens, so a trial matches the run.
 """
-
-from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription, without_thinking
-from workers.environments.library import LIBRARY
-
-__all__ = ["LIBRARY", "Entry", "EntryKind", "Observation", "Result", "Session", "ToolDescription", "without_thinking"]

@@ -19,7 +19,7 @@ from workers.environments.entry import Entry, EntryKind, Observation, Result, Se
 from workers.environments.library import LIBRARY
 from workers.environments.side_by_side import Done, Left, Step, Task, run
 from workers.rewards.tools import Tools, Unavailable
-from workers.sandbox import SandboxUnavailable
+from workers.sandbox.outcomes import SandboxUnavailable
 
 MOST_CHARACTERS = 1_000_000
 """Of a result; a longer one is an error."""

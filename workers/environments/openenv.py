@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from workers import outbound
 from workers.contract.run.episodes import ToolError
 from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
-from workers.packages import PackageMissing
+from workers.packages.interpreter import PackageMissing
 from workers.packages.process import Trouble
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost

@@ -13,7 +13,8 @@ from workers.rewards import sandboxed
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
 from workers.rewards.tools import Tools, Unavailable
-from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox, SandboxUnavailable
+from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 LONGEST_SOURCE = 100_000
 MOST_CHARACTERS = 200_000

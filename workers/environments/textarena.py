@@ -12,7 +12,7 @@ from workers.packages import arena
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
 from workers.rewards.tools import Tools, Unavailable
-from workers.sandbox import Sandbox
+from workers.sandbox.pool import Sandbox
 
 RESET_S = 60.0
 _LINES = "; ".join(f"{game}: {about}" for game, about in arena.GAMES.items())

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 
 from workers.contract.run import gguf
-from workers.settings import HostSettings
 from workers.models.stored import stored
+from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.supervisor.processes import gpulinks, gpus, listening, procfs
 from workers.supervisor.processes.gpulinks import Link

@@ -19,11 +19,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from workers import diagnosis
 from workers.contract.reports.lines import Line, Receipt, event_line, numbered
 from workers.contract.run.spec import AttemptSpec, Placement
 from workers.contract.wire.documents import ContractError, from_dict, to_dict, to_json
 from workers.contract.wire.names import TRAINER_KINDS, EventKind, FileName
+from workers.diagnosis.folder import facts_of
 from workers.settings import HostSettings
 from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
 from workers.supervisor.processes import gpus, procfs
@@ -235,7 +235,7 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
 
 def _diagnose(folder: AttemptFolder, outbox: Outbox) -> None:
     """Once, and not of an attempt that was asked to end."""
-    if outbox.count({EventKind.DIAGNOSED}) or diagnosis.facts_of(folder.path).reason in UNDIAGNOSED:
+    if outbox.count({EventKind.DIAGNOSED}) or facts_of(folder.path).reason in UNDIAGNOSED:
         return
     call = BackgroundCall("diagnosis", lambda: diagnosed(folder.path))
     data = call.value() if call.wait(WAIT_S) else None

@@ -8,9 +8,9 @@ from typing import Any
 from workers.contract.wire.names import StopMode, Task
 from workers.host import deleting, launcher, reaper, stopping, storing, watching
 from workers.host.celery import app
-from workers.settings import HostSettings
 from workers.models import inspection, tokenizer_files
 from workers.models.hub import Hub
+from workers.settings import HostSettings
 from workers.supervisor.reports.control import Control
 
 log = logging.getLogger(__name__)

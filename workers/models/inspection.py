@@ -19,8 +19,6 @@ from workers.models.facts import facts
 from workers.models.files import InspectionError, LocalFiles
 from workers.models.hub import Gated, Hub, ask
 
-__all__ = ["InspectionError", "inside", "inspect"]
-
 _REVISION = re.compile(hub_files.REVISION)
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 

@@ -5,7 +5,3 @@ reasoning-gym and TextArena run in workers.sandbox, each request in a fresh fork
 nothing that an answer does outlives it. OpenEnv's client needs the network and runs as a process (`process`); it gets
 text alone, and evaluates none. `inside/` is what the other interpreter imports: standard library and its package only.
 """
-
-from workers.packages.interpreter import PackageMissing, build, open_sandbox, python
-
-__all__ = ["PackageMissing", "build", "open_sandbox", "python"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.sandbox import Job, Kind, Limits, Sandbox
+from workers.sandbox.outcomes import Job, Kind, Limits
+from workers.sandbox.pool import Sandbox
 
 MODULE = "arena"
 """Of inside/."""

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import workers
 from workers.contract.stack.packages import ENVIRONMENT, GROUP, PYTHON
-from workers.sandbox import Backend, Interpreter, Sandbox, SandboxUnavailable
+from workers.sandbox.layout import Interpreter
+from workers.sandbox.outcomes import Backend, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 INSIDE = Path(__file__).resolve().parent / "inside"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.packages.families import FAMILIES
-from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox
+from workers.sandbox.outcomes import Job, Kind, Limits, Outcome
 from workers.sandbox.plain_values import NotPlain, decode, encode
+from workers.sandbox.pool import Sandbox
 
 MODULE = "reasoning"
 """Of inside/."""

@@ -3,10 +3,3 @@
 Standard library only; anything else is imported inside the function. The control plane builds forms from the schemas
 and previews with the functions that the trainer calls, so a trial matches the run.
 """
-
-from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Completion, Cost, Failure, Params, Reward, RewardGroup, Scores
-from workers.rewards.scoring import score
-from workers.rewards.tools import Tools
-
-__all__ = ["LIBRARY", "Completion", "Cost", "Failure", "Params", "Reward", "RewardGroup", "Scores", "Tools", "score"]

@@ -8,8 +8,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from workers.rewards.parameters import Described
-from workers.rewards.parameters import Params as Params
-from workers.rewards.parameters import param as param
 
 if TYPE_CHECKING:
     from workers.rewards.tools import Tools

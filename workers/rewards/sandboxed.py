@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from workers.rewards.extract import last_code_block
-from workers.rewards.reward import Completion, Failure, Params, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Failure
 from workers.rewards.tools import Tools
-from workers.sandbox import Job, Kind, Limits, Outcome, Program, Sandbox
+from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program
+from workers.sandbox.pool import Sandbox
 
 KeyT = TypeVar("KeyT")
 

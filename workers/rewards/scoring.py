@@ -14,7 +14,7 @@ from typing import Any
 
 from workers.rewards.reward import Completion, Failure, Reward, Row, Scores
 from workers.rewards.tools import Tools, Unavailable
-from workers.sandbox import SandboxUnavailable
+from workers.sandbox.outcomes import SandboxUnavailable
 
 LONGEST_TRACEBACK = 4_000
 

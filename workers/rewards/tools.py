@@ -15,7 +15,7 @@ from workers.packages.interpreter import PackageMissing, open_sandbox, remote_co
 from workers.packages.process import PackageProcess
 
 if TYPE_CHECKING:
-    from workers.sandbox import Sandbox
+    from workers.sandbox.pool import Sandbox
 
 MOST_KEPT = 256
 """Results kept for later batches; the least recently used goes first."""
@@ -140,6 +140,6 @@ class Tools:
 
 
 def _open_package(name: str) -> Sandbox:
-    from workers.sandbox import best_backend
+    from workers.sandbox.selftest import best as best_backend
 
     return open_sandbox(name, best_backend())

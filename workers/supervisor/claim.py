@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from workers.artifactstore import StoreError
+from workers.artifactstore import Spoilt, StoreError
 from workers.contract.reports.lines import ClaimAnswer
 from workers.contract.run import corpora, jobs, sinks
 from workers.contract.run.episodes import CorpusSpec
@@ -19,8 +19,9 @@ from workers.contract.run.spec import AttemptSpec, is_address, models_of, server
 from workers.contract.stack.commands import environment_problem, is_local
 from workers.contract.wire.documents import ContractError, digest
 from workers.contract.wire.names import SCHEMA, EndReason, FileName
-from workers.settings import HostSettings
 from workers.models import inspection
+from workers.models.files import InspectionError
+from workers.settings import HostSettings
 from workers.supervisor import ends
 from workers.supervisor.ends import End
 from workers.supervisor.inputs import checkpoints, restoring
@@ -140,7 +141,7 @@ def prepare(
 def _restore(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
     try:
         restoring.restore_missing(spec, settings, control)
-    except restoring.Spoilt as error:
+    except Spoilt as error:
         raise CheckpointError(str(error)) from error
     except StoreError as error:
         raise NotPrepared(f"A checkpoint that this needs is not on this host. {error}") from error
@@ -186,7 +187,7 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
         checkpoint = spec.resume_from or spec.run.start_from
         if checkpoint and (settings.runs_dir / checkpoint).exists():  # a missing one is named by its own check
             inspection.inside(settings.runs_dir / checkpoint, (settings.runs_dir,))
-    except inspection.InspectionError as error:
+    except InspectionError as error:
         raise PathRefused(str(error)) from None
 
 

@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from workers import diagnosis
 from workers.contract.wire.names import EndReason
+from workers.diagnosis.folder import NothingToRead, diagnose
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ UNDIAGNOSED = frozenset(
 def diagnosed(folder: Path) -> dict[str, Any] | None:
     """The event's data. None without logs, or after an error of its own: no end depends on it."""
     try:
-        report = diagnosis.diagnose(folder, MOST_READ).as_dict()
-    except (OSError, diagnosis.NothingToRead):
+        report = diagnose(folder, MOST_READ).as_dict()
+    except (OSError, NothingToRead):
         return None
     except Exception:  # a log may hold anything, and no end waits for a mistake of ours in reading it
         log.exception("the diagnosis failed")

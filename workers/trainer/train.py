@@ -15,7 +15,7 @@ from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.spec import AttemptSpec, outcome_weights
 from workers.contract.stack.commands import CUDNN_ATTENTION
 from workers.contract.wire.names import EventKind, FileName
-from workers.rewards import Tools
+from workers.rewards.tools import Tools
 from workers.trainer import data
 from workers.trainer.activity import Activity
 from workers.trainer.choosing import ChoosingTrainer

@@ -18,7 +18,7 @@ from trl import GRPOTrainer
 from workers.contract.run import best
 from workers.contract.run.episodes import UNSCORED
 from workers.contract.wire.names import StepPart
-from workers.rewards import Failure
+from workers.rewards.reward import Failure
 from workers.trainer import rollout_state
 from workers.trainer.activity import Activity
 from workers.trainer.configuration import rotary

@@ -9,10 +9,10 @@ from functools import partial
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from controlplane.platform.archivable import set_archived
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import remove_folder
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
+from controlplane.platform.archivable import set_archived
 
 USED = "Runs were trained on it, and their record needs it: it can't be deleted. Archive it instead."
 

@@ -17,7 +17,7 @@ from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
 from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.wire.documents import to_dict
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 
 TOP = ("name", "description", "limits", "parts")
 PART = ("name", "function", "params")

@@ -24,7 +24,8 @@ from controlplane.catalogue.versioned.parameter_forms import (
 )
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
-from workers.environments import LIBRARY, Entry, EntryKind
+from workers.environments.entry import Entry, EntryKind
+from workers.environments.library import LIBRARY
 from workers.environments.signature import NAME_RULE, is_name
 
 MOST_PARTS = 24

@@ -12,7 +12,7 @@ from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.platform.deletable import Kept
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
 from workers.contract.wire.documents import ContractError, from_dict
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 
 
 class Environment(Item):

@@ -11,8 +11,9 @@ from controlplane.catalogue.rewards import turns
 from controlplane.catalogue.rewards.library import COSTS
 from controlplane.platform.accounts.models import User
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
-from workers.environments import LIBRARY, Entry, EntryKind, ToolDescription
+from workers.environments.entry import Entry, EntryKind, ToolDescription
 from workers.environments.executor import Executor, Unusable
+from workers.environments.library import LIBRARY
 from workers.rewards.reward import Cost
 
 SECONDS = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 
 from controlplane.catalogue.versioned.parameter_forms import TextField
-from workers.environments import ToolDescription
+from workers.environments.entry import ToolDescription
 
 LONGEST = 20_000
 ARGUMENT = "a_"

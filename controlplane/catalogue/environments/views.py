@@ -27,7 +27,7 @@ from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
 from controlplane.platform.safe_yaml import YamlRefused
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 
 
 @operator_required

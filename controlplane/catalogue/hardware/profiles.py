@@ -10,7 +10,6 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import HardwareProfile
-from controlplane.catalogue.hardware.profile_fields import HELP
 from workers.contract.run.batch import Batch, BatchRule, broken, repairs
 from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout
 from workers.contract.run.problem import Problem
@@ -18,8 +17,6 @@ from workers.contract.run.spec import LoraSpec
 from workers.contract.stack.deepspeed import number_problems
 from workers.contract.stack.hardware_rules import problems_with_lora
 from workers.contract.wire.documents import from_dict, to_dict
-
-__all__ = ["BATCH_FIELDS", "HELP", "Profile", "launch_values", "profile_of", "profile_problems", "step_of"]
 
 DIVISION = ("per_device_train_batch_size", "gradient_accumulation_steps")
 """The fields whose product are a process's completions of a step."""

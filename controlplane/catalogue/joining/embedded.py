@@ -8,8 +8,6 @@ from controlplane.catalogue.joining import credentials
 from controlplane.catalogue.joining.credentials import HostNameTaken
 from controlplane.catalogue.joining.models import HostCredential
 
-__all__ = ["HostNameTaken", "token_for"]
-
 
 def token_for(name: str, present: str) -> str | None:
     """A new token for the host of `up`; None: the one that it has fits. Raises NameTaken."""

@@ -9,9 +9,11 @@ from typing import Any
 
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict
-from workers.rewards import LIBRARY, Cost, Tools, score
 from workers.rewards.extract import FENCE, after_last
-from workers.rewards.reward import Reward, RewardGroup, Row
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Cost, Reward, RewardGroup, Row
+from workers.rewards.scoring import score
+from workers.rewards.tools import Tools
 
 TOLERANCE = 1e-6
 EXCERPT = 300

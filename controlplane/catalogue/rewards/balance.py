@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM
 from controlplane.platform.templatetags.figures import significant
 from workers.contract.run.spec import RewardSpec, outcome_weights
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 TIMES = 4.0
 """A component dominates if its part of the total spans this many times that of the largest other one, beyond what their

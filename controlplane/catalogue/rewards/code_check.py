@@ -10,8 +10,9 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned import permissions
 from controlplane.platform.accounts.models import User
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY, Completion
 from workers.rewards.entries import custom
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion
 
 SECONDS = 20.0
 """For the whole check; half of it for a function's samples."""

@@ -10,7 +10,8 @@ from controlplane.catalogue.rewards.models import FAILED_SHARE, RewardConfig, Re
 from controlplane.catalogue.versioned.parts_yaml import Read, document_of
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
-from workers.rewards import LIBRARY, Reward
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Reward
 
 TOP = ("name", "description", "aggregation", "failed_share", "components")
 PART = ("name", "function", "weight", "params", "per_turn")

@@ -29,7 +29,8 @@ from controlplane.catalogue.versioned.parameter_forms import (
 )
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict
-from workers.rewards import LIBRARY, Reward
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Reward
 
 MOST_COMPONENTS = 24
 _MOST_ROWS = 4 * MOST_COMPONENTS

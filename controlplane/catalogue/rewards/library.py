@@ -8,8 +8,8 @@ from typing import Any
 
 from controlplane.catalogue.rewards.balance import in_words
 from controlplane.platform.accounts.models import User
-from workers.rewards import LIBRARY, Cost, Reward, RewardGroup
-from workers.rewards.reward import Example
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Cost, Example, Reward, RewardGroup
 
 TITLES = {
     RewardGroup.FORMAT: "Format",

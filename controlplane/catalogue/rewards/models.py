@@ -8,7 +8,7 @@ from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.platform.deletable import Kept
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
 AGGREGATIONS = (SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM)

@@ -20,17 +20,9 @@ from typing import TypeVar
 from controlplane.catalogue.datasets.corpora.queries import file_of
 from controlplane.platform.accounts.vault import endpoint_for_trial as endpoint
 from workers.rewards.tools import Tools, Unavailable
-from workers.sandbox import (
-    Job,
-    Limits,
-    Outcome,
-    Program,
-    Sandbox,
-    SandboxUnavailable,
-    TestJob,
-    TestOutcome,
-    best_backend,
-)
+from workers.sandbox.outcomes import Job, Limits, Outcome, Program, SandboxUnavailable, TestJob, TestOutcome
+from workers.sandbox.pool import Sandbox
+from workers.sandbox.selftest import best as best_backend
 
 AT_ONCE = 2
 """Concurrent slices over all requests; a slice has as many evaluations as there are cores."""

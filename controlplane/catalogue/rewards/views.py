@@ -9,7 +9,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.catalogue.rewards.forms import editor_from, fresh
 from controlplane.catalogue.rewards.library import groups
 from controlplane.platform.accounts.roles import operator_required, person
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 
 @require_GET

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.environments import Entry
-from workers.rewards import Reward
+from workers.environments.entry import Entry
+from workers.rewards.reward import Reward
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from controlplane.catalogue.versioned.kind import ItemKind
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
-from workers.environments import Entry
-from workers.rewards import Reward
+from workers.environments.entry import Entry
+from workers.rewards.reward import Reward
 
 LONG = 60
 """Longer or multi-line texts are shown separately."""

@@ -19,8 +19,8 @@ from workers.contract.run.spec import RewardSpec, RunSpec
 from workers.contract.stack.commands import hub_models
 from workers.contract.wire.artifacts import STORE, Store, store_of
 from workers.contract.wire.documents import ContractError
-from workers.environments import LIBRARY as ENTRIES
-from workers.rewards import LIBRARY
+from workers.environments.library import LIBRARY as ENTRIES
+from workers.rewards.library import LIBRARY
 from workers.rewards.parameters import Described
 from workers.rewards.tools import SECRET_PREFIX, Endpoint, Unavailable
 

@@ -12,11 +12,10 @@ import os
 import sys
 import time
 from importlib.util import find_spec
-from pathlib import Path
 from typing import NoReturn
 
 from controlplane.setup.bootstrap.console import Failed, interruptible, say
-from controlplane.setup.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Environment, build
+from controlplane.setup.bootstrap.environments import BASE, TEST, TRAINER, Environment, build
 
 WITH_TEST_TOOLS = frozenset({"test", "bench"})
 """Benchmarks use the tests' browser and helpers."""
@@ -94,6 +93,3 @@ def _point_at_trainer() -> None:
     """Set the trainer's interpreter: only this package knows the folder's name."""
     if TRAINER.is_built() or (TRAINER.is_foreign() and TRAINER.python.exists()):
         os.environ.setdefault("GRPO_TRAINER_PYTHON", str(TRAINER.python))
-
-
-__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "TRAINER_PYTHON", "Path", "ensure", "ensure_trainer"]

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controlplane.platform.datafolder import incoming
-from controlplane.setup.serving.processes import BASE_DIR, ServedProgram
+from controlplane.setup.serving.processes import ServedProgram
 from workers.contract.stack.priority import niceness
 from workers.contract.wire.joining import celery_worker, host_worker
-
-__all__ = ["BASE_DIR", "Installation"]
 
 
 @dataclass(frozen=True)

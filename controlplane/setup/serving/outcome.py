@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.setup.bootstrap import INSTALL_SECONDS, STARTED
-from runs.engine.models import Attempt, MetricChunk, MetricRow, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import MetricChunk, MetricRow, RunEvent
 from runs.engine.step_spans import StepSpans
 from runs.insight.metrics.series import Points
 from runs.insight.metrics.series import series as series_of

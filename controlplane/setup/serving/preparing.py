@@ -12,6 +12,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from controlplane.catalogue.joining.credentials import HostNameTaken
 from controlplane.platform import staticfiles
 from controlplane.platform.datafolder import DataFolderUnusable
 from controlplane.setup.serving.claims import ServingRefused
@@ -69,7 +70,7 @@ def _write_host_token(installation: Installation) -> None:
     path = installation.host_token_file
     try:
         token = embedded.token_for(installation.host_name, path.read_text() if path.exists() else "")
-    except embedded.HostNameTaken as error:
+    except HostNameTaken as error:
         raise ServingRefused(str(error)) from None
     if token is None:
         return

@@ -18,7 +18,8 @@ from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import archiving, benchmarking, converting, merging, pushing, results
 from runs.engine.jobs.results import JobView
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling.limits import QueueFull
 from runs.pages.model_pages import card, file_views
 from runs.pages.model_pages.push_views import PushForm

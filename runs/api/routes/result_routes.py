@@ -12,7 +12,8 @@ from runs.api import paging, shapes
 from runs.api.access import Problem, Router
 from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseBody
 from runs.engine import checkpoints, queries
-from runs.engine.models import Attempt, Run, RunEvent, SampleRow
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent, SampleRow
 from runs.insight.completions.groups import POLICY
 from runs.insight.completions.groups import completions as stored
 from runs.insight.completions.reading import CompletionReader, valid

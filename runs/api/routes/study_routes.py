@@ -24,7 +24,7 @@ from runs.api.access import Problem, Router
 from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, Place, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.gateway import endpoint
-from runs.engine.models import PromptProgress
+from runs.engine.records import PromptProgress
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE

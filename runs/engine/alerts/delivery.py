@@ -18,7 +18,7 @@ from django.utils import timezone
 from runs.engine.alerts import post, words
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, State
 from runs.engine.alerts.post import NotSent
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 
 log = logging.getLogger(__name__)
 

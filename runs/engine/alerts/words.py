@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.urls import reverse
 
 from runs.engine.alerts.models import AlertDelivery, State, Wish
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 from runs.engine.states import sentence
 
 MOST_LINES = 12

@@ -11,7 +11,8 @@ from controlplane.platform.accounts import vault
 from runs.engine import checkpoints
 from runs.engine.artifacts.models import StoredCopy
 from runs.engine.checkpoints import NOT_STORED, STORED, UNSTORED, UPLOADING, Checkpoint
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.spec import spec_of
 from runs.engine.timeline import add_event
 from workers.contract.run.spec import models_of

@@ -14,7 +14,8 @@ from controlplane.catalogue.hardware import inventory
 from controlplane.catalogue.hardware.models import Host
 from runs.engine import checkpoints, queries
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from workers.contract.wire.names import EventKind
 
 RUNS_PER_PAGE = 20

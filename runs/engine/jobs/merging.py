@@ -5,7 +5,8 @@ from __future__ import annotations
 from controlplane.platform.accounts.models import User
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import starting
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from workers.contract.run.hardware import Quantization
 from workers.contract.run.jobs import FLOAT32, MERGE, MergeSettings
 from workers.contract.wire.documents import ContractError

@@ -9,8 +9,9 @@ from runs.engine import sentences
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import archives, merging
 from runs.engine.jobs.archives import Archive
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
 from runs.engine.queries import with_attempts
+from runs.engine.records import RunEvent
 from runs.engine.states import ACTIVE, RunStatus
 from workers.contract.run.jobs import ARCHIVE, GGUF, KINDS, MERGE, PUSH
 from workers.contract.wire.names import EventKind

@@ -29,7 +29,8 @@ from runs.engine.machines.models import Expectation, MachineRequest, MachineSour
 from runs.engine.machines.provider import EngineError, MachinePhase, MachineProvider, MachineState
 from runs.engine.models import Attempt, Lease
 from runs.engine.scheduling import ending, leasing, recovery
-from runs.engine.states import ON_HOST, EndReason, RunStatus
+from runs.engine.states import ON_HOST, RunStatus
+from workers.contract.wire.names import EndReason
 
 log = logging.getLogger(__name__)
 

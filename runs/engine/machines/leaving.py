@@ -14,10 +14,11 @@ from controlplane.catalogue.joining import credentials, host_redis
 from runs.engine.machines.models import MachineRequest
 from runs.engine.models import Attempt
 from runs.engine.scheduling import ending, leasing, limits, queueing
-from runs.engine.states import ACTIVE, ON_HOST, EndReason, RunStatus
+from runs.engine.states import ACTIVE, ON_HOST, RunStatus
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.joining import Leaving
+from workers.contract.wire.names import EndReason
 
 log = logging.getLogger(__name__)
 

@@ -9,11 +9,12 @@ from django.db.models import Q
 
 from runs.engine.models import Attempt
 from runs.engine.scheduling import launching, leasing, recovery
-from runs.engine.states import ON_HOST, EndReason, RunStatus, final_status, may_move
+from runs.engine.states import ON_HOST, RunStatus, final_status, may_move
 from runs.engine.transitions import move
 from runs.engine.warm import using
 from workers.contract.reports.lines import Receipt
 from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import EndReason
 
 
 def end(

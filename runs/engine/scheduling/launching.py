@@ -19,20 +19,20 @@ from controlplane.platform.http.tokens import attempt_token
 from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.gateway import permissions
-from runs.engine.models import Attempt, Priority, Run, RunEvent, new_run_id
+from runs.engine.models import Attempt, Priority, Run, new_run_id
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import homes, leasing, limits, queueing, spending
 from runs.engine.scheduling.leasing import Shortage
 from runs.engine.scheduling.queueing import Capacity
-from runs.engine.spec import LaunchRequest as LaunchRequest
-from runs.engine.spec import freeze, spec_of
-from runs.engine.states import FINAL, EndReason, RunStatus
+from runs.engine.spec import LaunchRequest, freeze, spec_of
+from runs.engine.states import FINAL, RunStatus
 from runs.engine.transitions import move
 from runs.engine.warm import using
 from workers.contract.run.jobs import KINDS
 from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
 from workers.contract.stack import warm
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
-from workers.contract.wire.names import EventKind, Task
+from workers.contract.wire.names import EndReason, EventKind, Task
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,10 @@ from workers.contract.run.episodes import PartSpec
 from workers.contract.run.hardware import HardwareSpec, WeightSync
 from workers.contract.run.spec import Placement, RewardSpec
 from workers.contract.stack import adapters
-from workers.environments import LIBRARY as ENTRIES
-from workers.environments import Entry
-from workers.rewards import LIBRARY, Cost, Reward
+from workers.environments.entry import Entry
+from workers.environments.library import LIBRARY as ENTRIES
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Cost, Reward
 
 ACTIVE = Q(state__in=(Lease.HELD, Lease.QUARANTINED))
 BUSY_MIB = 1024

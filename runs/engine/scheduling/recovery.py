@@ -19,13 +19,15 @@ from django.utils import timezone
 
 from runs.engine import checkpoints, hints
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.models import Attempt, Lease, Run, RunEvent
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import launching
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import spec_of
-from runs.engine.states import FINAL, EndReason
+from runs.engine.states import FINAL
 from workers.contract.run.spec import RecoverySpec
 from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import EndReason
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ from django.utils import timezone
 
 from controlplane.platform.accounts.models import User
 from runs.engine import hints
-from runs.engine.models import Attempt, Priority, Run, RunEvent
+from runs.engine.models import Attempt, Priority, Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import launching, queueing
 
 APART_S = 1.0

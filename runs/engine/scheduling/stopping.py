@@ -15,13 +15,14 @@ from django.utils import timezone
 from controlplane.catalogue.hardware import host_commands
 from controlplane.platform.accounts.models import User
 from runs.engine import hints
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import launching
 from runs.engine.sentences import STOPS, counted
-from runs.engine.states import ACTIVE, FINAL, EndReason, RunStatus
+from runs.engine.states import ACTIVE, FINAL, RunStatus
 from runs.engine.transitions import move
 from workers.contract.run import jobs
-from workers.contract.wire.names import StopMode, Task
+from workers.contract.wire.names import EndReason, StopMode, Task
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.engine import hints
-from runs.engine.models import Attempt, Priority, Run, RunEvent
+from runs.engine.models import Attempt, Priority, Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import leasing, spending
 from runs.engine.states import ACTIVE, RunStatus
 from runs.engine.transitions import move

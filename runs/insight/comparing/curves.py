@@ -9,7 +9,8 @@ import msgspec
 from django.db.models import F, TextField
 from django.db.models.functions import Cast
 
-from runs.engine.models import MetricChunk, MetricRow, Run
+from runs.engine.models import Run
+from runs.engine.records import MetricChunk, MetricRow
 from runs.insight.metrics.series import NO_STEP, TOKENS, Points, join, thin
 from workers.contract.run import best
 

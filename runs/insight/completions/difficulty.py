@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db.models import Count, F, Max, Q, QuerySet
 
-from runs.engine.models import PromptProgress, Run, SampleRow
+from runs.engine.models import Run
+from runs.engine.records import PromptProgress, SampleRow
 from runs.insight.completions.progress import RECENT
 from runs.insight.completions.reading import valid
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from runs.engine.gain import mean
-from runs.engine.models import SampleRow
+from runs.engine.records import SampleRow
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import StoredEpisode, TurnPair
 from runs.insight.completions.groups import StoredCompletion, completions

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import F, Max, Min
 
 from controlplane.platform.http import outage
-from runs.engine.models import SampleRow, SampleStore
+from runs.engine.records import SampleRow, SampleStore
 from runs.insight.completions import progress
 from runs.insight.completions.progress import Visit
 

@@ -8,7 +8,8 @@ from itertools import groupby
 
 from django.db.models import Min
 
-from runs.engine.models import Attempt, PromptProgress, SampleRow, SampleStore
+from runs.engine.models import Attempt
+from runs.engine.records import PromptProgress, SampleRow, SampleStore
 
 BATCH = 500
 _FIELDS = (

@@ -9,7 +9,8 @@ from typing import Any
 
 from django.db.models import Max, Min, Q, QuerySet
 
-from runs.engine.models import Run, SampleRow
+from runs.engine.models import Run
+from runs.engine.records import SampleRow
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.filters import BROKEN, CUT, ENDS, SHORT_ENDS, CompletionFilter

@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
 from controlplane.platform.http import outage
-from runs.engine.models import SampleRow, SampleStore
+from runs.engine.records import SampleRow, SampleStore
 from runs.insight.completions.groups import thinned
 from runs.insight.completions.progress import locked_store
 

@@ -19,7 +19,8 @@ from django.views.decorators.http import require_safe
 
 from controlplane.platform.http.query_params import whole
 from runs.engine import queries
-from runs.engine.models import Run, SampleRow, SampleStore
+from runs.engine.models import Run
+from runs.engine.records import SampleRow, SampleStore
 from runs.engine.states import ACTIVE
 from runs.insight.completions import (
     difficulty,

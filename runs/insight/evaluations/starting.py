@@ -15,10 +15,10 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
 from runs.engine.scheduling import homes, launching
 from runs.engine.spec import LaunchRequest, spec_of
-from runs.engine.states import EndReason
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import MERGE
 from workers.contract.wire.documents import ContractError
+from workers.contract.wire.names import EndReason
 
 GENERATIONS = 4
 MOST_GENERATIONS = 256

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from runs.insight.health.history import History
 from runs.insight.health.judging import machine_rules, signals
-from runs.insight.health.judging.rules import BY_ID, RULES, HealthRule, Level
-from runs.insight.health.judging.signals import Signal
+from runs.insight.health.judging.rule import HealthRule, Level
+from runs.insight.health.judging.rules import BY_ID, RULES
+from runs.insight.health.judging.signal import Signal
 from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_text
 
 EASED = 0.1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runs.insight.metrics import run_charts
+from runs.insight.metrics import chart_catalogue
 from workers.contract.run.batch import Batch
 from workers.contract.run.episodes import PartSpec
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import RewardSpec, RunSpec, outcome_weights
-from workers.environments import LIBRARY as ENVIRONMENTS
-from workers.environments import EntryKind
-from workers.rewards import LIBRARY
+from workers.environments.entry import EntryKind
+from workers.environments.library import LIBRARY as ENVIRONMENTS
+from workers.rewards.library import LIBRARY
 
 TRL_LIMIT = 512
 """TRL's default max_completion_length."""
@@ -127,9 +127,9 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
     grpo = spec.grpo
     correction = bool(grpo.get("vllm_importance_sampling_correction", True))
     return Config(
-        beta=run_charts.beta(spec),
+        beta=chart_catalogue.beta(spec),
         learning_rate=float(grpo.get("learning_rate") or TRL_RATE),
-        updates=run_charts.updates_per_batch(spec),
+        updates=chart_catalogue.updates_per_batch(spec),
         loss=str(grpo.get("loss_type") or "dapo"),
         cap=int(grpo.get("max_completion_length") or TRL_LIMIT),
         mask_truncated=bool(grpo.get("mask_truncated_completions")),

@@ -8,7 +8,8 @@ from dataclasses import replace
 from runs.engine.models import Run
 from runs.engine.spec import spec_of
 from runs.insight.health.config import Config, config_of
-from runs.insight.health.judging.rules import RULES, HealthRule
+from runs.insight.health.judging.rule import HealthRule
+from runs.insight.health.judging.rules import RULES
 from runs.insight.health.presets import RuleBounds, preset_of, value_text
 from runs.insight.metrics import run_charts
 from runs.insight.metrics.chart_spec import Chart, ChartBound, ChartGroup

@@ -11,7 +11,8 @@ from django import forms
 
 from controlplane.platform.http.form_pages import wrong_fields
 from runs.engine.models import HealthPreset
-from runs.insight.health.judging.rules import GROUPS, RULES, HealthRule
+from runs.insight.health.judging.rule import HealthRule
+from runs.insight.health.judging.rules import GROUPS, RULES
 from runs.insight.health.presets import RuleBounds, as_preset
 
 LEVELS = {"note": "Note", "warning": "Warning", "bad": "Bad"}

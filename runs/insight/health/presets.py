@@ -13,7 +13,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.activity.recording import record
 from controlplane.platform.templatetags.figures import significant
 from runs.engine.models import HealthPreset, Run
-from runs.insight.health.judging.rules import HealthRule
+from runs.insight.health.judging.rule import HealthRule
 
 
 @dataclass(frozen=True)

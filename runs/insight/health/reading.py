@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from django.db.models import QuerySet, Sum
 
-from runs.engine.models import Attempt, MetricChunk, MetricRow, Run, SampleRow
+from runs.engine.models import Attempt, Run
+from runs.engine.records import MetricChunk, MetricRow, SampleRow
 from runs.engine.spec import spec_of
 from runs.insight.completions.groups import completions
 from runs.insight.health import history as past

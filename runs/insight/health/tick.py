@@ -14,7 +14,8 @@ from django.db.models import OuterRef, Prefetch, Q, Subquery
 from controlplane.platform.http import outage
 from runs.engine import hints
 from runs.engine.alerts import delivery
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from runs.insight.health import history as past
 from runs.insight.health.assess import MACHINE, Finding, alerts, assess, news

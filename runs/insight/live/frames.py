@@ -9,7 +9,8 @@ import msgspec
 from django.db.models import Max, Min, Q
 
 from runs.engine import queries
-from runs.engine.models import MetricRow, Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import MetricRow, RunEvent
 from workers.contract.wire.names import EventKind
 
 ROWS = 2000

@@ -13,7 +13,8 @@ from django.db import transaction
 from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
 
-from runs.engine.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
+from runs.engine.models import Attempt, Run
+from runs.engine.records import ChunkOutline, MetricChunk, MetricRow
 from runs.engine.states import ACTIVE
 from runs.engine.step_spans import StepSpans
 from runs.insight.metrics.series import Points, join, outline

@@ -14,14 +14,12 @@ from runs.engine.models import Run
 from runs.engine.spec import spec_of
 from runs.insight.metrics import chart_catalogue, episode_charts
 from runs.insight.metrics.chart_catalogue import beta, updates_per_batch
-from runs.insight.metrics.chart_spec import COLOURS, Chart, ChartBound, ChartGroup, ChartLine, Tile, colour
+from runs.insight.metrics.chart_spec import COLOURS, Chart, ChartGroup, ChartLine, Tile, colour
 from runs.insight.metrics.series import kind_of
 from workers.contract.run.jobs import KINDS
 from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EventKind
-
-__all__ = ["Chart", "ChartBound", "ChartGroup", "ChartLine", "Tile", "beta", "updates_per_batch"]
 
 MARKED = frozenset(
     {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}

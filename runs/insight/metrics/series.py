@@ -14,7 +14,8 @@ import msgspec
 from django.db.models import Sum, TextField
 from django.db.models.functions import Cast
 
-from runs.engine.models import MetricChunk, MetricRow, Run
+from runs.engine.models import Run
+from runs.engine.records import MetricChunk, MetricRow
 
 if TYPE_CHECKING:
     import numpy as np

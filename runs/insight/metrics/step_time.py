@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.platform.templatetags.figures import significant
-from runs.engine.models import MetricChunk, MetricRow, Run
+from runs.engine.models import Run
+from runs.engine.records import MetricChunk, MetricRow
 from runs.engine.spec import spec_of
 from runs.insight.metrics.series import Points
 from workers.contract.run import ahead

@@ -10,9 +10,10 @@ from typing import Any
 
 from controlplane.catalogue.rewards.turns import TrialTurn
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY, Completion, Cost, Failure, Reward, Scores, score
 from workers.rewards.advantages import mean
-from workers.rewards.reward import Row
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Cost, Failure, Reward, Row, Scores
+from workers.rewards.scoring import score
 from workers.rewards.turns import split
 
 WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}

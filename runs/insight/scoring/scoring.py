@@ -10,8 +10,8 @@ from typing import Any
 from controlplane.catalogue.rewards.turns import TrialTurn, turn
 from runs.insight.scoring.evaluating import ComponentScores, column
 from workers.contract.run.spec import RewardSpec, outcome_weights
-from workers.rewards import Completion
 from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviation, mean
+from workers.rewards.reward import Completion
 
 SECONDS = 15.0
 """Seconds that one request may evaluate; an evaluation under way still ends by its own limits."""

@@ -14,19 +14,20 @@ from django.utils import timezone
 from controlplane.platform.accounts import vault
 from controlplane.platform.http import tokens
 from runs.engine import hints
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import ending
 from runs.engine.scheduling.launching import attempt_spec
 from runs.engine.served.models import Served
 from runs.engine.spec import spec_of
-from runs.engine.states import ON_HOST, EndReason, RunStatus
+from runs.engine.states import ON_HOST, RunStatus
 from runs.intake.host_api.reaping import MAX_LAUNCHES
 from workers.contract.reports.chat import KEY_DIGEST
 from workers.contract.reports.lines import ClaimAnswer
 from workers.contract.run import gateway, sinks
 from workers.contract.wire.artifacts import STORES
 from workers.contract.wire.documents import ContractError, digest
-from workers.contract.wire.names import SCHEMA, Phase
+from workers.contract.wire.names import SCHEMA, EndReason, Phase
 
 
 @dataclass(frozen=True)

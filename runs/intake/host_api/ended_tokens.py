@@ -9,7 +9,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.catalogue.joining.credentials import revoked_since_dispatch
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 from runs.engine.states import FINAL
 from workers.contract.wire.joining import REVOKED
 from workers.contract.wire.names import EventKind

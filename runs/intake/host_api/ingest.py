@@ -18,18 +18,19 @@ from django.utils import timezone
 from controlplane.catalogue.joining.credentials import revoked_since_dispatch
 from runs.engine import hints
 from runs.engine import step_spans as phases
-from runs.engine.models import Attempt, MetricRow, Run, RunEvent
+from runs.engine.models import Attempt, Run
 from runs.engine.monitoring.measured import MeasuredDuration, measuring
+from runs.engine.records import MetricRow, RunEvent
 from runs.engine.scheduling import ending
 from runs.engine.served import answering
-from runs.engine.states import ACTIVE, EndReason, RunStatus
+from runs.engine.states import ACTIVE, RunStatus
 from runs.engine.transitions import move
 from runs.insight.completions import progress
 from runs.insight.metrics import folding, trend
 from runs.intake.host_api.statements import Rows, encoded, insert, update
 from workers.contract.reports.lines import OutboxLine, Receipt, problem_of
 from workers.contract.wire.documents import ContractError, from_dict
-from workers.contract.wire.names import METRIC_KINDS, EventKind, Phase
+from workers.contract.wire.names import METRIC_KINDS, EndReason, EventKind, Phase
 
 ACTOR = "supervisor"
 _PLAIN = (

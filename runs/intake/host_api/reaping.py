@@ -8,12 +8,13 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import ending
-from runs.engine.states import FINAL, EndReason
+from runs.engine.states import FINAL
 from runs.intake.host_api import ingest
 from workers.contract.reports.lines import OutboxLine, Receipt
-from workers.contract.wire.names import EventKind
+from workers.contract.wire.names import EndReason, EventKind
 
 ACTOR = "reaper"
 MAX_LAUNCHES = 3

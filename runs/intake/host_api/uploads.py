@@ -10,7 +10,8 @@ from django.db.models import F
 from django.db.models.functions import Length
 
 from runs.engine import hints
-from runs.engine.models import Attempt, LogChunk, SampleRow, SampleStore
+from runs.engine.models import Attempt
+from runs.engine.records import LogChunk, SampleRow, SampleStore
 from runs.insight.completions import progress
 from runs.insight.completions.groups import figures
 from runs.insight.completions.progress import Visit

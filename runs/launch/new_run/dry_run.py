@@ -18,7 +18,7 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.exchange.writing import formats
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.profile_pages.profile_yaml import export
-from controlplane.catalogue.hardware.profiles import BATCH_FIELDS, Profile
+from controlplane.catalogue.hardware.profiles import Profile
 from runs.engine.hosts.view import HostView
 from runs.engine.models import Run
 from runs.engine.scheduling import leasing
@@ -26,6 +26,7 @@ from runs.engine.spec import freeze, spec_of
 from runs.engine.warm.idle import with_own_servers
 from runs.launch.new_run.drafting import Checked, candidates, checked, forecast
 from runs.launch.new_run.forms import LaunchForm
+from workers.contract.run.hardware import BATCH_FIELDS
 from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
 from workers.contract.stack import dry_run
 from workers.contract.stack.commands import Programs

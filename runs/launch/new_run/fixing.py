@@ -9,12 +9,11 @@ from typing import Any
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from runs.engine.spec import hardware_of
-from runs.launch import preflight
 from runs.launch.new_run.fields.advanced_fields import DEFAULT
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.preflight.finding import Finding, Fix
+from runs.launch.preflight.finding import Finding, Fix, Grade
 from workers.contract.wire.documents import ContractError
-from workers.diagnosis import Change, Entry
+from workers.diagnosis.catalogue import Change, Entry
 
 CHOSEN_BY_HAND = "profile"
 """The `how` of a change that only a person can make: which profile depends on what else should stay."""
@@ -105,7 +104,7 @@ def _until_it_fits(initial: dict[str, Any], schema: Any, findings_of: Findings) 
 
 
 def _remedy(findings: list[Finding]) -> Fix | None:
-    stops = [finding for finding in findings if finding.grade == preflight.Grade.STOP and finding.field == "profile"]
+    stops = [finding for finding in findings if finding.grade == Grade.STOP and finding.field == "profile"]
     return next((finding.fixes[0] for finding in stops if finding.fixes), None)
 
 

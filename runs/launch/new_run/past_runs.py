@@ -11,7 +11,8 @@ from typing import Any
 from controlplane.catalogue.hardware.inventory import number
 from controlplane.catalogue.hardware.models import ModelInspection
 from runs.engine.hosts.view import HostView
-from runs.engine.models import Attempt, MetricRow, Run
+from runs.engine.models import Attempt, Run
+from runs.engine.records import MetricRow
 from runs.launch.preflight import estimating
 from runs.launch.preflight.draft import Draft, HostFacts
 from runs.launch.preflight.duration import Duration, PastRun, Step, by_past, by_rule, nearest, pace, work_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.platform.templatetags.optional import count
 from runs.launch.new_run.drafting import Forecast
-from runs.launch.preflight import Finding, Grade
+from runs.launch.preflight.finding import Finding, Grade
 
 
 @dataclass(frozen=True)

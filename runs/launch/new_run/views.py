@@ -44,6 +44,7 @@ from runs.launch.new_run.readiness import launch_label, readiness
 from runs.launch.new_run.time_view import time_view
 from runs.launch.preflight import choosing, estimating
 from runs.launch.preflight.checks.limits import LOGGED
+from runs.launch.preflight.finding import Finding, Grade
 from runs.launch.preflight.hosts import machine_to_ask
 from workers.contract.run.best import OTHER_REWARD
 from workers.contract.run.learnability import CHECK
@@ -107,7 +108,7 @@ def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -
     return fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
 
 
-def _first_findings(request: HttpRequest, form: LaunchForm) -> list[preflight.Finding]:
+def _first_findings(request: HttpRequest, form: LaunchForm) -> list[Finding]:
     """Of the initial values, as if submitted."""
     first = LaunchForm(prefill.as_sent(form), schema=form.schema)
     return findings_of(first, checked(first, person(request)))
@@ -168,7 +169,7 @@ def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
             form.add_error(None, str(error))
     reported = set(form.errors)
     for finding in checks.findings:
-        if finding.grade == preflight.Grade.STOP and finding.field not in reported:
+        if finding.grade == Grade.STOP and finding.field not in reported:
             form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
     return page(request, form, draft_check=checks.checked, findings=checks.findings, parts=checks.parts, status=422)
 
@@ -294,7 +295,7 @@ def page(
     form: LaunchForm,
     *,
     draft_check: Checked | None = None,
-    findings: Sequence[preflight.Finding] = (),
+    findings: Sequence[Finding] = (),
     parts: Sequence[several.Part] = (),
     status: int = 200,
     shown: LaunchForm | None = None,
@@ -327,7 +328,7 @@ def page(
 def _panel(
     form: LaunchForm,
     draft_check: Checked,
-    findings: Sequence[preflight.Finding],
+    findings: Sequence[Finding],
     parts: Sequence[several.Part] = (),
 ) -> dict[str, Any]:
     draft = draft_check.draft
@@ -363,5 +364,5 @@ def _memory(answer: estimating.Estimated) -> MemoryView:
     return view(answer.estimate, length=length, where=host.name, indexes=answer.indexes, host_ram_gib=ram)
 
 
-def _sentence(finding: preflight.Finding) -> str:
+def _sentence(finding: Finding) -> str:
     return f"{finding.cause} {finding.fix}".strip()

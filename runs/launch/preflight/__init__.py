@@ -29,9 +29,7 @@ from runs.launch.preflight.checks import (
     traps,
 )
 from runs.launch.preflight.draft import Draft
-from runs.launch.preflight.finding import Finding, Fix, Grade
-
-__all__ = ["CHECKS", "ORDER", "Draft", "Finding", "Fix", "Grade", "blocks", "check"]
+from runs.launch.preflight.finding import Finding, Grade
 
 Check = Callable[[Draft], Iterable[Finding]]
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from runs.launch.preflight.draft import DataFacts, Draft, HostFacts
 from runs.launch.preflight.hosts import fitting_hosts
-from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
+from workers.contract.memory import Estimate, estimate
+from workers.contract.memory.parts import Settings
+from workers.contract.memory.shapes import Shape, shape_of
 from workers.contract.run.hardware import HardwareSpec, Optimizer, Rollout, precision_of
 
 CHARS_PER_TOKEN = 3.5

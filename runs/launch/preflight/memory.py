@@ -8,9 +8,10 @@ from dataclasses import replace
 from runs.launch.preflight.draft import Draft, OtherProfile
 from runs.launch.preflight.estimating import Estimated, best
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
-from workers.contract.memory import GpuEstimate, Serving
+from workers.contract.memory import GpuEstimate
 from workers.contract.memory.parts import Part
 from workers.contract.memory.room import NEARLY_FULL
+from workers.contract.memory.vllm import Serving
 from workers.contract.run.hardware import Offload, Quantization, Rollout, Strategy
 from workers.contract.run.spec import LoraSpec
 

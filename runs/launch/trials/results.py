@@ -11,14 +11,15 @@ from urllib.parse import urlencode
 from controlplane.catalogue.hardware.inventory import number
 from runs.engine import queries, sentences
 from runs.engine.hosts.view import HostView, host_views
-from runs.engine.models import Attempt, MetricRow, ProfileTrial, Run
+from runs.engine.models import Attempt, ProfileTrial, Run
+from runs.engine.records import MetricRow
 from runs.engine.spec import spec_of
-from runs.engine.states import ACTIVE, EndReason, RunStatus, sentence
+from runs.engine.states import ACTIVE, RunStatus, sentence
 from runs.insight.metrics import peaks
 from runs.insight.metrics.peaks import GpuPeak
 from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import from_dict
-from workers.contract.wire.names import EventKind
+from workers.contract.wire.names import EndReason, EventKind
 
 SYSTEM_ROWS = 2000
 """GPU samples of an active candidate to read, more than an hour of them. Afterwards its receipt has the peak."""

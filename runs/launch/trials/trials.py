@@ -29,6 +29,7 @@ from runs.engine.states import ACTIVE
 from runs.launch import preflight
 from runs.launch.new_run import drafting
 from runs.launch.preflight import memory
+from runs.launch.preflight.finding import Grade
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StopMode
 
@@ -116,10 +117,10 @@ def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal 
     if small:
         return Refusal(small, fits=False)
     draft = drafting.draft_of(_request(setup, row, profile), hosts=[view])
-    floor = next((finding for finding in memory.check(draft) if finding.grade == preflight.Grade.STOP), None)
+    floor = next((finding for finding in memory.check(draft) if finding.grade == Grade.STOP), None)
     if floor:
         return Refusal(floor.cause, fits=False)
-    first = next((finding for finding in preflight.check(draft) if finding.grade == preflight.Grade.STOP), None)
+    first = next((finding for finding in preflight.check(draft) if finding.grade == Grade.STOP), None)
     return Refusal(f"{first.cause} {first.fix}".strip()) if first else None
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db.models import Count, Max, Min, Q
 
-from runs.engine.models import Run, SampleRow
+from runs.engine.models import Run
+from runs.engine.records import SampleRow
 from runs.insight.comparing.comparison import part
 from runs.insight.completions import episodes
 from runs.insight.completions.filters import ENDS

@@ -25,7 +25,7 @@ from runs.insight.evaluations import results
 from runs.insight.evaluations.results import EvaluationResult
 from workers.contract.run.batch import Batch
 from workers.contract.stack.training_rules import TRL_DEFAULTS
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 MOST_BYTES = 64 * 1024
 """Of a card."""

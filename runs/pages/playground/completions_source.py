@@ -17,14 +17,15 @@ from django.http import Http404, HttpRequest
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.queries import ready_versions
-from runs.engine.models import Run, SampleRow
+from runs.engine.models import Run
 from runs.engine.queries import run_for, runs_for
+from runs.engine.records import SampleRow
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.groups import completions as completions_of
 from runs.insight.completions.reading import Steps, steps, valid
 from runs.insight.scoring import rows
-from workers.rewards import Completion
+from workers.rewards.reward import Completion
 
 EDITABLE_CHARS = 20_000
 """Characters of an editable completion; a longer stored one is still scored in full."""

@@ -29,7 +29,7 @@ from controlplane.platform.http.body_limit import reads_at_most
 from controlplane.platform.safe_yaml import YamlRefused
 from runs.pages.playground import code_views
 from runs.pages.playground.views import sample_context
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 START = ("think_tags", "numeric_match")
 """The components of a new config."""

@@ -15,7 +15,7 @@ from typing import Any
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from runs.insight.completions import episodes
 from workers.contract.run.episodes import EpisodeEnd, EpisodeLimits
-from workers.environments import ToolDescription, without_thinking
+from workers.environments.entry import ToolDescription, without_thinking
 from workers.environments.executor import Answer, Call, Executor, Move, Played, Unusable
 from workers.rewards.tools import Tools
 

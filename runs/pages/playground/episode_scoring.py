@@ -11,9 +11,9 @@ from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.scoring.evaluating import column
 from runs.pages.playground.episode_play import MOST_BYTES, storable
 from workers.contract.run.spec import RewardSpec, outcome_weights
-from workers.rewards import LIBRARY, Completion
 from workers.rewards.advantages import mean, totals
-from workers.rewards.reward import Row
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Row
 from workers.rewards.turns import split
 
 GONE = "The library no longer has it."

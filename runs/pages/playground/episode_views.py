@@ -31,7 +31,8 @@ from runs.pages.playground.episode_play import (
     WrittenMove,
 )
 from runs.pages.playground.player_form import PlayerForm
-from workers.environments import ToolDescription, signature
+from workers.environments import signature
+from workers.environments.entry import ToolDescription
 from workers.environments.executor import Call, Unusable
 
 LONGEST_SOURCE = 100_000

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runs.pages.playground.episode_play import NotWritten, Play, PlayedTurn, WrittenMove, storable
-from workers.environments import without_thinking
+from workers.environments.entry import without_thinking
 from workers.environments.executor import Call
 from workers.rewards.entries.judge_client import JudgeClient
 from workers.rewards.tools import Endpoint, Tools, Unavailable

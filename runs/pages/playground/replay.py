@@ -19,9 +19,9 @@ from runs.insight.scoring.ordering import TOLERANCE, PairCounts, order, pairs, r
 from runs.insight.scoring.scoring import variance_shares
 from runs.pages.playground.completions_source import completion
 from workers.contract.run.spec import RewardSpec, outcome_weights
-from workers.rewards import LIBRARY, Failure
 from workers.rewards.advantages import advantages, mean
-from workers.rewards.reward import Reward
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Failure, Reward
 
 MOVERS = 12
 SHOWN_GROUPS = 24

@@ -8,7 +8,8 @@ from typing import Any
 
 from django.db.models import Count, Q, QuerySet, Sum
 
-from runs.engine.models import Run, SampleRow
+from runs.engine.models import Run
+from runs.engine.records import SampleRow
 from runs.insight.completions.groups import completions
 from runs.insight.completions.reading import valid
 from runs.insight.scoring import rows

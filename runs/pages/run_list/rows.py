@@ -37,9 +37,7 @@ from runs.pages.run_list.columns import (
     with_figures,
 )
 from runs.pages.run_list.groups import Grouping, grouping
-from runs.pages.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, TRIAL, RunListQuery
-
-__all__ = ["KINDS", "TRIAL", "RunListing", "choices", "listing"]
+from runs.pages.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, RunListQuery
 
 A_PAGE = 50
 TAGS_SHOWN = 2

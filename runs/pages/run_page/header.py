@@ -17,18 +17,19 @@ from runs.engine import checkpoints, queries, tags
 from runs.engine.gain import mean
 from runs.engine.gateway import endpoint
 from runs.engine.jobs import results as job_results
-from runs.engine.models import Attempt, Lease, MetricRow, Run
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.records import MetricRow
 from runs.engine.scheduling import homes, kept_memory, recovery
 from runs.engine.sentences import ENDED, STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.engine.spec import unreadable
-from runs.engine.states import ACTIVE, FINAL, EndReason, RunStatus
+from runs.engine.states import ACTIVE, FINAL, RunStatus
 from runs.engine.warm import overview as warm_servers
 from runs.insight import diagnosis
 from runs.insight.health.page import card
 from runs.insight.metrics import step_time
 from runs.pages.run_page import limits, notes
 from workers.contract.run import evaluation, jobs
-from workers.contract.wire.names import LOG_NAMES, EventKind, StopMode
+from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 AWAY = "The host is out of reach: the run stops when it reconnects, and may go on until then."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.spec import spec_of
 from runs.insight.metrics.run_charts import LIMITS
 from workers.contract.run.limits import LimitsSpec

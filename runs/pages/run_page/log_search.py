@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from runs.engine.models import Attempt, LogChunk
+from runs.engine.models import Attempt
+from runs.engine.records import LogChunk
 from workers.contract.wire.names import LOG_LEFT_OUT
 
 MOST_HITS = 200

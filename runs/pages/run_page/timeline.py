@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from controlplane.platform.templatetags.figures import duration
 from runs.engine import sentences
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.states import FINAL, RunStatus
 from runs.insight.metrics import run_charts
 from workers.contract.wire.names import EventKind, Phase

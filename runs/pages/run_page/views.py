@@ -20,6 +20,7 @@ from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE
 from runs.insight.health import drawn
 from runs.insight.metrics import run_charts
+from runs.insight.metrics.chart_spec import Tile
 from runs.launch.new_run import dry_run
 from runs.pages.run_page import header, memory, spec_facts
 from workers.contract.run import jobs
@@ -80,7 +81,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
     return render(request, "pages/run_page/run.html", context)
 
 
-def _tiles(run: Run) -> list[run_charts.Tile]:
+def _tiles(run: Run) -> list[Tile]:
     if run.kind in jobs.KINDS:
         return []
     try:

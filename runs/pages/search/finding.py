@@ -23,7 +23,8 @@ from controlplane.catalogue.versioned.queries import newest_versions
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
 from runs.engine import checkpoints, queries
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.states import ACTIVE
 from runs.pages.search.places import ACTS, PAGES, Place
 from workers.contract.wire.names import EventKind

@@ -8,7 +8,8 @@ from typing import Any
 
 from runs.engine import sentences
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from runs.engine.served import conversation, starting
 from runs.engine.served.models import Answer, Turn
 from runs.engine.states import ACTIVE, RunStatus

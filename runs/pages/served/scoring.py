@@ -11,8 +11,8 @@ from runs.engine.spec import spec_of
 from runs.insight.scoring import rows
 from runs.insight.scoring.evaluating import column
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY, Completion
-from workers.rewards.reward import Row
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Row
 
 SECONDS = 15.0
 NEEDS = "needs values of a dataset row ({}): use a prompt of the dataset"

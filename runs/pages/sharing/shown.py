@@ -19,6 +19,7 @@ from runs.insight.completions.solving import names
 from runs.insight.health.drawn import with_bounds
 from runs.insight.health.page import card
 from runs.insight.metrics import run_charts
+from runs.insight.metrics.chart_spec import Tile
 from workers.contract.wire.documents import ContractError
 
 GROUPS = 6
@@ -78,7 +79,7 @@ def metrics(run: Run) -> list[str]:
     return run_charts.metrics(run_charts.plan_of(run))
 
 
-def _tiles(run: Run) -> list[run_charts.Tile]:
+def _tiles(run: Run) -> list[Tile]:
     try:
         tiles = run_charts.tiles(spec_of(run), run_charts.gpus_of(run)) if run.trains else []
     except ContractError:  # a spec of another version: its figures are unknown

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.platform import safe_yaml
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.browser.tiny_folder import write_model
-from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
+from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.supervisor.attempts import wait_until
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.platform.accounts.models import ApiScope
-from runs.engine.models import LogChunk
+from runs.engine.records import LogChunk
 from runs.intake.host_api import ingest, uploads
 from tests.runs.api.clients import Program
 from tests.runs.builders import an_attempt, event, train

@@ -8,7 +8,8 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import ModelInspection
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.models import ApiScope
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_run, an_attempt
 from tests.runs.launch.new_run.launching_page import a_config, a_ready_host, a_version, cpu_profile

@@ -7,7 +7,8 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
 from runs.engine import disk
-from runs.engine.models import Run, RunDisk, SampleStore
+from runs.engine.models import Run, RunDisk
+from runs.engine.records import SampleStore
 from runs.engine.states import RunStatus
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_host, a_run, an_attempt

@@ -8,12 +8,12 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from controlplane.catalogue.hardware import host_commands
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from runs.engine import hints as runs_hints
 from runs.engine.states import RunStatus
 from runs.insight.health import tick as health
 from runs.intake.host_api import ingest
 from tests.runs.builders import an_attempt, train
-from tests.stack import ROOT
 from workers.contract.wire.names import Task
 
 

@@ -11,7 +11,8 @@ from django.db.migrations.loader import MigrationLoader
 from django.utils import timezone
 
 from runs.engine.alerts.models import AlertTarget
-from runs.engine.models import HealthPreset, PromptProgress, Run, RunEvent, SavedView
+from runs.engine.models import HealthPreset, Run, SavedView
+from runs.engine.records import PromptProgress, RunEvent
 from runs.intake.host_api import ingest
 from tests.runs.builders import a_user, train
 from tests.runs.insight.completions.test_stored_completions import filled
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
 def filled_in(migration: str, app: str = "runs") -> None:
     state = MigrationLoader(connection).project_state([(app, migration)])
-    module = "runs.engine.alerts" if app == "alerting" else app
+    module = "runs.engine.alerts" if app == "alerting" else "runs.engine"
     import_module(f"{module}.migrations.{migration}").fill(state.apps, None)
 
 

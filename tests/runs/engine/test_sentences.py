@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from runs.engine import queries, sentences
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from runs.intake.host_api import ingest
 from tests.runs.builders import an_attempt, event

@@ -8,11 +8,13 @@ from django.db import connection
 from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
-from runs.engine.models import Attempt, RunEvent
-from runs.engine.states import FINAL, EndReason, RunStatus, final_status, may_move
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
+from runs.engine.states import FINAL, RunStatus, final_status, may_move
 from runs.engine.transitions import WrongReason, move
 from tests.runs.builders import an_attempt
-from tests.stack import ROOT
+from workers.contract.wire.names import EndReason
 
 pytestmark = pytest.mark.django_db
 REASONS = {final_status(reason): reason for reason in EndReason}

@@ -10,7 +10,8 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from controlplane.catalogue.hardware.models import Host
 from runs.engine import queries
-from runs.engine.models import Attempt, Lease, Run, RunEvent
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import launching
 from runs.engine.states import RunStatus
 from runs.housekeeping import tick as runs_tick

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.running_vllm import PROGRAM, until
-from tests.stack import ROOT
 from tests.trainer import builders
 from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
 from workers.contract.run.spec import AttemptSpec, LoraSpec, ModelSpec, RewardSpec

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from workers.contract.wire.joining import HOST_NAME, VERSION, is_loopback, version_problem
 
 SERVED = [("1.4.0", "1.4.9"), ("1.3.2", "1.4.0"), ("1.5.0", "1.4.0"), ("1.4.0rc1", "1.4.0"), ("1.4", "1.5.0")]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.gpu import estimates, memory, results
-from workers.contract.memory import Part, Settings, Shape, estimate, shape_of
-from workers.contract.memory.shapes import adapter
+from workers.contract.memory import estimate
+from workers.contract.memory.parts import Part, Settings
+from workers.contract.memory.shapes import Shape, adapter, shape_of
 from workers.contract.memory.trainer import GIB, peak
 from workers.contract.run.hardware import (
     HardwareSpec,

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.workers.diagnosis.cases import CASES, STYLES, Case, styled
-from workers.diagnosis import Confidence, Report, diagnose, entries
+from workers.diagnosis.catalogue import Confidence, entries
+from workers.diagnosis.folder import diagnose
+from workers.diagnosis.judging import Report
 
 
 def report_of(folder: Path, case: Case, text: str | None = None) -> Report:

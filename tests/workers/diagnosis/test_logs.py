@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from workers.diagnosis import Confidence, NothingToRead, Report, diagnose, judging
+from workers.diagnosis import judging
+from workers.diagnosis.catalogue import Confidence
+from workers.diagnosis.folder import NothingToRead, diagnose
+from workers.diagnosis.judging import Report
 from workers.diagnosis.scanning import BLOCK, REACH
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
-from workers.environments import Entry, EntryKind, Observation, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
 from workers.environments.executor import Executor
 from workers.rewards.parameters import Params
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from workers.contract.run.episodes import ToolError
-from workers.environments import LIBRARY, Result
+from workers.environments.entry import Result
+from workers.environments.library import LIBRARY
 
 
 def calculated(expression: str) -> Result:

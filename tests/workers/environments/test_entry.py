@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.environments import without_thinking
+from workers.environments.entry import without_thinking
 
 
 @pytest.mark.parametrize("text", ["e4", "<think>a</think> e4", "a</think>e4", "<think>a</think>e4<think>b"])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.workers.environments.sessions import Scripted, executor
 from workers.contract.run.episodes import ToolError
-from workers.environments import EntryKind, Observation, Result
+from workers.environments.entry import EntryKind, Observation, Result
 from workers.environments.executor import Answer, Call, Executor, Move, Unusable
 from workers.rewards.tools import Unavailable
 

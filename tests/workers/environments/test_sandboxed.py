@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from workers.contract.run.episodes import ToolError
-from workers.environments import LIBRARY, Result
-from workers.environments.entry import Session
+from workers.environments.entry import Result, Session
+from workers.environments.library import LIBRARY
 from workers.rewards.tools import Tools, Unavailable
-from workers.sandbox import Sandbox, SandboxUnavailable, selftest
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 pytestmark = pytest.mark.skipif(selftest.probe().backend is None, reason="no sandbox holds on this machine")
 

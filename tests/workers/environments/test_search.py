@@ -9,7 +9,9 @@ import pytest
 from tests.workers.environments.corpus_files import TITLE, corpus_file, tools_with
 from workers.contract.run import corpora
 from workers.contract.run.episodes import ToolError
-from workers.environments import LIBRARY, Result, Session, encyclopaedia, kept_index
+from workers.environments import encyclopaedia, kept_index
+from workers.environments.entry import Result, Session
+from workers.environments.library import LIBRARY
 from workers.environments.search import NOTHING, Index, snippet_of
 from workers.rewards.tools import Tools, Unavailable
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.environments import LIBRARY, signature
+from workers.environments import signature
+from workers.environments.library import LIBRARY
 
 FULL = '''
 import time

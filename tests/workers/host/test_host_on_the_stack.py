@@ -38,7 +38,8 @@ run = launching.submit(launching.LaunchRequest(name=word, host=Host.objects.get(
 result = run.pk
 """
 LOOK = """
-from runs.engine.models import Attempt, MetricRow
+from runs.engine.models import Attempt
+from runs.engine.records import MetricRow
 a = Attempt.objects.get(run_id=run)
 result = {"status": a.status, "reason": a.reason, "receipt": a.receipt, "detail": a.detail, "phase": a.phase,
           "rows": MetricRow.objects.filter(run_id=run, kind="train").count(), "waits": a.waits_for}
@@ -47,7 +48,7 @@ STOP = """
 from runs.engine.scheduling import stopping
 from runs.engine.models import Attempt
 from tests.runs import builders
-from workers.contract import StopMode
+from workers.contract.wire.names import StopMode
 stopping.request_stop(Attempt.objects.get(run_id=run), StopMode(mode), builders.a_user())
 """
 HOST = """
@@ -84,7 +85,7 @@ run = launching.submit(launching.LaunchRequest(name=name, host=Host.objects.get(
 result = run.pk
 """
 PIDS = """
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 result = {e.data["role"]: e.data["pid"] for e in RunEvent.objects.filter(run_id=run, kind="process_started")}
 """
 

@@ -15,10 +15,11 @@ import httpx
 import pytest
 import redis
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from controlplane.setup.serving.processes import Fleet
 from tests.controlplane.catalogue.joining import shared_redis
 from tests.fakes.object_store import BUCKET, object_store
-from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
+from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.host.test_host_on_the_stack import HOST, LOOK, STOP, SUBMIT, a_model
 from tests.workers.supervisor.attempts import wait_until
 from workers.supervisor.processes.folder import AttemptFolder, Lock
@@ -61,7 +62,7 @@ rows = Attempt.objects.filter(run_id=run).order_by("number")
 result = [{"status": row.status, "reason": row.reason, "host": row.host and row.host.name, "from": row.resume_from,
            "detail": row.detail} for row in rows]
 """
-ANYWHERE = f"from workers.contract import RecoverySpec\n{SUBMIT}".replace(
+ANYWHERE = f"from workers.contract.run.spec import RecoverySpec\n{SUBMIT}".replace(
     'Host.objects.get(name="testhost")', "None"
 ).replace('grpo={"max_steps": steps}', 'grpo={"max_steps": steps}, recovery=RecoverySpec(0, 1)')
 STOP_LAST = STOP.replace("Attempt.objects.get(run_id=run)", "Attempt.objects.filter(run_id=run).order_by('-number')[0]")

@@ -33,7 +33,7 @@ result = launching.submit(launching.LaunchRequest(name=model, host=Host.objects.
     user=builders.a_user()).pk
 """
 DOWNLOAD = """
-from runs.engine.models import MetricRow, RunEvent
+from runs.engine.records import MetricRow, RunEvent
 rows = MetricRow.objects.filter(run_id=run, kind="system").order_by("seq")
 told = [row.values for row in rows if "download/done_mib" in row.values]
 phases = [event.data["phase"] for event in RunEvent.objects.filter(run_id=run, kind="phase").order_by("pk")]

@@ -9,17 +9,20 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from workers import packages
-from workers.rewards import Tools
-from workers.sandbox import Backend, Sandbox, selftest
+from workers.packages import interpreter
+from workers.packages.interpreter import PackageMissing
+from workers.rewards.tools import Tools
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import Backend
+from workers.sandbox.pool import Sandbox
 
 
 @functools.cache
 def lacks(module: str) -> str:
     """Why a module can't be used here, or ""."""
     try:
-        python = packages.python()
-    except packages.PackageMissing as error:
+        python = interpreter.python()
+    except PackageMissing as error:
         return str(error)
     found = subprocess.run([python, "-c", f"import importlib.util as u; exit(not u.find_spec({module!r}))"])
     return f"{python} has no {module}." if found.returncode else ""
@@ -38,4 +41,4 @@ def tools_with(module: str, backend: Backend | None = None) -> Iterator[Tools]:
 
 
 def _opened(backend: Backend, name: str) -> Sandbox:
-    return packages.open_sandbox(name, backend)
+    return interpreter.open_sandbox(name, backend)

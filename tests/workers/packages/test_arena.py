@@ -6,10 +6,9 @@ import pytest
 
 from tests.workers.packages.built import tools_with
 from workers.contract.run.episodes import ToolError
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 from workers.packages.arena import GAMES
-from workers.rewards import Tools
-from workers.rewards.tools import Unavailable
+from workers.rewards.tools import Tools, Unavailable
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 ENTRY = LIBRARY["textarena"]

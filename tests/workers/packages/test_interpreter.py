@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from workers import packages
-from workers.packages import PackageMissing, interpreter
-from workers.sandbox import Backend, Job, Kind, Limits, Sandbox, SandboxUnavailable, selftest
+from workers.packages import interpreter
+from workers.packages.interpreter import PackageMissing
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 FAKE = """
 print("noise on stdout while it is imported")
@@ -43,7 +45,7 @@ def sandbox(request, tmp_path, monkeypatch):
     (inside / "fake.py").write_text(FAKE)
     monkeypatch.setattr(interpreter, "INSIDE", inside)
     monkeypatch.setenv("GRPO_ENVIRONMENTS_PYTHON", sys.executable)
-    with packages.open_sandbox("fake", request.param, parallel=2) as opened:
+    with interpreter.open_sandbox("fake", request.param, parallel=2) as opened:
         yield opened
 
 
@@ -79,12 +81,12 @@ def test_a_package_that_is_missing_is_told_with_what_to_do(monkeypatch):
         pytest.skip(why)
     monkeypatch.setenv("GRPO_ENVIRONMENTS_PYTHON", sys.executable)  # which has no reasoning-gym
     with pytest.raises(PackageMissing, match="on_demand environments"):
-        packages.open_sandbox("reasoning", Backend.LANDLOCK)
+        interpreter.open_sandbox("reasoning", Backend.LANDLOCK)
 
 
 def test_an_interpreter_that_is_named_and_missing_is_told(monkeypatch):
     monkeypatch.setenv("GRPO_ENVIRONMENTS_PYTHON", "/nowhere/python")
-    for ask in (packages.python, packages.build):
+    for ask in (interpreter.python, interpreter.build):
         with pytest.raises(PackageMissing, match="/nowhere/python"):
             ask()
 
@@ -93,12 +95,12 @@ def test_without_the_environment_the_words_say_how_to_build_it(monkeypatch, tmp_
     monkeypatch.delenv("GRPO_ENVIRONMENTS_PYTHON", raising=False)
     monkeypatch.setattr(interpreter, "SOURCE_ROOT", Path(tmp_path))
     with pytest.raises(PackageMissing, match="on_demand environments"):
-        packages.python()
+        interpreter.python()
     with pytest.raises(PackageMissing, match="could not be installed here"):
-        packages.build()
+        interpreter.build()
 
 
 def test_a_program_that_is_no_interpreter_is_no_sandbox(monkeypatch):
     monkeypatch.setenv("GRPO_ENVIRONMENTS_PYTHON", "/bin/true")
     with pytest.raises(SandboxUnavailable, match="could not be asked"):
-        packages.open_sandbox("fake", Backend.LANDLOCK)
+        interpreter.open_sandbox("fake", Backend.LANDLOCK)

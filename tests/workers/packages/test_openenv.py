@@ -11,11 +11,10 @@ import pytest
 
 from tests.workers.packages.built import lacks
 from tests.workers.sandbox.test_pool import wait_for
-from workers import packages
 from workers.contract.run.episodes import ToolError
-from workers.environments import LIBRARY
-from workers.rewards import Tools
-from workers.rewards.tools import Endpoint, Unavailable
+from workers.environments.library import LIBRARY
+from workers.packages import interpreter
+from workers.rewards.tools import Endpoint, Tools, Unavailable
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
@@ -28,7 +27,7 @@ def server(kind):
         pytest.skip(why)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen([packages.python(), str(FAKE), kind, str(port)])
+    process = subprocess.Popen([interpreter.python(), str(FAKE), kind, str(port)])
     try:
         wait_for(lambda: _listens(port), seconds=100)
         yield f"http://127.0.0.1:{port}", process

@@ -8,8 +8,10 @@ from tests.workers.packages.built import tools_with
 from workers.packages import reasoning
 from workers.packages.families import FAMILIES, WITHOUT_ANSWER
 from workers.packages.reasoning import NotMade, Recipe
-from workers.rewards import LIBRARY, score
-from workers.sandbox import Job, Limits, selftest
+from workers.rewards.library import LIBRARY
+from workers.rewards.scoring import score
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import Job, Limits
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 FEW = ("chain_sum", "string_insertion", "spiral_matrix", "n_queens", "binary_matrix", "simple_integration", "puzzle24",

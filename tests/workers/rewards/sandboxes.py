@@ -7,8 +7,10 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from workers.rewards import Tools
-from workers.sandbox import Backend, Sandbox, selftest
+from workers.rewards.tools import Tools
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import Backend
+from workers.sandbox.pool import Sandbox
 
 BACKENDS = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from workers.rewards import LIBRARY, Completion, Cost, score
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Cost
+from workers.rewards.scoring import score
 
 PURE = [key for key, reward in LIBRARY.items() if reward.cost is Cost.PURE]
 

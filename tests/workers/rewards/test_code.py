@@ -14,10 +14,14 @@ from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
 from tests.workers.sandbox.conftest import forks_of, left_of, zygote
 from tests.workers.sandbox.test_pool import wait_for
 from workers.packages import reasoning
-from workers.rewards import LIBRARY, Completion, Cost, Scores, Tools, score
-from workers.rewards.reward import Example
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Cost, Example, Scores
 from workers.rewards.sandboxed import PRELOADED
-from workers.sandbox import Kind, Outcome, Sandbox, SandboxUnavailable, outcomes
+from workers.rewards.scoring import score
+from workers.rewards.tools import Tools
+from workers.sandbox import outcomes
+from workers.sandbox.outcomes import Kind, Outcome, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

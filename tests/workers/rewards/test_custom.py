@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
-from workers.rewards import LIBRARY, Completion, Scores, Tools, score
 from workers.rewards.entries import custom
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Scores
+from workers.rewards.scoring import score
+from workers.rewards.tools import Tools
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

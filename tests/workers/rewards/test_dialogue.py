@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.workers.rewards.scoring import one
-from workers.rewards import LIBRARY, Completion, score
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion
+from workers.rewards.scoring import score
 
 SEARCH = {
     "type": "function",

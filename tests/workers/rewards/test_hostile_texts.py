@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.workers.rewards.scoring import PURE
-from workers.rewards import LIBRARY, Completion, score
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion
+from workers.rewards.scoring import score
 
 HOSTILE = {
     "digits": "1" * 1_000_000,

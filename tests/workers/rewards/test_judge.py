@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from tests.workers.rewards.judge_server import JudgeServer
-from workers.rewards import LIBRARY, Scores, Tools, score
-from workers.rewards.tools import Endpoint, Unavailable, endpoint_from_environment
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Scores
+from workers.rewards.scoring import score
+from workers.rewards.tools import Endpoint, Tools, Unavailable, endpoint_from_environment
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.workers.rewards.scoring import PURE, one
 from workers import rewards
-from workers.rewards import LIBRARY, Completion, Reward, score
-from workers.rewards.library import _MODULES
+from workers.rewards.library import _MODULES, LIBRARY
+from workers.rewards.parameters import Params
+from workers.rewards.reward import Completion, Reward
+from workers.rewards.scoring import score
 
 FREE = {"model", "endpoint"}
 """Parameters that have no default that fits anybody."""
@@ -175,7 +177,7 @@ def test_a_reward_that_misbehaves_is_told_of_by_kind() -> None:
     def odd(completion: str, row: Any, params: Any) -> Any:
         return {"nan": float("nan"), "text": "1", "right": True}[completion]
 
-    made = {"title": "", "help": "", "params": rewards.Params, "range": (0.0, 1.0)}
+    made = {"title": "", "help": "", "params": Params, "range": (0.0, 1.0)}
     assert [f.kind for f in score(Reward("late", function=late, **made), ["a"], [{}], {}).failures] == ["timeout"]
     given = score(Reward("odd", function=odd, **made), ["nan", "text", "right", "missing"], [{}] * 4, {})
     assert given.values == [None, None, 1.0, None]

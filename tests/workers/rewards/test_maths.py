@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tests.workers.rewards.sandboxes import best_tools
-from workers.rewards import LIBRARY, Completion, Tools, score
-from workers.rewards.reward import Example
-from workers.sandbox import Job, Kind, Limits, Outcome
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Example
+from workers.rewards.scoring import score
+from workers.rewards.tools import Tools
+from workers.sandbox.outcomes import Job, Kind, Limits, Outcome
 
 MATHS = LIBRARY["math_equivalent"]
 PATIENT = 30.0

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from workers.rewards import LIBRARY, pattern, schema, score
+from workers.rewards import pattern, schema
+from workers.rewards.library import LIBRARY
+from workers.rewards.scoring import score
 
 CATASTROPHIC = [
     "(a+)+$", "(a|a)*$", "(a|aa)+$", r"(\d+)*x", "(.*a){20}b", r"^(([a-z])+.)+[A-Z]([a-z])+$", "(x+x+)+y",

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.workers.rewards.judge_server import JudgeServer
-from workers.rewards import LIBRARY, Scores, Tools, score
-from workers.rewards.tools import Endpoint
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Scores
+from workers.rewards.scoring import score
+from workers.rewards.tools import Endpoint, Tools
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
-from workers.rewards import LIBRARY, Scores, Tools, score
-from workers.rewards.tools import MOST_KEPT
-from workers.sandbox import Sandbox, selftest
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Scores
+from workers.rewards.scoring import score
+from workers.rewards.tools import MOST_KEPT, Tools
+from workers.sandbox import selftest
+from workers.sandbox.pool import Sandbox
 from workers.trainer.scoring.failures import Failures
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.sandbox import Backend, Job, Kind, Limits, Outcome, Sandbox, SandboxUnavailable
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Outcome, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 BACKENDS = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
 LIMITS = Limits(seconds=20, memory_mb=128, disk_mb=4)

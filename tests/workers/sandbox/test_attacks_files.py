@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
-from workers.sandbox import Backend, Kind, Outcome, Sandbox
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
+from workers.sandbox.outcomes import Backend, Kind, Outcome
+from workers.sandbox.pool import Sandbox
 
 Attack = Callable[..., Outcome]
 Gains = Callable[..., list[str]]

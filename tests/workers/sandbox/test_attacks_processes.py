@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.workers.sandbox.conftest import LIMITS, alive, zygote
-from workers.sandbox import Backend, Kind, Outcome, Sandbox
+from workers.sandbox.outcomes import Backend, Kind, Outcome
+from workers.sandbox.pool import Sandbox
 
 Attack = Callable[..., Outcome]
 Gains = Callable[..., list[str]]
@@ -279,6 +280,6 @@ def test_the_processes_of_this_test_are_alive(sandbox: Sandbox) -> None:
 
 
 def _job(source: str):  # type: ignore[no-untyped-def]
-    from workers.sandbox import Job
+    from workers.sandbox.outcomes import Job
 
     return Job(source, "attack")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.workers.sandbox.conftest import LIMITS
-from workers.sandbox import Backend, Job, Kind, Limits, Outcome, Sandbox
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Outcome
+from workers.sandbox.pool import Sandbox
 
 Attack = Callable[..., Outcome]
 pytestmark = pytest.mark.processes

@@ -14,9 +14,11 @@ import pytest
 
 from tests.workers.sandbox.conftest import LIMITS, descriptors, forks_of, zygote
 from tests.workers.sandbox.test_pool import ANSWER, wait_for
-from workers.sandbox import Backend, Job, Kind, Limits, Sandbox, SandboxUnavailable, zygote_process
-from workers.sandbox import TestJob as Trial
+from workers.sandbox import zygote_process
 from workers.sandbox.evaluation import Evaluation
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits, SandboxUnavailable
+from workers.sandbox.outcomes import TestJob as Trial
+from workers.sandbox.pool import Sandbox
 
 pytestmark = pytest.mark.processes
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.workers.sandbox.conftest import LIMITS
-from workers.sandbox import Kind, Limits, Sandbox
-from workers.sandbox import TestJob as Trial
+from workers.sandbox.outcomes import Kind, Limits
+from workers.sandbox.outcomes import TestJob as Trial
+from workers.sandbox.pool import Sandbox
 
 pytestmark = pytest.mark.processes
 

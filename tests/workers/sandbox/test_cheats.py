@@ -6,8 +6,9 @@ import pytest
 
 from tests.workers.sandbox.cheats import CHEATS, LOOKING, RIGHT, SLOW, TESTS
 from tests.workers.sandbox.test_verdict import RIGHTLY, SOLUTION, WRONG, WRONGLY
-from workers.sandbox import Backend, Job, Kind, Limits, Sandbox
-from workers.sandbox import TestJob as Trial  # under their own names pytest takes them for tests
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits
+from workers.sandbox.outcomes import TestJob as Trial  # under their own names pytest takes them for tests
+from workers.sandbox.pool import Sandbox
 
 ALL = CHEATS | LOOKING
 LIMITS = Limits(seconds=20)

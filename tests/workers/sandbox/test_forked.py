@@ -15,10 +15,12 @@ import pytest
 
 from tests.workers.sandbox.conftest import LIMITS, alive, descriptors, forks_of, zygote
 from tests.workers.sandbox.test_pool import ANSWER, wait_for
-from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox, zygote_process
-from workers.sandbox import TestJob as Trial
+from workers.sandbox import zygote_process
 from workers.sandbox.isolation import lockdown
 from workers.sandbox.isolation.lockdown import ResourceLimits
+from workers.sandbox.outcomes import Job, Kind, Limits, Outcome
+from workers.sandbox.outcomes import TestJob as Trial
+from workers.sandbox.pool import Sandbox
 
 pytestmark = pytest.mark.processes
 ENDLESS = Job("while True: pass")

@@ -14,21 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests import disk
 from tests.workers.sandbox.conftest import BACKENDS, LIMITS, alive, descriptors, forks_of, left_of, open_or_skip, zygote
-from workers.sandbox import (
-    Backend,
-    Job,
-    Kind,
-    Limits,
-    Program,
-    Sandbox,
-    SandboxUnavailable,
-    layout,
-    outcomes,
-    zygote_process,
-)
+from workers.sandbox import layout, outcomes, zygote_process
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Program, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 pytestmark = pytest.mark.processes
 ANSWER = Job("def answer(number): return number * 2", "answer", (21,))
@@ -130,7 +121,8 @@ def test_closing_ends_what_runs(backend: Backend) -> None:
 CALLER = """
 import os, sys
 sys.path.insert(0, {root!r})
-from workers.sandbox import Backend, Job, Limits, Sandbox
+from workers.sandbox.outcomes import Backend, Job, Limits
+from workers.sandbox.pool import Sandbox
 sandbox = Sandbox(Backend({backend!r}))
 print(sandbox._zygote.pid, flush=True)
 {before}
@@ -194,7 +186,8 @@ def test_it_works_without_stdin_stdout_and_stderr(backend: Backend, tmp_path: Pa
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
 os.closerange(0, 3)
-from workers.sandbox import Backend, Job, Sandbox
+from workers.sandbox.outcomes import Backend, Job
+from workers.sandbox.pool import Sandbox
 with Sandbox(Backend({backend.value!r})) as sandbox:
     outcome = sandbox.run([Job("print('out')\\ndef f(): return 42", "f")])[0]
 with open({str(tmp_path / "result")!r}, "w") as file:
@@ -269,7 +262,9 @@ def test_a_program_that_reads_no_input_is_not_waited_for(sandbox: Sandbox) -> No
 UNPRIVILEGED = """
 import sys
 sys.path.insert(0, {root!r})
-from workers.sandbox import Backend, Job, Sandbox, TestJob, selftest
+from workers.sandbox.outcomes import Backend, Job, TestJob
+from workers.sandbox.pool import Sandbox
+from workers.sandbox import selftest
 for backend in selftest.ORDER:
     print(backend, selftest.lacks(backend) or "holds")
 """

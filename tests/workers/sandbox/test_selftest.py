@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
-from workers.sandbox import Backend, SandboxUnavailable, selftest, zygote_process
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
+from workers.sandbox import selftest, zygote_process
+from workers.sandbox.outcomes import Backend, SandboxUnavailable
 
 pytestmark = pytest.mark.processes
 

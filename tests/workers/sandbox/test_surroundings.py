@@ -11,19 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.workers.sandbox.conftest import BACKENDS, LIMITS, open_or_skip
 from tests.workers.sandbox.test_pool import ANSWER
-from workers.sandbox import Backend, Job, Sandbox, selftest
+from workers.sandbox import selftest
 from workers.sandbox.isolation import lockdown
 from workers.sandbox.isolation.lockdown import ResourceLimits
+from workers.sandbox.outcomes import Backend, Job
+from workers.sandbox.pool import Sandbox
 
 pytestmark = pytest.mark.processes
 
 FEW = """
 import resource, sys
 sys.path.insert(0, {root!r})
-from workers.sandbox import Backend, Job, Sandbox, SandboxUnavailable
+from workers.sandbox.outcomes import Backend, Job, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 resource.setrlimit(resource.RLIMIT_NOFILE, {limit!r})
 try:
     with Sandbox(Backend({backend!r}), parallel=1) as sandbox:

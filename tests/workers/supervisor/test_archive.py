@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
 from workers.contract.run.jobs import ARCHIVE
 from workers.contract.run.spec import ModelSpec

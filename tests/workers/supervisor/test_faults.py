@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.fake_control import TOKEN
-from tests.stack import ROOT
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
 from workers.contract.wire.names import FileName, StopMode
 from workers.host import reaper

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.fake_control import TOKEN
-from tests.stack import ROOT
 from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, attempt, wait_until
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import Placement

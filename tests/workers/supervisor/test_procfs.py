@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack import ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.workers.supervisor.attempts import wait_until
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.killing import Kill
@@ -119,7 +119,8 @@ def test_a_supervisor_that_can_not_even_end_its_attempt_leaves_no_process(tmp_pa
 GIVES_UP = """
 import os, resource, sys, threading
 from pathlib import Path
-from workers.supervisor import lifecycle; from workers.supervisor.processes import procfs
+from workers.supervisor import lifecycle
+from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.child import Children
 from workers.supervisor.steps import Step

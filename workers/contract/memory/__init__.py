@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workers.contract.memory.parts import Part, Parts, Peak, Settings
-from workers.contract.memory.shapes import Shape, adapter, shape_of
+from workers.contract.memory.parts import Part, Parts, Settings
+from workers.contract.memory.shapes import Shape, adapter
 from workers.contract.memory.trainer import (
     CONTEXT_GIB,
     GIB,
@@ -24,21 +24,6 @@ from workers.contract.memory.trainer import (
 )
 from workers.contract.memory.vllm import ASLEEP_GIB, Serving, serving
 from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy
-
-__all__ = [
-    "Estimate",
-    "GpuEstimate",
-    "Part",
-    "Parts",
-    "Peak",
-    "Serving",
-    "Settings",
-    "Shape",
-    "adapter",
-    "checkpoint_gib",
-    "estimate",
-    "shape_of",
-]
 
 PROCESS_RAM_GIB = 3.0
 """Host memory of a trainer process without offloading: libraries, the dataset, pinned buffers."""

@@ -10,7 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 from workers.rewards.extract import after_last, last_boxed, last_tag
-from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Example, Reward, RewardGroup
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 LONGEST_NUMBER = 100

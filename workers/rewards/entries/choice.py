@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.extract import after_last, last_boxed, last_tag
-from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Example, Reward, RewardGroup
 
 MOST_COUNTED = 8
 """Distinct words of an answer counted one by one; above this they are counted together."""

@@ -13,18 +13,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.rewards.reward import (
-    Completion,
-    Cost,
-    Example,
-    Failure,
-    Params,
-    Reward,
-    RewardGroup,
-    Row,
-    Scores,
-    param,
-)
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.sandboxed import (
     CodeParams,
     RunParams,
@@ -38,7 +28,7 @@ from workers.rewards.sandboxed import (
     without_trouble,
 )
 from workers.rewards.tools import Tools
-from workers.sandbox import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
+from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
 
 DEEPEST_NESTING = 60
 LONGEST_LINE_TOKENS = 2_000

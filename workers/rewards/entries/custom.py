@@ -14,21 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.rewards.reward import (
-    Completion,
-    Cost,
-    Example,
-    Params,
-    Reward,
-    RewardGroup,
-    Row,
-    Scores,
-    param,
-)
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Cost, Example, Reward, RewardGroup, Row, Scores
 from workers.rewards.sandboxed import failure, sandbox
 from workers.rewards.scoring import all_failed, score
 from workers.rewards.tools import Tools
-from workers.sandbox import Job, Kind, Limits
+from workers.sandbox.outcomes import Job, Kind, Limits
 from workers.sandbox.requirements.syntax import DEEPEST, deeper, is_generator, parsed
 
 NAME = "reward"

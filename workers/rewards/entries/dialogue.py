@@ -19,7 +19,8 @@ from workers.rewards.entries.choice import words
 from workers.rewards.entries.tags import names, names_problem
 from workers.rewards.entries.text import bounds_problem, within
 from workers.rewards.extract import after_last
-from workers.rewards.reward import Completion, Example, Params, Reward, RewardGroup, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Example, Reward, RewardGroup
 
 MOST_CALLS = 1_000
 _SEARCHED = (

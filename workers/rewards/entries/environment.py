@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.reward import Completion, Example, Params, Reward, RewardGroup, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Example, Reward, RewardGroup
 
 _PLAYED = (
     {"role": "assistant", "content": "e2"},

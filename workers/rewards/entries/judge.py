@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workers.rewards.entries.judge_client import JudgeClient, JudgeReply
-from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.tools import Endpoint, Tools
 
 if TYPE_CHECKING:

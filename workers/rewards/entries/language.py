@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.extract import last_tag
-from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Example, Reward, RewardGroup
 
 LANGUAGES = {
     "Arabic": "ar", "Bengali": "bn", "Bulgarian": "bg", "Catalan": "ca", "Chinese (simplified)": "zh",

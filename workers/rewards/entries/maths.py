@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.extract import after_last, last_boxed, last_tag
-from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Scores, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Scores
 from workers.rewards.tools import Tools
 
 PRELOAD = "workers.sandbox.math_verify_preload"
@@ -64,7 +65,7 @@ def math_equivalent(
     """0 or 1. 1: math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and
     {2, 1}). 0: they aren't, or the completion has none. Rows whose answer isn't an expression don't count, and neither
     do completions that keep it busy beyond `seconds`: those are failures. For mathematics beyond plain numbers."""
-    from workers.sandbox import Job, Kind, Limits  # the sandbox's interface; it starts with the first job
+    from workers.sandbox.outcomes import Job, Kind, Limits  # the sandbox's interface; it starts with the first job
 
     questions = [_question(one.text, row.get("answer"), params) for one, row in zip(completions, rows, strict=True)]
     different = list(dict.fromkeys(one for one in questions if one is not None))

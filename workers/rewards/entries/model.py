@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.reward import Completion, Cost, Example, Params, Reward, RewardGroup, Row, Scores, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Cost, Example, Reward, RewardGroup, Row, Scores
 from workers.rewards.tools import Tools, Unavailable
 
 KEY = "reward_model"

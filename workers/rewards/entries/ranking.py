@@ -24,7 +24,8 @@ from workers.rewards.entries.judge import (
     server_problem,
 )
 from workers.rewards.entries.judge_client import JudgeReply
-from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.tools import Tools
 
 _PLACE = re.compile(r"\{(prompt|answer)\}")

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from workers.packages import reasoning
 from workers.rewards.entries.answer import SOURCES
 from workers.rewards.extract import after_last, last_boxed, last_tag
-from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.sandboxed import ending, failure
 from workers.rewards.tools import Tools
-from workers.sandbox import Outcome
+from workers.sandbox.outcomes import Outcome
 
 COLUMN = reasoning.COLUMN
 LONGEST_ANSWER = 20_000

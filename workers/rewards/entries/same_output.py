@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores, param
+from workers.rewards.parameters import param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.sandboxed import (
     LONGEST_SOURCE,
     CodeParams,
@@ -24,7 +25,7 @@ from workers.rewards.sandboxed import (
     without_trouble,
 )
 from workers.rewards.tools import Tools
-from workers.sandbox import Job, Kind, Outcome
+from workers.sandbox.outcomes import Job, Kind, Outcome
 
 COMPARISONS = ("ignoring trailing white space", "exactly")
 LONGEST_SHOWN = 60

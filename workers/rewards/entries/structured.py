@@ -10,8 +10,9 @@ from xml.parsers import expat
 from workers.rewards import pattern, schema
 from workers.rewards.entries.tags import names, names_problem
 from workers.rewards.extract import last_code_block, last_tag
+from workers.rewards.parameters import Params, param
 from workers.rewards.pattern import MODES
-from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
+from workers.rewards.reward import Example, Reward, RewardGroup
 
 SOURCES = ("code block", "answer tag", "whole text", "anywhere")
 DEEPEST_XML = 200

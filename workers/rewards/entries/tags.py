@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.extract import last_boxed
-from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Example, Reward, RewardGroup
 
 MOST_TAGS = 12
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from workers.rewards.reward import Completion, Example, Params, Reward, RewardGroup, param
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Completion, Example, Reward, RewardGroup
 from workers.rewards.tools import Unavailable
 
 

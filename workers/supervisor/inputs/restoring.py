@@ -12,8 +12,6 @@ from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.control import Control, Refused
 
-__all__ = ["Spoilt", "restore_missing"]
-
 TRIES = 4
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workers.contract.run.episodes import EpisodeEnd, EpisodeSpec
-from workers.environments import without_thinking
+from workers.environments.entry import without_thinking
 from workers.environments.executor import Answer, Call, Executor, Move, Played
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes.episode import Episode, Message, Turn

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from workers.contract.run.spec import AttemptSpec
 from workers.environments.executor import Executor, Unusable
-from workers.rewards import Tools
+from workers.rewards.tools import Tools
 from workers.trainer.configuration.spec import SpecError, path_of
 from workers.trainer.data import Rows
 from workers.trainer.episodes import templates

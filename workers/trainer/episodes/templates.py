@@ -18,7 +18,7 @@ from trl.chat_template_utils import (
     supports_tool_calling,
 )
 
-from workers.environments import without_thinking
+from workers.environments.entry import without_thinking
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes.episode import Message
 

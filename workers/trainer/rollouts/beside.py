@@ -22,9 +22,11 @@ from typing import Any
 
 from workers.contract.reports.waterfall import Span, union
 from workers.contract.run.spec import RewardSpec, RunSpec
-from workers.rewards import LIBRARY, Completion, Reward, Scores, Tools, score
 from workers.rewards.entries.judge import MOST_AT_ONCE
-from workers.rewards.reward import Row, waits
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Reward, Row, Scores, waits
+from workers.rewards.scoring import score
+from workers.rewards.tools import Tools
 from workers.trainer.rollouts import fanout
 
 MOST_WAITING = 4_096

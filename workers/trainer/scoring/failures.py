@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from workers.contract.wire.names import EventKind
-from workers.rewards import Failure
+from workers.rewards.reward import Failure
 
 WINDOW = 8
 """Batches over which failures are counted."""

@@ -13,9 +13,9 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from trl.trainer.grpo_trainer import parse_response
 
-from workers.rewards import Completion, Reward, Scores, Tools
 from workers.rewards.advantages import Advantages, advantages
-from workers.rewards.reward import Row
+from workers.rewards.reward import Completion, Reward, Row, Scores
+from workers.rewards.tools import Tools
 from workers.trainer.data import Rows
 from workers.trainer.episodes.rollout import Rollouts
 from workers.trainer.rollouts.beside import Beside

@@ -11,18 +11,23 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from workers import packages
 from workers.contract.run import corpora
 from workers.contract.run.episodes import PartSpec
 from workers.contract.run.spec import AttemptSpec, RewardSpec
 from workers.contract.wire.names import reward_time
-from workers.environments import LIBRARY as ENTRIES
-from workers.environments import Entry
-from workers.rewards import LIBRARY, Completion, Cost, Reward, Scores, Tools, score
+from workers.environments.entry import Entry
+from workers.environments.library import LIBRARY as ENTRIES
+from workers.packages import interpreter
+from workers.packages.interpreter import PackageMissing
 from workers.rewards.advantages import mean
-from workers.rewards.tools import Unavailable, no_corpora
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Completion, Cost, Reward, Scores
+from workers.rewards.scoring import score
+from workers.rewards.tools import Tools, Unavailable, no_corpora
 from workers.rewards.turns import split
-from workers.sandbox import Backend, Sandbox, SandboxUnavailable, selftest
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import Backend, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import Row, Rows, completion_text, turns
 from workers.trainer.episodes.credit import spans
@@ -94,7 +99,7 @@ def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
     share = max(1, len(os.sched_getaffinity(0)) * scores_for(run) // run.hardware.processes)
     tools = Tools(
         open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
-        open_package=lambda name: packages.open_sandbox(name, backend or selftest.best(), parallel=share),
+        open_package=lambda name: interpreter.open_sandbox(name, backend or selftest.best(), parallel=share),
         trainer=trlrewards.SCORERS,
         corpus=_corpora(spec, folder),
     )
@@ -117,8 +122,8 @@ def _corpora(spec: AttemptSpec, folder: Path) -> Callable[[str], Path]:
 def need_package(package: str, who: str) -> None:
     """Build the interpreter of workers.packages if this host has none yet. Raises SpecError if it isn't there then."""
     try:
-        packages.build()
-    except packages.PackageMissing as error:
+        interpreter.build()
+    except PackageMissing as error:
         raise SpecError(f"{who} needs {package}. {error}") from None
 
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from workers.rewards import Completion, Failure, Scores
-from workers.rewards.reward import Row
+from workers.rewards.reward import Completion, Failure, Row, Scores
 from workers.rewards.scoring import failed
 
 Make = Callable[[Any], Callable[..., list[float | None]]]

@@ -12,7 +12,7 @@ from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import CorpusVersion
 from workers.contract.run import corpora
 from workers.contract.run.episodes import CorpusSpec, PartSpec
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 from workers.rewards.tools import no_corpora
 
 

@@ -13,10 +13,11 @@ from django.conf import settings
 from controlplane.catalogue.datasets import reader_process, sources
 from controlplane.catalogue.datasets.errors import ChildFailed
 from controlplane.catalogue.datasets.models import DatasetVersion
-from workers import packages
 from workers.contract.stack.packages import PYTHON
-from workers.packages import PackageMissing
-from workers.sandbox import SandboxUnavailable, best_backend
+from workers.packages import interpreter
+from workers.packages.interpreter import PackageMissing
+from workers.sandbox.outcomes import SandboxUnavailable
+from workers.sandbox.selftest import best as best_backend
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def _for_tasks() -> tuple[str, str]:
     """The sandbox's backend, and the interpreter with reasoning-gym, which is built now if there is none. Raises
     ChildFailed."""
     try:
-        return best_backend(), packages.build()
+        return best_backend(), interpreter.build()
     except (PackageMissing, SandboxUnavailable) as error:
         raise ChildFailed("server", str(error), "Then try again.") from None
 

@@ -10,8 +10,10 @@ from typing import Any
 from controlplane.catalogue.datasets.fetching.choosing import JSONL, NotFetched
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.sources import TasksSource
-from workers.packages import PackageMissing, open_sandbox, reasoning
-from workers.sandbox import Backend, Sandbox, SandboxUnavailable
+from workers.packages import reasoning
+from workers.packages.interpreter import PackageMissing, open_sandbox
+from workers.sandbox.outcomes import Backend, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 STAGE = "making"
 

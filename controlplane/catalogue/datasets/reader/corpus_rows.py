@@ -21,7 +21,7 @@ from controlplane.catalogue.datasets.reader.problems import FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.reader.versions.canonical import HashedFile
 from workers.contract.run import corpora
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 from workers.rewards.tools import Tools, Unavailable
 
 SCHEMA = pa.schema([("id", pa.int64()), ("title", pa.string()), ("text", pa.string())])

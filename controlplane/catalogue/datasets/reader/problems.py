@@ -10,21 +10,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from controlplane.catalogue.datasets.reader.excerpts import EXCERPT, excerpt, visible
-
-__all__ = [
-    "ERROR",
-    "EXCERPT",
-    "KEPT",
-    "KINDS",
-    "WARNING",
-    "FileProblem",
-    "Problem",
-    "ProblemKind",
-    "excerpt",
-    "visible",
-]
-
 ERROR, WARNING = "error", "warning"
 KEPT = 1000
 """Problems in a report; all of them are in a file beside it."""

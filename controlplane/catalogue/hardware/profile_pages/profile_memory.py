@@ -14,9 +14,11 @@ from controlplane.catalogue.hardware.profile_pages.memory_bars import MemoryView
 from controlplane.catalogue.hardware.profiles import Profile, profile_of
 from controlplane.catalogue.hardware.shipped import SHIPPED, Shipped
 from controlplane.platform.templatetags.figures import significant
-from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
+from workers.contract.memory import Estimate, estimate
 from workers.contract.memory.known import LADDER, known_shape
+from workers.contract.memory.parts import Settings
 from workers.contract.memory.room import Division, is_roomy, quickest
+from workers.contract.memory.shapes import Shape, shape_of
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.stack.step_time import Work, step_s
 from workers.contract.wire.documents import ContractError

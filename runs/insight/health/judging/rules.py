@@ -13,9 +13,7 @@ from runs.insight.health.judging import (
     policy_rules,
     reward_rules,
 )
-from runs.insight.health.judging.rule import HealthRule, Level
-
-__all__ = ["BY_ID", "GROUPS", "RULES", "HealthRule", "Level"]
+from runs.insight.health.judging.rule import HealthRule
 
 GROUPS: dict[str, tuple[HealthRule, ...]] = {
     "Rewards": reward_rules.RULES,

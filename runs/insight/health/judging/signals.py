@@ -9,9 +9,7 @@ from runs.insight.health.judging import (
     policy_signals,
     reward_signals,
 )
-from runs.insight.health.judging.signal import Of, Signal
-
-__all__ = ["OF", "Signal"]
+from runs.insight.health.judging.signal import Of
 
 OF: dict[str, Of] = {
     **reward_signals.OF,

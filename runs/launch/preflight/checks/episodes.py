@@ -12,8 +12,9 @@ from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.run.episodes import EpisodeSpec, PartSpec
 from workers.contract.run.gateway import ATROPOS, ATROPOSLIB
-from workers.environments import LIBRARY, EntryKind
-from workers.rewards import LIBRARY as REWARDS
+from workers.environments.entry import EntryKind
+from workers.environments.library import LIBRARY
+from workers.rewards.library import LIBRARY as REWARDS
 from workers.rewards.reward import RewardGroup
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")

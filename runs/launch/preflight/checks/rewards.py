@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from runs.launch.preflight.draft import DataFacts, Draft
 from runs.launch.preflight.finding import Finding, stop, warn
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 
 def check(draft: Draft) -> Iterator[Finding]:

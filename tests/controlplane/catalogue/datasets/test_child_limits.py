@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from controlplane.catalogue.datasets.reader.limits import TOO_LONG
-from controlplane.setup.serving.embedded import BASE_DIR
+from controlplane.setup.serving.processes import BASE_DIR
 
 READ = """
 import io
@@ -27,7 +27,8 @@ os._exit(0)
 """It ends as the child does."""
 SPIN = """
 import sys
-from controlplane.catalogue.datasets.reader import __main__, limits; from controlplane.catalogue.datasets.reader.checking import processes
+from controlplane.catalogue.datasets.reader import __main__, limits
+from controlplane.catalogue.datasets.reader.checking import processes
 def spin(folder, arguments):
     def look(batch):
         while True:

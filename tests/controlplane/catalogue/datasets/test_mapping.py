@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import (
     ColumnMapping,
-    RowProblem,
     canonical,
     canonical_rows,
     normalised_prompt,

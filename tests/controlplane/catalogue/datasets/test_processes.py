@@ -19,9 +19,9 @@ from controlplane.catalogue.datasets.reader.checking import processes
 from controlplane.catalogue.datasets.reader.checking.processes import looked_at
 from controlplane.catalogue.datasets.reader.parsing import jsonlines, records
 from controlplane.catalogue.datasets.reader.problems import FileProblem
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.controlplane.catalogue.datasets.sources import jsonl, parquet, report
 from tests.controlplane.catalogue.datasets.tokenizers import a_tokenizer
-from tests.stack import ROOT
 
 
 def ten() -> Iterator[int]:

@@ -13,7 +13,7 @@ import pytest
 
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.prompts import render_rows
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.controlplane.catalogue.datasets.tokenizers import CHATML, a_tokenizer
 
 GSM8K = {"prompt": "question", "answer": "answer", "transform": "gsm8k", "system_prompt": "Be brief."}

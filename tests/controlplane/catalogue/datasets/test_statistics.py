@@ -14,7 +14,7 @@ from controlplane.catalogue.datasets.reader.versions.statistics import (
     NameCounts,
     Statistics,
 )
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 
 def told(*rows: dict[str, Any], **repeats: int) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from controlplane.platform.accounts.models import User
 from tests.controlplane.catalogue.datasets.steps import worked
 from tests.workers.packages.built import lacks, tools_with
 from workers.contract.run.dataset import row_for_rewards
-from workers.rewards import LIBRARY, score
+from workers.rewards.library import LIBRARY
+from workers.rewards.scoring import score
 
 pytestmark = pytest.mark.django_db
 GOOD = {"families": ["chain_sum", "spell_backward"], "rows": 5, "seed": 3, "level": 2}

@@ -9,7 +9,7 @@ from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.environments.saving import Composition
 from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.wire.documents import to_dict
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 
 CALCULATOR = {"name": "calculator", "function": "calculator", "params": {"digits": 10}}
 

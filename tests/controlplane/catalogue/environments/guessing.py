@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.environments import Entry, EntryKind, Observation, Session
+from workers.environments.entry import Entry, EntryKind, Observation, Session
 from workers.rewards.parameters import Params
 from workers.rewards.tools import Tools
 

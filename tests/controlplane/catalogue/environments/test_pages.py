@@ -13,7 +13,7 @@ from controlplane.catalogue.environments.models import Environment, EnvironmentV
 from controlplane.catalogue.environments.saving import Composition
 from tests.controlplane.catalogue.environments.environments import CALCULATOR, an_environment, fields
 from tests.controlplane.people import admin, operator, viewer
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 from workers.environments.sandboxed import START
 
 pytestmark = pytest.mark.django_db

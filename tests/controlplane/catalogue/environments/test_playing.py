@@ -12,7 +12,7 @@ from controlplane.catalogue.environments.models import EnvironmentVersion
 from tests.controlplane.catalogue.environments.environments import CALCULATOR, an_environment, fields
 from tests.controlplane.catalogue.environments.guessing import GUESSING
 from tests.controlplane.people import operator
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,7 @@ from tests.controlplane.catalogue.environments.environments import an_environmen
 from tests.controlplane.catalogue.environments.guessing import GUESSING
 from tests.controlplane.people import operator
 from tests.controlplane.platform.accounts.secret_rows import KEY, an_endpoint
-from workers.environments import LIBRARY
+from workers.environments.library import LIBRARY
 
 pytestmark = pytest.mark.django_db
 

@@ -11,12 +11,12 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_pages import profile_yaml
-from controlplane.catalogue.hardware.profiles import BATCH_FIELDS, profile_of
+from controlplane.catalogue.hardware.profiles import profile_of
 from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import YamlRefused
 from tests.controlplane.people import operator
-from workers.contract.run.hardware import HardwareSpec, ServerSpec
+from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, ServerSpec
 
 pytestmark = pytest.mark.django_db
 

@@ -16,7 +16,8 @@ from runs.engine.scheduling import launching
 from tests.controlplane.people import admin, operator, viewer
 from tests.runs.builders import a_host, a_run, rewards_named
 from tests.runs.pages.hosts.page import page
-from workers.sandbox import Backend, Job, Sandbox
+from workers.sandbox.outcomes import Backend, Job
+from workers.sandbox.pool import Sandbox
 
 pytestmark = pytest.mark.django_db
 

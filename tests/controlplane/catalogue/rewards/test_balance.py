@@ -7,7 +7,7 @@ import pytest
 from controlplane.catalogue.rewards.balance import balance, in_words
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM, SUM_THEN_NORMALIZE
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 TAGS = RewardSpec("tags", "think_tags", 1.0)
 RIGHT = RewardSpec("right", "numeric_match", 2.0)

@@ -14,9 +14,10 @@ from controlplane.catalogue.versioned import permissions
 from controlplane.platform.accounts.models import Role, User
 from tests.controlplane.people import make_user, signed_in
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import Completion
 from workers.rewards.entries import custom
-from workers.sandbox import SandboxUnavailable, selftest
+from workers.rewards.reward import Completion
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import SandboxUnavailable
 
 pytestmark = pytest.mark.django_db
 

@@ -48,7 +48,7 @@ def test_what_is_exported_comes_back_as_it_was() -> None:
 
 
 def _with_defaults(parts: list[dict[str, Any]]) -> Composition:
-    from workers.rewards import LIBRARY
+    from workers.rewards.library import LIBRARY
 
     full = [{**part, "params": LIBRARY[part["function"]].defaults() | part["params"]} for part in parts]
     return Composition(full, NORMALIZE_THEN_SUM, 0.1)

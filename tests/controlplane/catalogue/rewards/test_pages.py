@@ -13,7 +13,7 @@ from controlplane.platform.accounts.models import Role
 from runs.engine.models import Run
 from tests.controlplane.catalogue.datasets.steps import ready
 from tests.controlplane.people import make_user, operator, signed_in, viewer
-from workers.rewards import LIBRARY
+from workers.rewards.library import LIBRARY
 
 pytestmark = pytest.mark.django_db
 

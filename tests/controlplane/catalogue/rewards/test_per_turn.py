@@ -16,7 +16,7 @@ from runs.insight.scoring.scoring import try_on
 from tests.controlplane.catalogue.rewards.test_pages import fields, save
 from tests.controlplane.people import operator
 from workers.contract.run.spec import RewardSpec, outcome_weights
-from workers.rewards import Completion
+from workers.rewards.reward import Completion
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from controlplane.catalogue.rewards import turns
-from workers.sandbox import Backend, Job, Kind, Limits, Outcome, Sandbox, SandboxUnavailable
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Outcome, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 
 class Counting(Sandbox):

@@ -11,8 +11,9 @@ from django.utils import timezone
 from controlplane.platform.accounts.models import HUB_TOKEN, Role, Secret, User
 from controlplane.platform.accounts.secret_forms import SecretForm
 from workers.contract.wire.artifacts import STORE
-from workers.rewards import LIBRARY
-from workers.rewards.reward import Cost, Params, Reward, param
+from workers.rewards.library import LIBRARY
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Cost, Reward
 
 KEY = "sk-that-nobody-may-see"
 HUB_KEY = "hf_that_nobody_may_see"

@@ -19,9 +19,9 @@ from django.test import Client
 from controlplane.platform import oidc
 from controlplane.platform.accounts.models import Role, User
 from controlplane.platform.environment import EnvironmentUnusable
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.controlplane.people import make_user
 from tests.fakes import fake_oidc
-from tests.stack import ROOT
 from tests.workers.supervisor.attempts import wait_until
 
 pytestmark = pytest.mark.django_db

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from controlplane.setup.serving.embedded import BASE_DIR as ROOT
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.controlplane.people import viewer
 
 NAMES = "from controlplane import settings as s; print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME)"

@@ -7,7 +7,7 @@ from typing import Any
 from controlplane.platform import sealing
 from runs.engine.alerts.forms import masked
 from runs.engine.alerts.models import AlertTarget, TargetKind
-from runs.engine.models import RunEvent
+from runs.engine.records import RunEvent
 from tests.runs.builders import an_attempt
 
 ALL = ["bad", "warning", "failed", "succeeded", "stopped"]

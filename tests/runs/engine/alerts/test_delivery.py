@@ -14,7 +14,8 @@ from pytest_django.fixtures import Settings
 from runs.engine.alerts import delivery
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, State
 from runs.engine.alerts.tasks import deliver
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from runs.engine.transitions import move
 from tests.runs.builders import a_run, an_attempt

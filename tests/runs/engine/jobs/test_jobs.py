@@ -6,7 +6,8 @@ import pytest
 
 from runs.engine import checkpoints
 from runs.engine.jobs import results, starting
-from runs.engine.models import Attempt, Priority, Run, RunEvent
+from runs.engine.models import Attempt, Priority, Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import launching, queueing
 from runs.engine.spec import spec_of
 from runs.engine.states import RunStatus

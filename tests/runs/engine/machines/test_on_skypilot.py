@@ -8,10 +8,11 @@ from django.utils import timezone
 from runs.engine.machines import asking
 from runs.engine.machines.models import MachineRequest, MachineSource
 from runs.engine.scheduling import launching
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from tests.fakes.fake_skypilot import SkyPilotServer
 from tests.runs.builders import ONE_GPU, a_run
 from tests.runs.engine.machines.engine import joins
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 State = MachineRequest.State

@@ -206,7 +206,7 @@ def a_failed_run(*, ended_well: bool = True) -> Run:
     ingest.accept(first, [saved, last])
     if not ended_well:
         from runs.engine.scheduling.ending import end
-        from runs.engine.states import EndReason
+        from workers.contract.wire.names import EndReason
 
         end(first, EndReason.HOST_LOST, actor="test")
     return run

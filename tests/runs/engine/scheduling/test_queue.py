@@ -10,9 +10,10 @@ from controlplane.catalogue.hardware.models import Host
 from runs.engine import queries, sentences
 from runs.engine.models import Attempt, Lease, Priority, Run
 from runs.engine.scheduling import launching, queueing, stopping
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user
 from tests.runs.conftest import Sent
+from workers.contract.wire.names import EndReason
 
 pytestmark = pytest.mark.django_db
 

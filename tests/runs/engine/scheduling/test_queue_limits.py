@@ -13,7 +13,7 @@ from runs.engine.hosts.view import host_views
 from runs.engine.models import Attempt, ProfileTrial, Run
 from runs.engine.scheduling import ending, launching, limits
 from runs.engine.scheduling.limits import Allowance, QueueFull
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from runs.launch.new_run.drafting import forecast
 from runs.launch.preflight.draft import Draft
 from tests.controlplane.people import admin, operator, signed_in
@@ -22,6 +22,7 @@ from tests.runs.conftest import Sent
 from tests.runs.engine.scheduling.test_queue import dispatched, gpus, taken
 from tests.runs.launch.new_run import launching_page
 from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 

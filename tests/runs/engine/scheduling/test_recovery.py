@@ -10,10 +10,11 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
 from runs.engine.hosts import actions
-from runs.engine.models import Attempt, Lease, Run, RunEvent
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.records import RunEvent
 from runs.engine.scheduling import ending, launching, leasing, recovery
 from runs.engine.scheduling.ending import late_receipt
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from runs.engine.tags import archive
 from runs.housekeeping import tick as runs_tick
 from runs.intake.host_api import ingest
@@ -22,6 +23,7 @@ from tests.runs.builders import FREE, a_host, a_run, a_user, an_attempt, ended, 
 from workers.contract.reports.lines import OutboxLine, Receipt
 from workers.contract.run.spec import Placement, RecoverySpec
 from workers.contract.wire.documents import from_dict
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 FREED = from_dict(Receipt, FREE)

@@ -16,14 +16,15 @@ from runs.engine.scheduling import launching, leasing
 from runs.engine.spec import LaunchRequest
 from runs.launch import preflight
 from runs.launch.new_run import drafting
-from runs.launch.preflight import Grade
+from runs.launch.preflight.finding import Grade
 from tests.controlplane.people import viewer
 from tests.runs.builders import a_host, a_run, rewards_named
 from tests.runs.conftest import Sent
 from tests.runs.launch.preflight.test_preflight import BOX, FINE
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY, Cost
+from workers.rewards.library import LIBRARY
+from workers.rewards.reward import Cost
 
 CODE = RewardSpec("tests", "math_equivalent")
 HOLDS = {"backend": "landlock", "tried": {"bubblewrap": "not installed", "landlock": ""}}

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 from runs.engine.scheduling.stopping import request_stop, request_stops
 from runs.engine.states import FINAL, RunStatus
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user, an_attempt

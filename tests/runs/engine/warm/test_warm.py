@@ -15,7 +15,7 @@ from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Lease, Run
 from runs.engine.scheduling import ending, launching, leasing, limits
 from runs.engine.spec import spec_of
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from runs.engine.transitions import move
 from runs.engine.warm import using
 from runs.engine.warm.models import WarmServer
@@ -26,7 +26,7 @@ from workers.contract.run.hardware import WeightSync
 from workers.contract.run.spec import LoraSpec, Placement, servers_of
 from workers.contract.stack import commands, warm
 from workers.contract.wire.documents import from_dict
-from workers.contract.wire.names import Task
+from workers.contract.wire.names import EndReason, Task
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 

@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from runs.engine.models import Attempt, Run, SampleRow
+from runs.engine.models import Attempt, Run
+from runs.engine.records import SampleRow
 from runs.insight.completions import reading, text_retention
 from runs.insight.completions.difficulty import prompts
 from runs.insight.completions.filters import CompletionFilter

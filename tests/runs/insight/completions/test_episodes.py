@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from runs.engine.models import Attempt, SampleRow
+from runs.engine.models import Attempt
+from runs.engine.records import SampleRow
 from runs.insight.completions import episodes, groups
 from runs.insight.completions.groups import completions, thinned
 from tests.runs.builders import an_attempt

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from runs.engine.models import Attempt, PromptProgress, SampleRow, SampleStore
+from runs.engine.models import Attempt
+from runs.engine.records import PromptProgress, SampleRow, SampleStore
 from runs.engine.states import RunStatus
 from runs.insight.completions import group_retention, groups, progress, solving, text_retention
 from runs.intake.host_api import ingest, uploads

@@ -10,7 +10,7 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from runs.engine import checkpoints
 from runs.engine.jobs import starting as jobs
 from runs.engine.models import Run
-from runs.engine.states import EndReason, RunStatus, final_status
+from runs.engine.states import RunStatus, final_status
 from runs.engine.transitions import move
 from runs.insight.evaluations import results
 from runs.intake.host_api import uploads
@@ -25,6 +25,7 @@ from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import MERGE
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.documents import to_dict
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 

@@ -9,12 +9,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from runs.engine.models import Attempt, Run
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from runs.engine.transitions import move
 from runs.insight.health import tick as health
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_host, a_run, an_attempt
 from tests.runs.insight.health.test_tick import write
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 

@@ -8,7 +8,8 @@ import pytest
 
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rules import BY_ID
-from tests.runs.insight.health.lives import CONFIG, Life, Values
+from tests.runs.insight.health.lives import Life, Values
+from tests.runs.insight.health.watched import CONFIG
 
 AT = 200
 

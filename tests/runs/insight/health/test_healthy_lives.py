@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from runs.insight.health.config import Component
-from tests.runs.insight.health.lives import CONFIG, ON_POLICY, Life
+from tests.runs.insight.health.lives import Life
+from tests.runs.insight.health.watched import CONFIG, ON_POLICY
 
 ONE = replace(CONFIG, components=(Component("accuracy", 1.0, 0.0, None),))
 WELL: dict[str, dict[str, Any]] = {

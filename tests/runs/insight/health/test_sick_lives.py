@@ -10,7 +10,8 @@ import pytest
 
 from runs.insight.health.history import Text
 from runs.insight.health.judging.rules import RULES
-from tests.runs.insight.health.lives import CONFIG, Life, Values, after
+from tests.runs.insight.health.lives import Life, Values, after
+from tests.runs.insight.health.watched import CONFIG
 from workers.contract.run import gateway
 
 AT = 400

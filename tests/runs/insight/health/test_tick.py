@@ -12,7 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from runs.engine import queries
-from runs.engine.models import Attempt, HealthPreset, MetricRow, Run, RunEvent
+from runs.engine.models import Attempt, HealthPreset, Run
+from runs.engine.records import MetricRow, RunEvent
 from runs.insight.health import tick as health
 from runs.insight.metrics import folding
 from runs.intake.host_api import ingest, uploads

@@ -8,7 +8,8 @@ from math import nan
 import pytest
 
 from runs.insight.health.history import Text
-from tests.runs.insight.health.lives import CONFIG, Life, Values, after
+from tests.runs.insight.health.lives import Life, Values, after
+from tests.runs.insight.health.watched import CONFIG
 
 AT = 800
 

@@ -10,6 +10,7 @@ import pytest
 
 from runs.engine.models import Attempt, Run
 from runs.insight.metrics import run_charts
+from runs.insight.metrics.chart_spec import Chart, ChartGroup
 from tests.runs.builders import ONE_GPU, a_host, a_run
 from workers.contract.run.episodes import EpisodeSpec, GatewaySpec
 from workers.contract.run.hardware import HardwareSpec, Rollout
@@ -34,7 +35,7 @@ def with_rewards(count: int) -> RunSpec:
     return dataclasses.replace(a_spec(), rewards=rewards)
 
 
-def found(groups: list[run_charts.ChartGroup]) -> dict[str, run_charts.Chart]:
+def found(groups: list[ChartGroup]) -> dict[str, Chart]:
     return {chart.id: chart for group in groups for chart in group.charts}
 
 

@@ -10,7 +10,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.platform.accounts.models import Role
 from runs.engine import queries
-from runs.engine.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
+from runs.engine.models import Attempt, Run
+from runs.engine.records import ChunkOutline, MetricChunk, MetricRow
 from runs.engine.scheduling import queueing
 from runs.engine.states import RunStatus
 from runs.insight.metrics import folding

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from runs.engine.models import Attempt, MetricRow, Run
+from runs.engine.models import Attempt, Run
+from runs.engine.records import MetricRow
 from runs.insight.metrics import folding, step_time
 from runs.intake.host_api import ingest
 from tests.runs.builders import ONE_GPU, SERVER, a_host, a_run, a_user, an_attempt, train

@@ -9,7 +9,7 @@ from django.test import Client
 
 from controlplane.platform.accounts.models import ApiScope
 from runs.engine.models import Attempt, Run
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from runs.engine.step_spans import StepSpans
 from runs.engine.transitions import move
 from runs.insight.metrics import folding, waterfall
@@ -17,7 +17,7 @@ from runs.intake.host_api import ingest
 from tests.runs.api.clients import Program
 from tests.runs.builders import SERVER, a_host, a_run, a_user, an_attempt, rewards_named
 from workers.contract.reports.lines import OutboxLine
-from workers.contract.wire.names import EventKind
+from workers.contract.wire.names import EndReason, EventKind
 
 pytestmark = pytest.mark.django_db
 

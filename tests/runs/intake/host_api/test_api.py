@@ -15,12 +15,13 @@ from pytest_django import Settings
 
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
 from controlplane.platform.http.tokens import attempt_token
+from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from runs.engine import corpora, queries, sentences
-from runs.engine.models import Attempt, LogChunk, MetricRow, SampleRow
+from runs.engine.models import Attempt
+from runs.engine.records import LogChunk, MetricRow, SampleRow
 from runs.engine.states import RunStatus
 from runs.intake.host_api import views
 from tests.runs.builders import FREE, a_host, an_attempt
-from tests.stack import ROOT
 from workers.contract.wire.documents import to_dict
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
@@ -299,7 +300,7 @@ def test_a_whole_life_never_opens_the_runs_folder(tmp_path: Path) -> None:
             "from django.test import Client",
             "from tests.runs.builders import an_attempt, a_user, ended, event, train",
             "from runs.intake.host_api import ingest, uploads; from runs.engine.scheduling import launching, stopping",
-            "from workers.contract import StopMode",
+            "from workers.contract.wire.names import StopMode",
             "attempt = an_attempt('running')",
             "saved = event(2, 'checkpoint', step=1, path='checkpoints/checkpoint-1')",
             "ingest.accept(attempt, [train(1), saved])",

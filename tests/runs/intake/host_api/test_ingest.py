@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
-from runs.engine.models import Attempt, Lease, MetricRow, Run, RunEvent
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.records import MetricRow, RunEvent
 from runs.engine.states import RunStatus
 from runs.intake.host_api import ingest
 from tests.runs.builders import FREE, a_host, a_run, an_attempt, ended, event, train

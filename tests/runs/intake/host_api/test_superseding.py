@@ -6,7 +6,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from runs.engine.models import Attempt, MetricChunk
+from runs.engine.models import Attempt
+from runs.engine.records import MetricChunk
 from runs.engine.states import RunStatus
 from runs.insight.metrics import folding
 from runs.insight.metrics.series import Points

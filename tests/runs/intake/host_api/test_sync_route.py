@@ -13,7 +13,8 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from controlplane.platform.http.tokens import attempt_token
-from runs.engine.models import Attempt, MetricRow, Run
+from runs.engine.models import Attempt, Run
+from runs.engine.records import MetricRow
 from runs.engine.states import RunStatus
 from runs.intake.host_api import ingest, statements
 from runs.intake.host_api.ingest import Delivery

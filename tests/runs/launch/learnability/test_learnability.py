@@ -9,8 +9,9 @@ from django.http import HttpResponse
 from django.test import Client
 
 from controlplane.catalogue.datasets.models import DatasetVersion
-from runs.engine.models import MetricRow, Run
-from runs.engine.states import EndReason, RunStatus, final_status
+from runs.engine.models import Run
+from runs.engine.records import MetricRow
+from runs.engine.states import RunStatus, final_status
 from runs.engine.transitions import move
 from runs.intake.host_api import uploads
 from runs.launch.learnability import results
@@ -20,6 +21,7 @@ from tests.runs.builders import FREE
 from tests.runs.launch.new_run import launching_page
 from tests.runs.launch.new_run.launching_page import a_ready_host
 from workers.contract.run.learnability import CHECK
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 

@@ -11,11 +11,12 @@ from pytest_django import Settings
 
 from runs.engine.models import Attempt, Run, RunGroup
 from runs.engine.scheduling import ending, launching
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from runs.launch.new_run.fields import several_fields
 from runs.launch.new_run.forms import LaunchForm
 from tests.controlplane.people import operator
 from tests.runs.launch.new_run.launching_page import SCHEMA, a_ready_host, sent
+from workers.contract.wire.names import EndReason
 
 pytestmark = pytest.mark.django_db
 

@@ -9,7 +9,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from controlplane.catalogue.hardware.models import Host
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.intake.host_api.ingest import accept
 from tests.controlplane.people import operator
 from tests.runs.builders import a_run, an_attempt, event

@@ -11,16 +11,16 @@ from controlplane.catalogue.datasets.tool_templates import ToolTemplate
 from controlplane.catalogue.hardware.sandboxes import HostSandbox
 from runs.engine.scheduling.leasing import need_of
 from runs.launch import preflight
-from runs.launch.preflight import Draft, Finding
+from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.duration import work_of
 from runs.launch.preflight.estimating import settings_of
-from runs.launch.preflight.finding import Grade
+from runs.launch.preflight.finding import Finding, Grade
 from tests.runs.launch.preflight.test_preflight import FINE
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec, PartSpec
 from workers.contract.run.spec import RewardSpec
 from workers.contract.stack.step_time import ANSWER_S
-from workers.environments import LIBRARY as ENVIRONMENTS
-from workers.rewards import Cost
+from workers.environments.library import LIBRARY as ENVIRONMENTS
+from workers.rewards.reward import Cost
 
 CALCULATE = PartSpec("calculate", "calculator")
 ROOMY = EpisodeLimits(turns=3, output_tokens=16)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from runs.launch import preflight
-from runs.launch.preflight import Finding, Grade
 from runs.launch.preflight.checks.servers import splits
 from runs.launch.preflight.draft import GpuFacts
+from runs.launch.preflight.finding import Finding, Grade
 from tests.runs.launch.preflight.test_preflight import (
     COLOCATE,
     CPU,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from runs.launch import preflight
-from runs.launch.preflight import Draft, Finding, Grade
-from runs.launch.preflight.draft import GpuFacts
+from runs.launch.preflight.draft import Draft, GpuFacts
+from runs.launch.preflight.finding import Finding, Grade
 from tests.runs.launch.preflight.test_preflight import COLOCATE, CPU, FINE, GPU_BOX, NCCL
 from workers.contract.run.hardware import HardwareSpec
 

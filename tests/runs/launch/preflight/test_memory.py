@@ -9,9 +9,9 @@ import pytest
 
 from controlplane.catalogue.hardware.shipped import SHIPPED
 from runs.launch import preflight
-from runs.launch.preflight import Draft, Finding, Fix, Grade
-from runs.launch.preflight.draft import DataFacts, GpuFacts, OtherProfile
+from runs.launch.preflight.draft import DataFacts, Draft, GpuFacts, OtherProfile
 from runs.launch.preflight.estimating import best
+from runs.launch.preflight.finding import Finding, Fix, Grade
 from tests.gpu.models import SHAPES
 from tests.runs.launch.preflight.test_gpu import BIG_BOX
 from tests.runs.launch.preflight.test_preflight import FINE, MODEL

@@ -9,8 +9,8 @@ import pytest
 
 from controlplane.catalogue.hardware.prices import Money
 from runs.launch import preflight
-from runs.launch.preflight import Draft, Finding, Grade
-from runs.launch.preflight.draft import DataFacts, GpuFacts, HostFacts
+from runs.launch.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
+from runs.launch.preflight.finding import Finding, Grade
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
 from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec
 from workers.contract.run.prompts import PromptsSpec

@@ -9,7 +9,8 @@ import pytest
 
 from controlplane.catalogue.hardware.shipped import by_slug
 from runs.launch import preflight
-from runs.launch.preflight import Draft, Finding
+from runs.launch.preflight.draft import Draft
+from runs.launch.preflight.finding import Finding
 from runs.launch.preflight.room import check_guide, offer
 from tests.runs.launch.preflight.test_memory import COLOCATE, LORA, SERVER, after, drafted
 from workers.contract.run.hardware import ServerSpec

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from runs.launch import preflight
-from runs.launch.preflight import Draft, Finding
 from runs.launch.preflight.checks.traps import share_masked
+from runs.launch.preflight.draft import Draft
+from runs.launch.preflight.finding import Finding, Grade
 from tests.runs.launch.preflight.test_preflight import COLOCATE, CPU, FINE, GPU_BOX, LORA
 from workers.contract.run.spec import RewardSpec
 
@@ -61,7 +62,7 @@ def test_without_vllm_there_is_nothing_to_bias() -> None:
 def test_long_completions_are_a_warning_with_their_share() -> None:
     finding = found(drafted(grpo={"max_completion_length": 8192}), "vllm_importance_sampling_mode", LEFT_OUT)
     assert finding is not None
-    assert finding.grade == preflight.Grade.WARN
+    assert finding.grade == Grade.WARN
     assert "about 21%, up to 40%" in finding.cause
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.launch.preflight import Draft
-from runs.launch.preflight.draft import OtherProfile
+from runs.launch.preflight.draft import Draft, OtherProfile
 from runs.launch.preflight.weights import check
 from tests.runs.launch.preflight.test_memory import LORA, SERVER, drafted
 from workers.contract.run.hardware import HardwareSpec, ServerSpec, WeightSync

@@ -12,9 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
-from runs.engine.models import Attempt, MetricRow, ProfileTrial, Run
+from runs.engine.models import Attempt, ProfileTrial, Run
+from runs.engine.records import MetricRow
 from runs.engine.scheduling import launching
-from runs.engine.states import EndReason, RunStatus, final_status
+from runs.engine.states import RunStatus, final_status
 from runs.engine.transitions import move
 from runs.insight.metrics import peaks
 from runs.launch.trials import trials
@@ -25,6 +26,7 @@ from tests.runs.conftest import Sent
 from tests.runs.launch.new_run.launching_page import a_config, a_ready_host, a_version
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
 from workers.contract.run.spec import Placement
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
@@ -396,6 +398,6 @@ def test_peaks_come_from_samples_first_and_from_the_receipt_then():
 
 
 def test_the_words_for_a_trial_are_the_same_everywhere():
-    from runs.pages.run_list.rows import TRIAL
+    from runs.pages.run_list.query import TRIAL
 
     assert TRIAL == trials.KIND

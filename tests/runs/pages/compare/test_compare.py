@@ -13,7 +13,8 @@ from pytest_django import DjangoAssertNumQueries
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import Role
 from controlplane.platform.http.query_params import listed
-from runs.engine.models import Attempt, Run, SampleRow
+from runs.engine.models import Attempt, Run
+from runs.engine.records import SampleRow
 from runs.insight.comparing import comparison
 from runs.insight.comparing.curves import better, curves, finals
 from runs.insight.metrics import folding

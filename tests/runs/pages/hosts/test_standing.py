@@ -12,8 +12,10 @@ from pytest_django import Settings
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.joining import codes, credentials, embedded
+from controlplane.catalogue.joining.credentials import HostNameTaken
 from controlplane.catalogue.joining.models import HostCredential, JoinCode
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 from runs.engine.scheduling.leasing import host_problem
 from runs.engine.states import RunStatus
 from runs.intake.host_api import ended_tokens
@@ -157,5 +159,5 @@ def test_the_host_of_up_gets_a_token_when_its_own_does_not_fit() -> None:
     assert embedded.token_for("box", "of an earlier version") not in (None, token)
     assert not credentials.fits("box", token)
     credentials.issue("gpu1")
-    with pytest.raises(embedded.HostNameTaken, match="Another machine has joined as gpu1"):
+    with pytest.raises(HostNameTaken, match="Another machine has joined as gpu1"):
         embedded.token_for("gpu1", "")

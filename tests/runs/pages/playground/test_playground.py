@@ -13,11 +13,14 @@ from runs.insight.scoring import evaluating, scoring
 from runs.insight.scoring.evaluating import How
 from runs.pages.playground.completions_source import suggested
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY, Completion, Cost, Params, Reward, Scores
 from workers.rewards.entries.custom import PythonParams
+from workers.rewards.library import LIBRARY
+from workers.rewards.parameters import Params
+from workers.rewards.reward import Completion, Cost, Reward, Scores
 from workers.rewards.scoring import all_failed
 from workers.rewards.tools import Unavailable
-from workers.sandbox import SandboxUnavailable, selftest
+from workers.sandbox import selftest
+from workers.sandbox.outcomes import SandboxUnavailable
 
 THINKS = RewardSpec(name="thinks", function="think_tags")
 RIGHT = RewardSpec(name="right", function="numeric_match", weight=2.0)

@@ -15,7 +15,9 @@ from runs.insight.scoring.evaluating import How
 from runs.insight.scoring.ordering import PairCounts, pairs, ranks
 from runs.pages.playground.replay import RewardReplay, StoredGroup, compare, recorded_as, score
 from workers.contract.run.spec import RewardSpec
-from workers.rewards import LIBRARY, Cost, Params, Reward
+from workers.rewards.library import LIBRARY
+from workers.rewards.parameters import Params
+from workers.rewards.reward import Cost, Reward
 
 RIGHT = RewardSpec(name="right", function="numeric_match")
 THINKS = RewardSpec(name="thinks", function="think_tags", weight=0.5)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from runs.engine.models import Run, SampleRow
+from runs.engine.models import Run
+from runs.engine.records import SampleRow
 from runs.pages.playground import replay_source, rescoring
 from tests.controlplane.catalogue.rewards.test_pages import fields
 from tests.controlplane.people import operator

@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 
 from controlplane.catalogue.datasets.models import DatasetVersion
-from runs.engine.models import Attempt, Run, SampleRow
+from runs.engine.models import Attempt, Run
+from runs.engine.records import SampleRow
 from runs.insight.scoring import rows
 from runs.intake.host_api import uploads
 from runs.pages.playground.completions_source import EDITABLE_CHARS

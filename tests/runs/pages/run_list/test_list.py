@@ -14,7 +14,8 @@ from pytest_django import Settings
 
 from controlplane.platform.accounts.models import Role
 from runs.engine import tags as run_tags
-from runs.engine.models import Attempt, Run, RunEvent, SavedView
+from runs.engine.models import Attempt, Run, SavedView
+from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from runs.pages.run_list.query import SORTS, RunListQuery
 from runs.pages.run_list.rows import A_PAGE

@@ -14,7 +14,7 @@ from controlplane.catalogue.hardware.models import HardwareProfile, ModelInspect
 from controlplane.platform.accounts.models import Role
 from runs.engine.models import Run
 from runs.engine.scheduling import recovery
-from runs.engine.states import EndReason, RunStatus, sentence
+from runs.engine.states import RunStatus, sentence
 from runs.insight import diagnosis
 from runs.intake.host_api import ingest
 from runs.pages.run_page import header
@@ -22,6 +22,7 @@ from tests.controlplane.people import signed_in
 from tests.gpu.models import SHAPES
 from tests.runs.builders import FREE, a_run, an_attempt, ended, event
 from tests.runs.launch.new_run.launching_page import SCHEMA, a_ready_host
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 

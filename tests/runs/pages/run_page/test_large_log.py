@@ -9,7 +9,8 @@ import pytest
 from django.db import connection
 
 from runs.engine import queries
-from runs.engine.models import Attempt, LogChunk
+from runs.engine.models import Attempt
+from runs.engine.records import LogChunk
 from runs.pages.run_page import log_search
 from tests.controlplane.people import viewer
 from tests.runs.builders import an_attempt

@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from runs.engine.models import Attempt, LogChunk
+from runs.engine.models import Attempt
+from runs.engine.records import LogChunk
 from runs.pages.run_page import log_search
 from tests.controlplane.people import viewer
 from tests.runs.builders import an_attempt

@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import ModelInspection
-from runs.engine.models import MetricRow, Run
+from runs.engine.models import Run
+from runs.engine.records import MetricRow
 from runs.pages.run_page.memory import compared
 from tests.controlplane.people import operator
 from tests.runs.builders import a_host, a_run, an_attempt

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from tests.controlplane.people import operator
 from tests.runs.builders import a_host, a_run, an_attempt

@@ -8,7 +8,8 @@ import pytest
 from django.test import Client
 
 from controlplane.platform.accounts.models import Role
-from runs.engine.models import Run, RunEvent
+from runs.engine.models import Run
+from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from runs.intake.host_api.ingest import accept
 from runs.pages.run_page import notes

@@ -15,7 +15,8 @@ from pytest_django import Settings
 
 from controlplane.platform.accounts.models import User
 from runs.engine import queries
-from runs.engine.models import Attempt, Lease, LogChunk, Run, RunEvent, SampleRow
+from runs.engine.models import Attempt, Lease, Run
+from runs.engine.records import LogChunk, RunEvent, SampleRow
 from runs.engine.scheduling.stopping import request_stop
 from runs.engine.states import RunStatus
 from runs.intake.host_api.ingest import accept

@@ -13,12 +13,13 @@ from pytest_django.fixtures import Settings
 from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.platform.accounts.models import Secret
-from runs.engine.models import Attempt, RunEvent
+from runs.engine.models import Attempt
+from runs.engine.records import RunEvent
 from runs.engine.spec import LaunchRequest
 from runs.engine.states import RunStatus
 from runs.intake.host_api.claiming import Claim, claim
-from runs.launch import preflight
 from runs.launch.new_run import drafting
+from runs.launch.preflight import checks
 from tests.controlplane.people import admin
 from tests.controlplane.platform.accounts.secret_rows import (
     HUB_KEY,
@@ -162,7 +163,7 @@ def test_a_key_of_another_installation_is_a_refusal_that_says_what_to_do(startin
 
 def findings(version: RewardVersion) -> list[str]:
     draft = drafting.draft_of(LaunchRequest(reward_version=version), hosts=[])
-    return [found.cause for found in preflight.rewards.check_secrets(draft)]
+    return [found.cause for found in checks.rewards.check_secrets(draft)]
 
 
 def test_preflight_says_what_the_claim_would_refuse(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:

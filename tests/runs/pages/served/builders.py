@@ -6,7 +6,8 @@ from typing import Any
 
 from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.models import Attempt, Run, RunEvent
+from runs.engine.models import Attempt, Run
+from runs.engine.records import RunEvent
 from runs.engine.served import conversation, starting
 from runs.engine.served.conversation import Question
 from runs.engine.served.models import Turn

@@ -14,7 +14,7 @@ from runs.engine.models import Attempt, Lease, Run
 from runs.engine.scheduling import launching, queueing
 from runs.engine.served import conversation, starting
 from runs.engine.served.models import Answer, Served, Turn
-from runs.engine.states import EndReason, RunStatus
+from runs.engine.states import RunStatus
 from runs.engine.transitions import move
 from runs.intake.host_api.ingest import accept
 from tests.controlplane.people import operator, viewer
@@ -25,6 +25,7 @@ from workers.contract.run.jobs import SERVE
 from workers.contract.run.spec import servers_of
 from workers.contract.stack import commands
 from workers.contract.stack.commands import Programs
+from workers.contract.wire.names import EndReason
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 

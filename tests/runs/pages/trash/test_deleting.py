@@ -18,8 +18,10 @@ from controlplane.platform.http.tokens import attempt_token
 from runs.engine import checkpoints, disk
 from runs.engine.artifacts.models import StoredCopy
 from runs.engine.jobs import starting
-from runs.engine.models import Attempt, Lease, LogChunk, MetricRow, Run, RunDisk, SampleRow, SampleStore
+from runs.engine.models import Attempt, Lease, Run, RunDisk
+from runs.engine.records import LogChunk, MetricRow, SampleRow, SampleStore
 from runs.engine.scheduling import launching, recovery
+from runs.engine.spec import LaunchRequest
 from runs.engine.states import RunStatus
 from runs.engine.trash import deleting, naming, purging
 from runs.engine.trash.kinds import KINDS
@@ -188,7 +190,7 @@ def test_a_run_can_not_begin_with_a_dataset_that_was_just_deleted() -> None:
     Run.objects.all().delete()
     delete(Dataset.objects.get(), "dataset")
     chosen = {"dataset_version": DatasetVersion.objects.get(), "profile": run.profile}
-    request = launching.LaunchRequest(name="late", host=None, reward_version=rewards_named("tags"), **chosen)
+    request = LaunchRequest(name="late", host=None, reward_version=rewards_named("tags"), **chosen)
     with pytest.raises(ContractError, match="the dataset sums was deleted"):
         launching.submit(replace(request, model="/models/tiny", grpo={"max_steps": 1}), user=a_user())
 

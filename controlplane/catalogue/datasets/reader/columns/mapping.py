@@ -15,17 +15,6 @@ from controlplane.catalogue.datasets.reader.columns.fields import Row, RowProble
 from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, ENTRY_POINT, TRANSFORMS
 from workers.rewards.entries.answer import normalised
 
-__all__ = [
-    "ColumnMapping",
-    "RowProblem",
-    "canonical",
-    "canonical_rows",
-    "normalised_prompt",
-    "problems",
-    "prompt_text",
-    "resolved",
-]
-
 RESERVED = frozenset(
     (
         *("row", "prompt", "answer", "test_cases", "prompts", "completion", "completions", "completion_ids"),

@@ -23,7 +23,8 @@ from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.parsing import contents
 from controlplane.catalogue.datasets.reader.parsing.records import Record
 from controlplane.catalogue.datasets.reader.problems import Problem
-from workers.sandbox import Backend, Job, Kind, Limits, Sandbox
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits
+from workers.sandbox.pool import Sandbox
 from workers.sandbox.requirements.syntax import deeper, parsed
 
 NAME = "transform"

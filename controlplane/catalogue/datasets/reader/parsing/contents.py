@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.catalogue.datasets.reader.problems import Problem, visible
+from controlplane.catalogue.datasets.reader.excerpts import visible
+from controlplane.catalogue.datasets.reader.problems import Problem
 
 DEEPEST = 64
 LARGEST_INT = 2**63

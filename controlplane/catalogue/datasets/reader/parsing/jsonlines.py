@@ -12,9 +12,10 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from controlplane.catalogue.datasets.reader.excerpts import excerpt
 from controlplane.catalogue.datasets.reader.parsing import contents
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
-from controlplane.catalogue.datasets.reader.problems import Problem, excerpt
+from controlplane.catalogue.datasets.reader.problems import Problem
 
 BLOCK = 2**18
 LONGEST_LINE = 8 * 2**20

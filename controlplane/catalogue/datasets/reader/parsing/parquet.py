@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.limits import MOST_ROWS
 from controlplane.catalogue.datasets.reader.parsing.unpacking import opened
-from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem, visible
+from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
 
 LONGEST_FOOTER = 16 * 2**20
 MOST_COLUMNS = 200

@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from controlplane.catalogue.datasets.reader.excerpts import excerpt
 from controlplane.catalogue.datasets.reader.parsing import contents, formats, jsonlines, jsonlist
 from controlplane.catalogue.datasets.reader.parsing.formats import FileFormat
 from controlplane.catalogue.datasets.reader.parsing.parquet import Parquet, RowBatch
 from controlplane.catalogue.datasets.reader.parsing.tables import Cells, DelimitedTable
 from controlplane.catalogue.datasets.reader.parsing.unpacking import opened, taken
-from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem, excerpt
+from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
 
 BATCH_BYTES = 2**18
 """Size of a batch of rows of a list or a table."""

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controlplane.catalogue.datasets.reader.problems import FileProblem, visible
+from controlplane.catalogue.datasets.reader.excerpts import visible
+from controlplane.catalogue.datasets.reader.problems import FileProblem
 
 MOST_COLUMNS = 200
 ODD = 0.01

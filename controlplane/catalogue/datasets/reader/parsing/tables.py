@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.parsing.formats import BOM
-from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem, visible
+from controlplane.catalogue.datasets.reader.problems import FileProblem, Problem
 
 LONGEST_LINE = 2**21
 LONGEST_FIELD = 2**20

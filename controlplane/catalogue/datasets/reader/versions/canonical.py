@@ -14,9 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workers.contract.run.dataset import TRAIN, VALIDATION, chat_in, schema_metadata
-
-__all__ = ["SCHEMA", "TRAIN", "VALIDATION", "RowWriter", "chat_of", "is_chat", "rows"]
+from workers.contract.run.dataset import chat_in, schema_metadata
 
 SCHEMA = pa.schema(
     [

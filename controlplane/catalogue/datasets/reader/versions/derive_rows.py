@@ -18,7 +18,8 @@ from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicates
 from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.columns.mapping import normalised_prompt
-from controlplane.catalogue.datasets.reader.problems import Problem, excerpt
+from controlplane.catalogue.datasets.reader.excerpts import excerpt
+from controlplane.catalogue.datasets.reader.problems import Problem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem

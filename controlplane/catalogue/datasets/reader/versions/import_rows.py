@@ -17,16 +17,10 @@ from controlplane.catalogue.datasets.reader.checking.report import OF_THE_CODE, 
 from controlplane.catalogue.datasets.reader.columns import row_function
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, canonical_rows, resolved
+from controlplane.catalogue.datasets.reader.excerpts import excerpt, visible
 from controlplane.catalogue.datasets.reader.parsing import formats
 from controlplane.catalogue.datasets.reader.parsing.records import Record, Rewrite, RowSource
-from controlplane.catalogue.datasets.reader.problems import (
-    ERROR,
-    KINDS,
-    FileProblem,
-    Problem,
-    excerpt,
-    visible,
-)
+from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 from controlplane.catalogue.datasets.reader.versions.making import make
 from controlplane.catalogue.datasets.reader.versions.spill_by_split import Parting

@@ -12,9 +12,10 @@ from controlplane.catalogue.datasets.reader.excerpts import short
 from controlplane.catalogue.datasets.reader.prompts.chat import ChatRenderer
 from controlplane.catalogue.datasets.reader.prompts.chat_templates import TemplateProblem
 from controlplane.catalogue.datasets.reader.versions import shown
-from controlplane.catalogue.datasets.reader.versions.canonical import VALIDATION, RowWriter
+from controlplane.catalogue.datasets.reader.versions.canonical import RowWriter
 from controlplane.catalogue.datasets.reader.versions.hints import hints
 from controlplane.catalogue.datasets.reader.versions.statistics import Statistics
+from workers.contract.run.dataset import VALIDATION
 
 PREVIEW_ROWS = 8
 MOST_COLUMNS = 200

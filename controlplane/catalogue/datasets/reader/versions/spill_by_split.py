@@ -19,8 +19,8 @@ import msgspec
 
 from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicates
 from controlplane.catalogue.datasets.reader.columns.mapping import normalised_prompt
-from controlplane.catalogue.datasets.reader.versions.canonical import TRAIN, VALIDATION
 from controlplane.catalogue.datasets.reader.versions.splitting import Drawing, Split, Strata
+from workers.contract.run.dataset import TRAIN, VALIDATION
 
 _PAIR = struct.Struct("<QQ")
 _VALIDATES, _REPEATS = 1, 2
