@@ -13,7 +13,9 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from runs.pages.run_page.views import TABS
 
 COMMANDS = sorted(
-    path.stem for path in (ROOT / "controlplane" / "management" / "commands").glob("*.py") if path.stem != "__init__"
+    path.stem
+    for path in (ROOT / "controlplane" / "setup" / "management" / "commands").glob("*.py")
+    if path.stem != "__init__"
 )
 COMMANDS_PAGE = ROOT / "controlplane/setup/management/README.md"
 PAGES = ("controlplane", "runs", "workers", "frontend", "docker", "tests")

@@ -1,8 +1,9 @@
 """The state of the source code in figures: its size, how its modules depend on each other, what is out of shape.
 
 The product is the Python of controlplane, runs, workers and manage.py, without migrations. Imports count wherever they
-stand, inside functions too, except under `if TYPE_CHECKING`. `offenders` names
-what each figure counted.
+stand, inside functions and under `if TYPE_CHECKING` too. A room is a package with modules of its own; its neighbours
+are the packages that it imports from, as they are seen from it: of its own wing each room counts, of another wing the
+wing as a whole. `offenders` names what each figure counted. tests/architecture/test_house.py holds the bounds.
 """
 
 from __future__ import annotations
@@ -20,14 +21,33 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.setup.serving.processes import BASE_DIR
+from tests.benchmarks._settings_named import settings_without_readme
 
 PACKAGES = ("controlplane", "runs", "workers")
 COMPOSITION_ROOT = tuple(
-    f"controlplane.{name}" for name in ("settings", "asgi", "urls", "celery", "management", "serving")
+    f"controlplane.{name}" for name in ("settings", "asgi", "urls", "celery", "setup.management", "setup.serving")
 )
 """The modules that put the program together, and may therefore import from everywhere."""
 SHORT = 40
+LONG_FUNCTION = 40
 WIDE = 160
+FLOORS = {
+    "controlplane": (("platform",), ("catalogue",), ("setup",)),
+    "runs": (("engine",), ("insight",), ("intake", "launch"), ("pages",), ("housekeeping",), ("api",)),
+    "workers": (
+        ("contract", "diagnosis", "outbound"),
+        ("sandbox",),
+        ("packages",),
+        ("rewards",),
+        ("artifactstore", "environments", "settings"),
+        ("models", "sinks", "supervisor", "trainer"),
+        ("host",),
+    ),
+}
+"""Wings from the ground up, as the import contracts in pyproject.toml have them; those on one floor import nothing of
+each other."""
+LEAVES = "runs.pages"
+"""The wing whose rooms import nothing of each other."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +101,20 @@ def figures(root: Path) -> dict[str, Figure]:
     return {
         "product_python_lines": Figure(sum(module.lines for module in modules), []),
         "import_cycles": _counted(" ".join(cycle) for cycle in cycles(imports)),
+        "upward_imports": _counted(_upward_imports(imports)),
         "controlplane_imports_runs": _counted(_imports_of_runs(imports)),
         "files_under_40_lines": _counted(_short_files(modules)),
         "class_names_in_several_modules": _counted(_shared_class_names(modules)),
-        "template_lines_over_160": _counted(_wide_template_lines(root)),
+        "functions_over_40_lines": _counted(_long_functions(modules)),
+        "largest_room_modules": _largest(_room_modules(modules)),
+        "most_neighbours": _largest(_neighbours(modules, imports)),
         "longest_module": Figure(longest.lines, [longest.name]),
+        "css_lines": Figure(_lines(root, "frontend/static/css", "*.css"), []),
+        "template_conditions": Figure(_conditions(root), []),
+        "template_lines_over_160": _counted(_wide_template_lines(root)),
+        "readme_lines": Figure(_lines(root, ".", "README.md", deep=False), []),
+        "changelog_lines": Figure(_lines(root, ".", "CHANGELOG.md", deep=False), []),
+        "settings_without_readme": _counted(iter(settings_without_readme(root))),
     }
 
 
@@ -105,7 +134,7 @@ def import_graph(modules: list[Module]) -> dict[str, set[str]]:
 
 
 def _imported(module: Module, names: set[str]) -> Iterator[str]:
-    for node in _at_run_time(module.tree):
+    for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -121,17 +150,6 @@ def _source(node: ast.ImportFrom, package: str) -> str:
         return node.module or ""
     parts = package.split(".")
     return ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])])
-
-
-def _at_run_time(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything below a node, without the bodies of `if TYPE_CHECKING`."""
-    yield node
-    for child in node.orelse if _is_type_checking(node) else ast.iter_child_nodes(node):  # type: ignore[attr-defined]
-        yield from _at_run_time(child)
-
-
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
 def cycles(imports: dict[str, set[str]]) -> list[list[str]]:
@@ -155,6 +173,78 @@ def _imports_of_runs(imports: dict[str, set[str]]) -> Iterator[str]:
     for name, imported in imports.items():
         if _is_under(name, ("controlplane",)) and not _is_under(name, COMPOSITION_ROOT):
             yield from (f"{name} imports {other}" for other in sorted(imported) if _is_under(other, ("runs",)))
+
+
+def _upward_imports(imports: dict[str, set[str]]) -> Iterator[str]:
+    """Imports of a higher floor, of another wing on the same floor, or of another room of the leaves."""
+    for name, imported in imports.items():
+        for other in sorted(imported):
+            here, there = _floor(name), _floor(other)
+            if name.split(".")[0] == other.split(".")[0] and here is not None and there is not None:
+                if there > here or (there == here and _wing(name) != _wing(other)):
+                    yield f"{name} imports {other}"
+                elif _wing(name) == LEAVES == _wing(other) and name.split(".")[2] != other.split(".")[2]:
+                    yield f"{name} imports {other}"
+
+
+def _wing(name: str) -> str:
+    return ".".join(name.split(".")[:2])
+
+
+def _floor(name: str) -> int | None:
+    """The floor of a module's wing; None: it belongs to none, as what puts the program together."""
+    top, _, rest = name.partition(".")
+    floors = FLOORS.get(top, ())
+    return next((number for number, wings in enumerate(floors) if rest.partition(".")[0] in wings), None)
+
+
+def _room_modules(modules: list[Module]) -> dict[str, list[str]]:
+    rooms = defaultdict(list)
+    for module in modules:
+        if module.path.name != "__init__.py" and module.package:
+            rooms[module.package].append(module.name)
+    return rooms
+
+
+def _neighbours(modules: list[Module], imports: dict[str, set[str]]) -> dict[str, list[str]]:
+    packages = {module.name: module.package for module in modules}
+    seen: dict[str, set[str]] = defaultdict(set)
+    for name, imported in imports.items():
+        room = packages[name]
+        seen[room] |= {_seen_from(room, packages[other]) for other in imported} - {""}
+    return {room: sorted(others) for room, others in seen.items()}
+
+
+def _seen_from(room: str, other: str) -> str:
+    """The neighbour that the package `other` belongs to, seen from `room`; "" if it is the room or lies around it."""
+    here, there = room.split("."), other.split(".")
+    shared = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), min(len(here), len(there)))
+    return "" if shared == len(there) else ".".join(there[: max(shared + 1, 2)])
+
+
+def _largest(rooms: dict[str, list[str]]) -> Figure:
+    room = max(rooms, key=lambda name: len(rooms[name]), default="")
+    return Figure(len(rooms.get(room, [])), [f"{room}: {' '.join(rooms.get(room, []))}"])
+
+
+def _long_functions(modules: list[Module]) -> Iterator[str]:
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                lines = node.end_lineno - node.lineno + 1
+                if lines > LONG_FUNCTION:
+                    yield f"{module.name}.{node.name} ({lines})"
+
+
+def _lines(root: Path, folder: str, pattern: str, *, deep: bool = True) -> int:
+    paths = (root / folder).rglob(pattern) if deep else (root / folder).glob(pattern)
+    return sum(len(path.read_text().splitlines()) for path in paths)
+
+
+def _conditions(root: Path) -> int:
+    """How often templates decide: their `if` and `elif` tags."""
+    templates = (root / "frontend" / "templates").rglob("*.html")
+    return sum(len(re.findall(r"{% (?:el)?if ", path.read_text())) for path in templates)
 
 
 def _is_under(name: str, packages: tuple[str, ...]) -> bool:

@@ -63,7 +63,7 @@ def _errors(name: str, compared: Iterable[estimates.Compared]) -> dict[str, floa
 
 def _places() -> int:
     count = 0
-    for path in (BASE_DIR / "runs" / "preflight").glob("*.py"):
+    for path in (BASE_DIR / "runs" / "launch" / "preflight").rglob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         count += sum(isinstance(called, ast.Name) and called.id in CALLS for called in calls)
     return count

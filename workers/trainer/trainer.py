@@ -385,19 +385,15 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self.callback_handler.on_train_end(self.args, self.state, self.control)
 
     def _note_best(self, trial: Any) -> None:
-        """The best checkpoint is spared when older ones are deleted. Its score is saved, so a resumed run goes on
-        with it; one that was deleted meanwhile no longer counts."""
-        values = [entry[self._keep_best] for entry in self.state.log_history if self._keep_best in entry]
-        figure = best.figure_of(self._keep_best, values)
-        if figure is None:
-            return
+        """Note the best checkpoint, which is spared when older ones are deleted, with its score for resumed runs."""
+        name = self._keep_best
+        figure = best.figure_of(name, [entry[name] for entry in self.state.log_history if name in entry])
         before = self.state.best_metric if self.state.best_model_checkpoint else None
-        if before is None or best.is_better(self._keep_best, figure, before):
+        if figure is not None and (before is None or best.is_better(name, figure, before)):
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
             self.state.best_metric, self.state.best_model_checkpoint = figure, str(folder)
 
 
 def _finish() -> None:
-    # At most twice per step, where TRL soon reads a number from the GPU anyway.
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # at most twice per step, where TRL soon reads a number from the GPU anyway
         torch.cuda.synchronize()

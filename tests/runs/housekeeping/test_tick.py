@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware.models import Host
 from runs.engine import queries
 from runs.engine.models import Attempt, Lease, Run
 from runs.engine.records import RunEvent
-from runs.engine.scheduling import launching
+from runs.engine.scheduling import ending, launching
 from runs.engine.states import RunStatus
 from runs.housekeeping import tick as runs_tick
 from runs.intake.host_api import reaping
@@ -23,8 +23,7 @@ from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import Task
 
 database = pytest.mark.django_db
-RECEIPT = from_dict(Receipt, FREE)
-NOW = timezone.now()
+NOW, RECEIPT = timezone.now(), from_dict(Receipt, FREE)
 LONG_AGO = NOW - timedelta(days=1)
 
 
@@ -332,7 +331,7 @@ def test_a_cloned_machine_that_announces_another_boot_ends_no_run_that_is_heard(
 
 @database
 def test_a_cloned_machine_frees_nothing_of_a_host_whose_runs_are_heard(running: Attempt) -> None:
-    runs_tick.give_up(running, "anna")
+    ending.give_up(running, "anna")
     host = Host.objects.get()
     Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
     Attempt.objects.update(last_seen_at=at(30))
@@ -355,7 +354,7 @@ def test_what_a_lost_hosts_attempts_left_is_asked_for_until_it_came(running: Att
         host = Host.objects.get()
         Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
     else:
-        runs_tick.give_up(running, "anna")
+        ending.give_up(running, "anna")
     for seconds in (31, 62, 93):
         tick(seconds)
     assert len(sent.of(Task.REAP_RUN)) == 3
@@ -368,7 +367,7 @@ def test_what_a_lost_hosts_attempts_left_is_asked_for_until_it_came(running: Att
 
 @database
 def test_an_attempt_that_was_given_up_and_still_speaks_is_not_asked_for(running: Attempt, sent: Sent) -> None:
-    runs_tick.give_up(running, "anna")
+    ending.give_up(running, "anna")
     Attempt.objects.update(last_seen_at=at(60))
     tick(62)
     assert not sent.of(Task.REAP_RUN)
@@ -376,16 +375,16 @@ def test_an_attempt_that_was_given_up_and_still_speaks_is_not_asked_for(running:
 
 @database
 def test_a_host_given_up_by_a_person_keeps_its_resources_from_others(running: Attempt) -> None:
-    assert runs_tick.give_up(running, "anna")
+    assert ending.give_up(running, "anna")
     assert now_of(running) == ("failed", "host_lost")
     assert lease_states() == ["quarantined"]
-    assert not runs_tick.give_up(running, "anna")
+    assert not ending.give_up(running, "anna")
 
 
 @database
 @pytest.mark.parametrize(("boot", "state"), [("boot-1", "quarantined"), ("boot-2", "released")])
 def test_what_a_given_up_host_held_is_free_once_it_has_booted_anew(running: Attempt, boot: str, state: str) -> None:
-    runs_tick.give_up(running, "anna")
+    ending.give_up(running, "anna")
     host = Host.objects.get()
     Host.objects.update(inventory={**host.inventory, "boot_id": boot})
     tick(31)

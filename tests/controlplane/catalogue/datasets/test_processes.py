@@ -75,7 +75,10 @@ def test_nothing_is_left_of_the_processes_once_nobody_wants_more() -> None:
 
 def in_a_reader(code: str) -> subprocess.CompletedProcess[str]:
     """It ends once all processes have: they share its output."""
-    before = "import os, signal, time\nfrom controlplane.catalogue.datasets.reader import limits; from controlplane.catalogue.datasets.reader.checking import processes\n"
+    before = (
+        "import os, signal, time\nfrom controlplane.catalogue.datasets.reader import limits\n"
+        "from controlplane.catalogue.datasets.reader.checking import processes\n"
+    )
     argv = [sys.executable, "-c", before + code]
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 

@@ -67,8 +67,7 @@ def test_only_one_worker_is_at_a_version():
 
 
 def test_no_more_datasets_are_worked_on_than_there_are_slots(sent):
-    version, later = uploaded(), uploaded()
-    folder = incoming_folder().parent
+    version, later, folder = uploaded(), uploaded(), incoming_folder().parent
     with held(folder / "slot0.lock"), held(folder / "slot1.lock"):
         assert worked(version).check_started_at is None
     assert sent(lambda: worker.work(version)) == [later.pk]

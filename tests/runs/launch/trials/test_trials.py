@@ -20,6 +20,7 @@ from runs.engine.transitions import move
 from runs.insight.metrics import peaks
 from runs.launch.trials import trials
 from runs.launch.trials.results import progress
+from runs.pages.run_list.query import TRIAL
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import CPU, FREE, a_run, a_user
 from tests.runs.conftest import Sent
@@ -324,12 +325,11 @@ def test_viewers_look_and_do_nothing():
 
 def test_a_candidate_that_fits_leads_to_a_new_run_with_it():
     trial = started(a_profile())
-    run = trial.runs.get()
-    ended(run, EndReason.COMPLETED)
+    ended(trial.runs.get(), EndReason.COMPLETED)
     [result] = progress(trial).results
     shown = operator().get(f"/runs/new/?{result.use}").content.decode()
     assert 'value="/models/tiny"' in shown
-    assert f'<option value="{run.profile_id}" selected>' in shown
+    assert f'<option value="{trial.runs.get().profile_id}" selected>' in shown
 
 
 def test_the_list_of_runs_has_trials_when_asked():
@@ -379,15 +379,14 @@ def test_a_peak_that_samples_missed_is_torchs_unless_the_card_is_smaller(reserve
 
 
 def test_a_gpu_that_nobody_measured_has_no_peak():
-    hardware = HardwareSpec("p", trainer_gpus=1)
-    assert peaks.of_run(hardware, Placement("box", gpus=(0,)), measured={}, reserved={0: 5}, sizes={}) == []
+    place = Placement("box", gpus=(0,))
+    assert peaks.of_run(HardwareSpec("p", trainer_gpus=1), place, measured={}, reserved={0: 5}, sizes={}) == []
 
 
 def test_peaks_come_from_samples_first_and_from_the_receipt_then():
-    row = a_profile(spec={"rollout": "transformers", "trainer_gpus": 1})
-    trial = started(row, host=a_ready_host(gpus=1))
-    run = trial.runs.get()
+    trial = started(a_profile(spec={"rollout": "transformers", "trainer_gpus": 1}), host=a_ready_host(gpus=1))
     Attempt.objects.update(placement={"host": "box", "gpus": [0]}, host=Host.objects.get())
+    run = trial.runs.get()
     step(run, 1, kind="system", **{"gpu/0/memory_mib": 5000.0})
     step(run, 1, **{"memory/rank0/reserved_mib": 4000.0})
     assert progress(trial).results[0].peaks[0].peak_mib == 5000
@@ -398,6 +397,4 @@ def test_peaks_come_from_samples_first_and_from_the_receipt_then():
 
 
 def test_the_words_for_a_trial_are_the_same_everywhere():
-    from runs.pages.run_list.query import TRIAL
-
     assert TRIAL == trials.KIND
