@@ -40,7 +40,8 @@ FLOORS = {
         ("packages",),
         ("rewards",),
         ("artifactstore", "environments", "settings"),
-        ("models", "sinks", "supervisor", "trainer"),
+        ("models",),
+        ("sinks", "supervisor", "trainer"),
         ("host",),
     ),
 }
@@ -178,13 +179,16 @@ def _imports_of_runs(imports: dict[str, set[str]]) -> Iterator[str]:
 def _upward_imports(imports: dict[str, set[str]]) -> Iterator[str]:
     """Imports of a higher floor, of another wing on the same floor, or of another room of the leaves."""
     for name, imported in imports.items():
-        for other in sorted(imported):
-            here, there = _floor(name), _floor(other)
-            if name.split(".")[0] == other.split(".")[0] and here is not None and there is not None:
-                if there > here or (there == here and _wing(name) != _wing(other)):
-                    yield f"{name} imports {other}"
-                elif _wing(name) == LEAVES == _wing(other) and name.split(".")[2] != other.split(".")[2]:
-                    yield f"{name} imports {other}"
+        yield from (f"{name} imports {other}" for other in sorted(imported) if _is_upward(name, other))
+
+
+def _is_upward(name: str, other: str) -> bool:
+    here, there = _floor(name), _floor(other)
+    if name.split(".")[0] != other.split(".")[0] or here is None or there is None:
+        return False
+    if _wing(name) == LEAVES == _wing(other):
+        return name.split(".")[2] != other.split(".")[2]
+    return there > here or (there == here and _wing(name) != _wing(other))
 
 
 def _wing(name: str) -> str:

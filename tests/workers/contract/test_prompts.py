@@ -6,9 +6,7 @@ import pytest
 
 from workers.contract.run.episodes import EpisodeSpec, GatewaySpec, PartSpec
 from workers.contract.run.prompts import PromptsSpec, problems
-from workers.contract.run.spec import RewardSpec
 
-REWARDS = (RewardSpec("accuracy", "numeric_match"), RewardSpec("format", "answer_tag", per_turn=False))
 BOTH = PromptsSpec(extra_rounds=2, spread_in="accuracy", by_difficulty=True)
 
 
@@ -16,8 +14,9 @@ AGENTS = EpisodeSpec("agents", 1, (), gateway=GatewaySpec())
 TOOLS = EpisodeSpec("tools", 1, (PartSpec("calc", "calculator"),))
 
 
-def words(prompts: PromptsSpec, rewards: tuple[RewardSpec, ...] = REWARDS, episodes: EpisodeSpec | None = None) -> str:
-    return " ".join(f"{one.field}: {one}" for one in problems(prompts, rewards, episodes))
+def words(prompts: PromptsSpec, episodes: EpisodeSpec | None = None, *, per_turn: bool = False) -> str:
+    found = problems(prompts, ("accuracy", "format"), episodes, per_turn=per_turn)
+    return " ".join(f"{problem.field}: {problem}" for problem in found)
 
 
 def test_nothing_is_wrong_with_both_or_with_neither() -> None:
@@ -36,7 +35,7 @@ def test_nothing_is_wrong_with_both_or_with_neither() -> None:
             "extra_rounds: Prompts can't be replaced or weighted where programs drive",
         ),
         (words(PromptsSpec(by_difficulty=True), episodes=AGENTS), "by_difficulty: "),
-        (words(BOTH, (*REWARDS, RewardSpec("turns", "think_tags", per_turn=True))), "scores each turn"),
+        (words(BOTH, per_turn=True), "scores each turn"),
     ],
 )
 def test_what_is_wrong_is_said_beside_its_field(found: str, sentence: str) -> None:

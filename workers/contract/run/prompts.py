@@ -17,7 +17,6 @@ from workers.contract.run.problem import Problem
 
 if TYPE_CHECKING:
     from workers.contract.run.episodes import EpisodeSpec
-    from workers.contract.run.spec import RewardSpec
 
 MOST_ROUNDS = 20
 DRAWN_WITHOUT, WITHOUT_SPREAD = "prompts/drawn_without_spread", "prompts/without_spread"
@@ -58,8 +57,13 @@ class PromptsSpec:
         return self.extra_rounds > 0 or self.by_difficulty
 
 
-def problems(prompts: PromptsSpec, rewards: Sequence[RewardSpec], episodes: EpisodeSpec | None) -> Iterator[Problem]:
-    """Why a run's prompts can't be chosen so. `rewards`: those that are trained on. Fields are the New run page's."""
+def problems(
+    prompts: PromptsSpec, components: Sequence[str], episodes: EpisodeSpec | None, *, per_turn: bool
+) -> Iterator[Problem]:
+    """Why a run's prompts can't be chosen so. Fields are the New run page's.
+
+    components: names of the reward components that are trained on. per_turn: whether any of them scores each turn.
+    """
     if not 0 <= prompts.extra_rounds <= MOST_ROUNDS:
         sentence = f"{prompts.extra_rounds} extra rounds of generation are asked for."
         yield Problem("extra_rounds", sentence, f"Choose 0 to {MOST_ROUNDS}; 0 turns dynamic sampling off.")
@@ -68,12 +72,11 @@ def problems(prompts: PromptsSpec, rewards: Sequence[RewardSpec], episodes: Epis
         yield Problem("least_weight", sentence, "It must be above 0 and at most 1.")
     if not prompts.on:
         return
-    names = [reward.name for reward in rewards]
-    if prompts.spread_in and prompts.spread_in not in names:
+    if prompts.spread_in and prompts.spread_in not in components:
         sentence = f"The spread of {prompts.spread_in} is to count, and no component that is trained on has that name."
-        yield Problem("spread_in", sentence, f"Use one of: {', '.join(names)}; or leave it empty.")
+        yield Problem("spread_in", sentence, f"Use one of: {', '.join(components)}; or leave it empty.")
     unable = [
-        *(["where a reward scores each turn"] if any(reward.per_turn for reward in rewards) else []),
+        *(["where a reward scores each turn"] if per_turn else []),
         *(["where programs drive the episodes"] if episodes and episodes.gateway else []),
     ]
     for where in unable:

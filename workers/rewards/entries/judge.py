@@ -11,17 +11,14 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from workers.rewards.entries.judge_client import JudgeClient, JudgeReply
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.tools import Endpoint, Tools
-
-if TYPE_CHECKING:
-    from workers.rewards.entries.ranking import RankingParams
 
 PLACES = ("prompt", "completion", "answer")
 _PLACE = re.compile(r"\{(prompt|completion|answer)\}")
@@ -96,13 +93,32 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
     return Scores(values, failures, notes)
 
 
-def server_problem(params: JudgeParams | RankingParams) -> str | None:
+class ServerParams(Hashable, Protocol):
+    """What a reward says of the server that judges: its name on the secrets page, the model, times and sampling."""
+
+    @property
+    def endpoint(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def timeout_s(self) -> float: ...
+    @property
+    def batch_s(self) -> float: ...
+    @property
+    def temperature(self) -> float: ...
+    @property
+    def max_tokens(self) -> int: ...
+
+
+def server_problem(params: ServerParams) -> str | None:
     if not re.fullmatch(r"[A-Z0-9_]{1,40}", params.endpoint):
         return "endpoint: choose a server of the secrets page"
     return None if params.model.strip() else "model: say which model of the server judges"
 
 
-def client_of(params: JudgeParams | RankingParams, endpoint: Endpoint, tools: Tools) -> JudgeClient:
+def client_of(params: ServerParams, endpoint: Endpoint, tools: Tools) -> JudgeClient:
     return JudgeClient(
         endpoint,
         concurrency=params.concurrency,
@@ -112,7 +128,7 @@ def client_of(params: JudgeParams | RankingParams, endpoint: Endpoint, tools: To
     )
 
 
-def request(params: JudgeParams | RankingParams, system: str, instruction: str) -> bytes:
+def request(params: ServerParams, system: str, instruction: str) -> bytes:
     body: dict[str, Any] = {
         "model": params.model,
         "messages": [{"role": "system", "content": system}, {"role": "user", "content": instruction}],

@@ -79,7 +79,9 @@ def read(folder: Path) -> AttemptSpec:
     _check_rewards(spec)
     if spec.run.rewards_beside and (whole := beside.problem(spec.run.hardware, spec.run.episodes)):
         raise SpecError(f"Groups can't be scored while others are generated. {whole.sentence}")
-    for unusable in prompts.problems(spec.run.prompts, spec.run.rewards, spec.run.episodes):
+    components = [reward.name for reward in spec.run.rewards]
+    per_turn = any(reward.per_turn for reward in spec.run.rewards)
+    for unusable in prompts.problems(spec.run.prompts, components, spec.run.episodes, per_turn=per_turn):
         raise SpecError(str(unusable))
     if spec.run.ahead:
         run = spec.run

@@ -15,7 +15,10 @@ MOST_SHARE = 4
 
 def check(draft: Draft) -> Iterator[Finding]:
     chosen = draft.prompts
-    unusable = list(prompts.problems(chosen, draft.rewards or (), draft.episodes))
+    rewards = draft.rewards or ()
+    per_turn = any(reward.per_turn for reward in rewards)
+    components = [reward.name for reward in rewards]
+    unusable = list(prompts.problems(chosen, components, draft.episodes, per_turn=per_turn))
     for problem in unusable:
         if problem.field == "spread_in":
             if draft.rewards is not None:
