@@ -257,10 +257,10 @@ def test_what_was_not_uploaded_in_time_is_uploaded_when_it_is_asked_for(bucket: 
         made.control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
         folder = sorted((made.folder.path / "checkpoints").iterdir())[-1]
         name = folder.relative_to(made.settings.runs_dir).as_posix()
-        assert storing.store_and_tell(name, TOKEN, made.settings)
+        assert storing.store_and_report(name, TOKEN, made.settings)
         wait_until(lambda: "stored" in {state for _, state in states(made)}, made.why)
         made.wait_until_gone()
         assert {each["path"] for each in made.control.stored} == {f"checkpoints/{folder.name}"}
         shutil.rmtree(folder)
-        assert not storing.store_and_tell(name, TOKEN, made.settings)
+        assert not storing.store_and_report(name, TOKEN, made.settings)
         assert "no longer on testhost" in made.control.stored[-1]["problem"]

@@ -149,5 +149,5 @@ def test_a_trainers_file_that_can_not_be_read_keeps_no_receipt_back(tmp_path: Pa
         reaper.reap(RUN, 1, TOKEN, made.settings)
         report = made.control.reaped[0]
         assert report["receipt"]["free"] is True
-        assert "What the trainer wrote last could not be read" in report["detail"]
+        assert "The trainer's last lines could not be read" in report["detail"]
         assert list(made.control.lines.values()) == made.outbox()

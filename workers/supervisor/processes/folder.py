@@ -144,6 +144,17 @@ class AttemptFolder:
         lines = map(read_line, last_lines(self.path / FileName.OUTBOX))
         return any(line is not None and line.kind == EventKind.ENDED for line in lines)
 
+    def request_stop(self, mode: StopMode) -> bool:
+        """Leave a stop request, which the supervisor reads at each tick.
+
+        Returns False if the attempt is not on this host (yet): the answer to its claim will include the stop.
+        """
+        if not self.path.is_dir():
+            return False
+        if self.stop_request() != StopMode.NOW:
+            self.write(FileName.STOP_REQUEST, mode)
+        return True
+
     def stop_request(self) -> StopMode | None:
         try:
             text = (self.path / FileName.STOP_REQUEST).read_text().strip()
@@ -151,8 +162,15 @@ class AttemptFolder:
             return None
         return StopMode(text) if text in tuple(StopMode) else None
 
+    def mark_watched(self) -> bool:
+        """Record that somebody has opened the run's page. False if the attempt is not on this host or has ended."""
+        if not self.path.is_dir() or self.has_ended():
+            return False
+        self.write_if_possible(FileName.WATCHED, "")
+        return True
+
     def take_watched(self) -> bool:
-        """Whether somebody has opened the run's page since the last call."""
+        """Return whether somebody has opened the run's page since the last call."""
         try:
             (self.path / FileName.WATCHED).unlink()
         except OSError:
