@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from workers.diagnosis.judging import Facts, Log, Report, judge
 TELLING = frozenset({"reward_failed", "metrics_left_out", "hang"})
 """Kinds of events that a cause may rest on."""
 LONGEST_LINE = 1 << 20
+_CONTINUES = re.compile(r": training (continues|goes on)\.")
+"""The end of a note after a hang, in present and earlier versions."""
 
 
 class NothingToRead(Exception):
@@ -54,7 +57,7 @@ def facts_of(folder: Path) -> Facts:
             trained = True
         elif kind in ("phase", "ended") and data.get("reason"):
             reason = reason or str(data["reason"])
-        elif kind == "note" and "training goes on" in str(data.get("text")):
+        elif kind == "note" and _CONTINUES.search(str(data.get("text"))):
             events = [event for event in events if event[0] != "hang"]
         elif kind in TELLING:
             events.append((str(kind), json.dumps(data, ensure_ascii=False)))

@@ -34,7 +34,7 @@ from workers.supervisor.commands import (
     trainer_tool_environment,
 )
 from workers.supervisor.processes.loops import Loop
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ class Announcer:
             if str(error) != self._failing:
                 log.warning("this host could not announce itself: %s", error)
             self._failing = str(error)
-            refused = isinstance(error, Refused)  # the next request would be refused too
+            refused = isinstance(error, RequestRefused)  # the next request would be refused too
             return self._settings.announce_s if refused else min(2.0, self._settings.announce_s)
         self._failing = ""
         with contextlib.suppress(OSError):

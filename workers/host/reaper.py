@@ -25,14 +25,14 @@ from workers.contract.wire.documents import ContractError, from_dict, to_dict, t
 from workers.contract.wire.names import TRAINER_KINDS, EventKind, FileName
 from workers.diagnosis.folder import facts_of
 from workers.settings import HostSettings
-from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
+from workers.supervisor.ends import DIAGNOSIS_WAIT_S, UNDIAGNOSED, diagnosis_of
 from workers.supervisor.processes import gpus, procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.procfs import Process
 from workers.supervisor.processes.teardown import Teardown
-from workers.supervisor.reports.control import Control, ControlError, Refused
+from workers.supervisor.reports.control import Control, ControlError, RequestRefused
 from workers.supervisor.reports.logs import LogUploader
 from workers.supervisor.reports.outbox import Outbox, line_of
 from workers.supervisor.reports.samples import SampleUploader
@@ -113,7 +113,7 @@ class _Report:
         }
         try:
             self.control.send_reaped(self.attempt_id, body, [line.text for line in lines])
-        except Refused:
+        except RequestRefused:
             if not lines:
                 raise
             # The control plane refuses one of the lines.
@@ -240,8 +240,8 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
 def _diagnose(folder: AttemptFolder, outbox: Outbox) -> None:
     if outbox.count({EventKind.DIAGNOSED}) or facts_of(folder.path).reason in UNDIAGNOSED:
         return
-    call = BackgroundCall("diagnosis", lambda: diagnosed(folder.path))
-    data = call.value() if call.wait(WAIT_S) else None
+    call = BackgroundCall("diagnosis", lambda: diagnosis_of(folder.path))
+    data = call.value() if call.wait(DIAGNOSIS_WAIT_S) else None
     if data is not None:
         outbox.add(event_line(EventKind.DIAGNOSED, data, t=time.time()))
 
@@ -297,7 +297,7 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
     """Ask the control plane for the last seq that it has: the file may be outdated if the disk was full."""
     try:
         return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
-    except Refused:
+    except RequestRefused:
         pass  # it doesn't know the attempt, and will refuse the report as well
     try:
         return int((folder / FileName.ACK).read_text())

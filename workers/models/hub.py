@@ -157,7 +157,7 @@ class HubFiles:
         except (outbound.OutboundError, ValueError) as error:  # a Location can be anything
             raise Away(f"{self._hub.endpoint}: {str(error).rstrip('.')}") from None
 
-    def _answer(self, url: str, limit: int, whole: bool) -> outbound.Answer:
+    def _answer(self, url: str, limit: int, whole: bool) -> outbound.Response:
         for _ in range(1 + MOST_HOPS):
             headers = {"User-Agent": "grpo-control-plane"} | ({} if whole else {"Range": f"bytes=0-{limit - 1}"})
             if self._hub.token and _origin(url) == _origin(self._hub.endpoint):
@@ -172,7 +172,7 @@ class HubFiles:
                 raise Away(f"{self._hub.endpoint} redirects from https to {urlsplit(url).scheme}")
         raise Away(f"{self._hub.endpoint} redirects more than {MOST_HOPS} times")
 
-    def _refuse(self, answer: outbound.Answer) -> None:
+    def _refuse(self, answer: outbound.Response) -> None:
         status, code = answer.status, answer.headers.get("X-Error-Code")
         if status < 300:
             return

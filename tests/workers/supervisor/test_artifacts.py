@@ -16,7 +16,7 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.object_store import BUCKET, ObjectStore, object_store
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.test_checkpoints import archive, tensors
-from workers.artifactstore import MANIFEST, ArtifactStore, Spoilt, StoreError
+from workers.artifactstore import MANIFEST, ArtifactStore, Corrupted, StoreError
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.artifacts import STORES, Store
 from workers.contract.wire.documents import to_dict
@@ -99,7 +99,7 @@ def test_a_file_with_a_wrong_hash_is_named_and_never_used(
 ) -> None:
     manifest = ArtifactStore(bucket.store).upload(saved, NAME)
     bucket.client.put_object(Bucket=BUCKET, Key=f"team/{NAME}/optimizer.pt", Body=b"something else")
-    with pytest.raises(CheckpointError, match=r"optimizer.pt in the store has another hash"):
+    with pytest.raises(CheckpointError, match=r"optimizer.pt in the store has a different hash"):
         prepared(other_host, bucket.store, manifest)
     assert not (other_host[1].runs_dir / NAME).exists()
 
@@ -108,7 +108,7 @@ def test_another_manifest_than_the_stored_one_is_refused(bucket: ObjectStore, sa
     store = ArtifactStore(bucket.store)
     manifest = store.upload(saved, NAME)
     bucket.client.put_object(Bucket=BUCKET, Key=f"team/{NAME}/{MANIFEST}", Body=b'{"files": []}')
-    with pytest.raises(Spoilt, match="another manifest"):
+    with pytest.raises(Corrupted, match="a different manifest"):
         store.download(NAME, tmp_path / "target", manifest_sha256=manifest)
 
 
