@@ -13,7 +13,7 @@ from runs.launch.new_run.fields.advanced_fields import DEFAULT
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.preflight.finding import Finding, Fix, Grade
 from workers.contract.wire.documents import ContractError
-from workers.diagnosis.catalogue import Change, Entry
+from workers.diagnosis.catalogue import CatalogueEntry, Change
 
 CHOSEN_BY_HAND = "profile"
 """The `how` of a change that only a person can make: which profile depends on what else should stay."""
@@ -40,13 +40,15 @@ class Changed:
 
 @dataclass(frozen=True)
 class Fixed:
-    entry: Entry
+    entry: CatalogueEntry
     changes: list[Changed]
     by_hand: list[str]
     """What only a person can change, in words."""
 
 
-def fix(initial: dict[str, Any], entry: Entry, values: dict[str, str], schema: Any, findings_of: Findings) -> Fixed:
+def fix(
+    initial: dict[str, Any], entry: CatalogueEntry, values: dict[str, str], schema: Any, findings_of: Findings
+) -> Fixed:
     """Change the form's initial values. `values`: what the pattern's groups have found in the log."""
     before, reasons = dict(initial), {}
     by_hand = [change.why for change in entry.changes if change.how == CHOSEN_BY_HAND]
