@@ -85,7 +85,7 @@ assert branches.longest().turns[-1].message["content"] == "cd"
 CLOSING = """
 import asyncio, json
 from workers.trainer.episodes.generation import Wanted
-from workers.trainer.gateway.engine import Servers
+from workers.trainer.gateway.engine import PolicyServers
 choice = {"token_ids": [5], "logprobs": {"token_logprobs": [-1.0]}}
 body = json.dumps({"choices": [choice]}).encode()
 head = b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body)
@@ -101,7 +101,7 @@ async def once(reader, writer):
 
 async def main():
     server = await asyncio.start_server(once, "127.0.0.1", 0)
-    engine = Servers([(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "m")], {}, seconds=10)
+    engine = PolicyServers([(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "m")], {}, seconds=10)
     answers = [await engine.answer(Wanted([1], 1, 1), "key") for _ in range(3)]
     assert [answer.ids for answer in answers] == [[5]] * 3 and engine.failure is None
     await engine.close()

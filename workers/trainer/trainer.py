@@ -25,7 +25,7 @@ from workers.trainer.configuration import rotary
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
-from workers.trainer.episodes.crediting import TurnCredit, with_given
+from workers.trainer.episodes.crediting import TurnCredit, with_supplied
 from workers.trainer.episodes.episode import Episode, Source
 from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.recording.samples import Sample, SampleFile, end_of
@@ -206,8 +206,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if self._turn_credit is not None:
             output["advantages"] = self._credited(self._turn_credit, outcome, output["completion_ids"].shape[1])
         if self._episodes is not None:
-            given = [episode.given for episode in self._episodes.episodes]
-            output["advantages"] = with_given(output["advantages"], given, output["completion_ids"].shape[1])
+            supplied = [episode.advantages for episode in self._episodes.episodes]
+            output["advantages"] = with_supplied(output["advantages"], supplied, output["completion_ids"].shape[1])
         self._record([example["row"] for example in inputs], outcome)
         return output
 

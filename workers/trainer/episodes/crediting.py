@@ -93,13 +93,15 @@ class TurnCredit:
                 log(turn_reward(number + 1), average)
 
 
-def with_given(advantages: torch.Tensor, given: Sequence[Sequence[float] | None], width: int) -> torch.Tensor:
-    """`advantages` with those that were given for the tokens of an episode in place of its own. `width`: of the
-    completions."""
-    if all(one is None for one in given):
+def with_supplied(advantages: torch.Tensor, supplied: Sequence[Sequence[float] | None], width: int) -> torch.Tensor:
+    """Replace the advantages of episodes whose environment supplied its own, one per token.
+
+    `advantages`: (B,) or (B, `width`); (B, `width`) is returned if any were supplied.
+    """
+    if all(values is None for values in supplied):
         return advantages
     per_token = advantages if advantages.dim() > 1 else advantages.unsqueeze(1).expand(-1, width).clone()
-    for place, values in enumerate(given):
+    for place, values in enumerate(supplied):
         if values is not None:
             row = [*values, *[0.0] * width][:width]
             per_token[place] = torch.tensor(row, dtype=per_token.dtype, device=per_token.device)

@@ -50,8 +50,8 @@ class Episode:
     end: str = ""
     """eos | length | stop, or one of EpisodeEnd; "": it goes on."""
     seconds: float = 0.0
-    given: list[float] | None = None
-    """Advantages of its tokens, in place of those from its rewards; None: none were given."""
+    advantages: list[float] | None = None
+    """One per completion token, supplied by the environment; None: they are computed from the rewards."""
 
     @property
     def live(self) -> bool:
@@ -66,6 +66,21 @@ class Episode:
         for turn in self.turns:
             yield turn.message
             yield from turn.answers
+
+    def add_reward(self, reward: float) -> None:
+        """Add a reward that the environment gave at the end."""
+        self.turns[-1].answers.append({"role": "user", "content": "", "tokens": 0, "reward": reward})
+
+
+def as_trl(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Return what TRL expects of a rollout_func; log-probabilities only if all episodes have them."""
+    has_logprobs = all(episode.logprobs for episode in episodes)
+    return {
+        "prompt_ids": [episode.prompt_ids for episode in episodes],
+        "completion_ids": [episode.ids for episode in episodes],
+        "logprobs": [episode.logprobs for episode in episodes] if has_logprobs else None,
+        "env_mask": [episode.own for episode in episodes],
+    }
 
 
 class Source(Protocol):

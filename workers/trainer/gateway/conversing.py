@@ -11,10 +11,11 @@ from workers.trainer.episodes import templates
 from workers.trainer.episodes.episode import Message
 from workers.trainer.episodes.generation import Wanted
 from workers.trainer.episodes.templates import Chat
-from workers.trainer.gateway import shapes
 from workers.trainer.gateway.branches import Branch, Branches
-from workers.trainer.gateway.engine import Answer, Engine
-from workers.trainer.gateway.sessions import Refused, Session
+from workers.trainer.gateway.engine import PolicyAnswer, PolicyEngine
+from workers.trainer.gateway.sessions import AgentSession
+from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.openai_shapes import AgentRequest, AnswerHead, usage_of, with_call_ids
 
 _MOST_TOOL_SETS = 256
 
@@ -63,7 +64,7 @@ class Conversing:
             self._chats[key] = chat
         return self._chats[key]
 
-    async def chat_answer(self, asked: shapes.Asked, session: Session, engine: Engine) -> dict[str, Any]:
+    async def chat_answer(self, asked: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
         chat, tools = self.chat(asked.tools), json.dumps(asked.tools, sort_keys=True)
         try:
             branch, place = session.branches.chat(chat, asked.messages, tools, self.ends)
@@ -72,14 +73,15 @@ class Conversing:
         before = branch.every_id
         answer = await self._answer(branch, asked.most, session.id, engine)
         message = chat.parsed(answer.ids, before)
-        sent = shapes.with_ids(message, f"{session.id[:6]}{len(session.branches.made)}")
+        sent = with_call_ids(message, f"{session.id[:6]}{len(session.branches.made)}")
         # As the client will send it back, with its ids.
         told = {**message, "tool_calls": sent["tool_calls"]} if "tool_calls" in message else message
         self._add(session, branch, place, answer, message, told)
         finish = "tool_calls" if "tool_calls" in message else "length" if answer.full else "stop"
-        return shapes.chat_answer(self.model, sent, finish=finish, usage=shapes.usage_of(len(before), len(answer.ids)))
+        choice = {"message": sent, "finish_reason": finish}
+        return AnswerHead(True, self.model).document([choice], usage_of(len(before), len(answer.ids)))
 
-    async def text_answer(self, asked: shapes.Asked, session: Session, engine: Engine) -> dict[str, Any]:
+    async def text_answer(self, asked: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
         ids = self._encoded(asked.prompt) if isinstance(asked.prompt, str) else list(asked.prompt)
         shown = asked.prompt if isinstance(asked.prompt, str) else self._tokenizer.decode(ids)
         branch, place = session.branches.text(ids, shown, self._tokenizer.decode)
@@ -87,19 +89,19 @@ class Conversing:
         text = self._tokenizer.decode(answer.ids, skip_special_tokens=True)
         message: Message = {"role": "assistant", "content": text}
         self._add(session, branch, place, answer, message, message)
-        usage = shapes.usage_of(len(ids), len(answer.ids))
-        return shapes.text_answer(self.model, text, finish="length" if answer.full else "stop", usage=usage)
+        choice = {"text": text, "finish_reason": "length" if answer.full else "stop"}
+        return AnswerHead(False, self.model).document([choice], usage_of(len(ids), len(answer.ids)))
 
     def _encoded(self, text: str) -> list[int]:
         return list(self._tokenizer(text)["input_ids"])
 
     def _add(
-        self, session: Session, branch: Branch, place: int, answer: Answer, message: Message, told: Message
+        self, session: AgentSession, branch: Branch, place: int, answer: PolicyAnswer, message: Message, told: Message
     ) -> None:
         made = branch.answered(answer.ids, answer.logprobs, message, told, version=answer.version, full=answer.full)
         session.branches.add(made, place)
 
-    async def _answer(self, branch: Branch, most: int | None, key: str, engine: Engine) -> Answer:
+    async def _answer(self, branch: Branch, most: int | None, key: str, engine: PolicyEngine) -> PolicyAnswer:
         room = self.context - len(branch.prompt_ids) - len(branch.ids)
         used = len(branch.ids) if self._count_outputs else sum(branch.own)
         left = min(self.longest - used, room)
@@ -109,7 +111,7 @@ class Conversing:
         allowed = left if most is None else min(left, most)
         answer = await engine.answer(Wanted(branch.every_id, allowed, room), key)
         ended = bool(answer.ids) and answer.ids[-1] in self.ends
-        return Answer(answer.ids, answer.logprobs, answer.full and not ended, answer.version)
+        return PolicyAnswer(answer.ids, answer.logprobs, answer.full and not ended, answer.version)
 
 
 _LENGTH = "context_length_exceeded"

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from workers.trainer.episodes.generation import Wanted, generate
-from workers.trainer.gateway.sessions import Refused
+from workers.trainer.keyed_endpoint import Refused
 from workers.trainer.rollouts.vllmclient import ServerError
 
 GATHER_S = 0.02
@@ -21,7 +21,7 @@ MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Answer:
+class PolicyAnswer:
     ids: list[int]
     logprobs: list[float | None] | None
     full: bool
@@ -30,16 +30,16 @@ class Answer:
     """Of the policy: the training step after which its weights were taken."""
 
 
-class Engine(Protocol):
+class PolicyEngine(Protocol):
     version: int
 
-    async def answer(self, wanted: Wanted, key: str) -> Answer:
+    async def answer(self, wanted: Wanted, key: str) -> PolicyAnswer:
         """`key`: requests with the same one go to the same server, which has what they share."""
 
     async def close(self) -> None: ...
 
 
-class Servers:
+class PolicyServers:
     """vLLM servers over HTTP, token ids in and out. Each request is passed on at once; they batch themselves."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Servers:
         self.failure: ServerError | None = None
         """What the trainer ends with."""
 
-    async def answer(self, wanted: Wanted, key: str) -> Answer:
+    async def answer(self, wanted: Wanted, key: str) -> PolicyAnswer:
         address, name = self._models[hash(key) % len(self._models)]
         version, model = self.version, name()
         document = await self._ask(address, model, wanted)
@@ -70,7 +70,7 @@ class Servers:
             self.failure = ServerError(f"The vLLM server at {address} answered with something that lacks {error}.")
             raise Refused(502, str(self.failure)) from None
         logprobs = [None if value is None or math.isnan(value) else float(value) for value in values]
-        return Answer(ids, logprobs, len(ids) >= wanted.most, version)
+        return PolicyAnswer(ids, logprobs, len(ids) >= wanted.most, version)
 
     async def _ask(self, address: str, model: str, wanted: Wanted) -> dict[str, Any] | None:
         if self._http is None:
@@ -104,12 +104,12 @@ class MainThread:
 
     def __init__(self) -> None:
         self.version = 0
-        self._asked: queue.SimpleQueue[tuple[Wanted, asyncio.Future[Answer]] | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[Wanted, asyncio.Future[PolicyAnswer]] | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def answer(self, wanted: Wanted, key: str) -> Answer:
+    async def answer(self, wanted: Wanted, key: str) -> PolicyAnswer:
         self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = self._loop.create_future()
+        future: asyncio.Future[PolicyAnswer] = self._loop.create_future()
         self._asked.put((wanted, future))
         return await future
 
@@ -119,9 +119,9 @@ class MainThread:
         """Let `batch` come back at once."""
         self._asked.put(None)
 
-    def batch(self, seconds: float) -> list[tuple[Wanted, asyncio.Future[Answer]]]:
+    def batch(self, seconds: float) -> list[tuple[Wanted, asyncio.Future[PolicyAnswer]]]:
         """The requests that wait; none if there are none within `seconds`."""
-        found: list[tuple[Wanted, asyncio.Future[Answer]]] = []
+        found: list[tuple[Wanted, asyncio.Future[PolicyAnswer]]] = []
         while len(found) < MOST_AT_ONCE:
             try:
                 one = self._asked.get(timeout=GATHER_S if found else seconds)
@@ -133,16 +133,16 @@ class MainThread:
                 found.append(one)
         return found
 
-    def generate(self, trainer: Any, batch: Sequence[tuple[Wanted, asyncio.Future[Answer]]]) -> None:
+    def generate(self, trainer: Any, batch: Sequence[tuple[Wanted, asyncio.Future[PolicyAnswer]]]) -> None:
         """On rank 0, while the other ranks are in generation.generate with nothing of their own."""
         written = generate(trainer, [wanted for wanted, _ in batch])
         if written is None or self._loop is None:
             return
         for (_, future), one in zip(batch, written, strict=True):
-            answer = Answer(one.ids, one.logprobs, one.full, self.version)
+            answer = PolicyAnswer(one.ids, one.logprobs, one.full, self.version)
             self._loop.call_soon_threadsafe(_settle, future, answer)
 
 
-def _settle(future: asyncio.Future[Answer], answer: Answer) -> None:
+def _settle(future: asyncio.Future[PolicyAnswer], answer: PolicyAnswer) -> None:
     if not future.done():
         future.set_result(answer)

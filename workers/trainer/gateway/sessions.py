@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.trainer.gateway.branches import Branches
+from workers.trainer.keyed_endpoint import Refused
 
 TRIES = 2
 """How often a task is handed out."""
@@ -24,29 +25,21 @@ _REMEMBERED = 20_000
 """Sessions whose end can still be told."""
 
 
-class Refused(Exception):
-    """A request that gets a sentence in place of what it asked for."""
-
-    def __init__(self, status: int, text: str, code: str | None = None) -> None:
-        super().__init__(text)
-        self.status, self.text, self.code = status, text, code
-
-
 @dataclass
-class Task:
+class AgentTask:
     row: Mapping[str, Any]
     prompt: Any
     evaluation: bool = False
     """It is not trained on."""
     handed_out: int = 0
-    session: Session | None = None
+    session: AgentSession | None = None
     """The one that counts, once it has ended or is gone for good."""
 
 
 @dataclass
-class Session:
+class AgentSession:
     id: str
-    task: Task
+    task: AgentTask
     began: float
     branches: Branches = field(default_factory=Branches)
     reward: float | None = None
@@ -59,9 +52,9 @@ class Session:
 class Desk:
     def __init__(self, *, session_s: float) -> None:
         self._session_s = session_s
-        self._tasks: Sequence[Task] = ()
-        self._waiting: deque[Task] = deque()
-        self._open: dict[str, Session] = {}
+        self._tasks: Sequence[AgentTask] = ()
+        self._waiting: deque[AgentTask] = deque()
+        self._open: dict[str, AgentSession] = {}
         self._over: OrderedDict[str, Refused] = OrderedDict()
         self._changed = asyncio.Condition()
         self._closed = False
@@ -80,7 +73,7 @@ class Desk:
 
     # --- the trainer's side ---------------------------------------------------------------------------------------
 
-    async def begin(self, tasks: Sequence[Task]) -> None:
+    async def begin(self, tasks: Sequence[AgentTask]) -> None:
         self._tasks, self._waiting, self.gone = tasks, deque(tasks), 0
         self.done.clear()
         async with self._changed:
@@ -96,7 +89,7 @@ class Desk:
 
     # --- the agents' side -----------------------------------------------------------------------------------------
 
-    async def take(self, wait_s: float) -> Session | None:
+    async def take(self, wait_s: float) -> AgentSession | None:
         """A session on the next task; None if there is none within `wait_s`."""
         self.agents_waiting += 1
         try:
@@ -112,14 +105,14 @@ class Desk:
             return None  # another agent that waited was faster
         return self._open_one(self._waiting.popleft())
 
-    def give_back(self, session: Session) -> None:
+    def give_back(self, session: AgentSession) -> None:
         """Its agent never got it."""
         session.task.handed_out -= 1
         self._drop(session, Refused(410, "The session was never taken up."))
         self._waiting.appendleft(session.task)
         self._waker = asyncio.ensure_future(self._wake())
 
-    def find(self, session_id: str) -> Session:
+    def find(self, session_id: str) -> AgentSession:
         """An open session. Raises Refused, with why it isn't open."""
         if (session := self._open.get(session_id)) is not None:
             self.heard_at = time.monotonic()
@@ -128,7 +121,7 @@ class Desk:
             raise Refused(why.status, why.text)
         raise Refused(404, f"There is no session {session_id[:64]!r}. Take a task first: POST /v1/sessions.")
 
-    def score(self, session_id: str, reward: object) -> Session:
+    def score(self, session_id: str, reward: object) -> AgentSession:
         session = self.find(session_id)
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
             raise Refused(400, 'The reward must be a finite number: {"reward": 1.0}.')
@@ -137,7 +130,7 @@ class Desk:
         session.reward = float(reward)
         return session
 
-    def end(self, session_id: str, reward: object = None) -> Session:
+    def end(self, session_id: str, reward: object = None) -> AgentSession:
         session = self.find(session_id)
         if reward is not None:
             self.score(session_id, reward)
@@ -148,15 +141,15 @@ class Desk:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _open_one(self, task: Task) -> Session:
+    def _open_one(self, task: AgentTask) -> AgentSession:
         task.handed_out += 1
         self.heard_at = time.monotonic()
-        session = Session(secrets.token_urlsafe(12), task, self.heard_at)
+        session = AgentSession(secrets.token_urlsafe(12), task, self.heard_at)
         session.timer = asyncio.get_running_loop().call_later(self._session_s, self._lose, session)
         self._open[session.id] = session
         return session
 
-    def _lose(self, session: Session) -> None:
+    def _lose(self, session: AgentSession) -> None:
         self.gone += 1
         again = session.task.handed_out < TRIES
         what = "its task was handed out again" if again else "its task counts as not answered"
@@ -172,7 +165,7 @@ class Desk:
         async with self._changed:
             self._changed.notify_all()
 
-    def _drop(self, session: Session, why: Refused) -> None:
+    def _drop(self, session: AgentSession, why: Refused) -> None:
         self._open.pop(session.id, None)
         session.seconds = time.monotonic() - session.began
         if session.timer is not None:

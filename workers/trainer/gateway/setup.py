@@ -21,11 +21,11 @@ from workers.trainer.episodes import setup
 from workers.trainer.gateway.agents import AgentRollouts
 from workers.trainer.gateway.atropos import AtroposRollouts
 from workers.trainer.gateway.conversing import Conversing
-from workers.trainer.gateway.endpoint import Endpoint
-from workers.trainer.gateway.engine import MainThread, Servers
+from workers.trainer.gateway.endpoint import AgentEndpoint
+from workers.trainer.gateway.engine import MainThread, PolicyServers
+from workers.trainer.gateway.inference_api import InferenceApi
 from workers.trainer.gateway.run_api import RunApi
 from workers.trainer.gateway.sessions import Desk
-from workers.trainer.gateway.shim import Shim
 
 ANYWHERE = "0.0.0.0"  # noqa: S104  # asked for by the run, and a key is asked for in any case
 GIVEN_REWARD = "environment_reward"
@@ -49,24 +49,23 @@ class GatewaySetup(setup.Setup):
         # Without a key nobody is let in.
         digest = os.environ.pop(gateway.KEY_DIGEST, "") or secrets.token_hex(32)
         shows = self.settings.shows_answer
-        endpoint = Endpoint(desk, self.conversing, engine, digest=digest, shows_answer=shows)
+        endpoint = AgentEndpoint(desk, self.conversing, engine, digest=digest, shows_answer=shows)
         ports = self.spec.placement.ports[-gateway.ports_of(self.spec.run.episodes) :]
         host = ANYWHERE if self.settings.open_beyond_loopback else LOOPBACK
         if isinstance(self.rollouts, AgentRollouts):
             endpoint.open(host, ports[0])
-            self.rollouts.open(endpoint, engine, activity)
-            return
-        api = RunApi(ports[1])
-        shim = Shim(
-            self.conversing,
-            engine,
-            longest=self.settings.max_token_len,
-            requests=self.settings.requests,
-            interval_s=self.settings.interval_s,
-        )
-        endpoint.open(host, ports[0], *shim.routes())
-        api.wait_until_ready()
-        self.rollouts.open(endpoint, engine, activity, shim, api)
+        else:
+            self.rollouts.run_api = RunApi(ports[1])
+            self.rollouts.inference = InferenceApi(
+                self.conversing,
+                engine,
+                longest=self.settings.max_token_len,
+                requests=self.settings.requests,
+                interval_s=self.settings.interval_s,
+            )
+            endpoint.open(host, ports[0], *self.rollouts.inference.routes())
+            self.rollouts.run_api.wait_until_ready()
+        self.rollouts.open(endpoint, engine, activity)
 
     def close(self) -> None:
         self.rollouts.close()
@@ -122,7 +121,7 @@ def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
         raise SpecError("Atropos' environments evaluate by themselves: a run that they feed has no evaluation.")
 
 
-def _engine(spec: AttemptSpec, trainer: Any) -> Servers | MainThread:
+def _engine(spec: AttemptSpec, trainer: Any) -> PolicyServers | MainThread:
     places = servers_of(spec)
     if not places:
         return MainThread()
@@ -134,7 +133,7 @@ def _engine(spec: AttemptSpec, trainer: Any) -> Servers | MainThread:
         names = [commands.served_name(spec, place) if place.own else generation.model.name_or_path for place in places]
         models = [(place.address, lambda name=name: name) for place, name in zip(places, names, strict=True)]
     seconds = server.request_timeout_s if server else 600.0
-    return Servers(models, _sampling(generation), seconds=seconds)
+    return PolicyServers(models, _sampling(generation), seconds=seconds)
 
 
 def _sampling(generation: Any) -> dict[str, Any]:

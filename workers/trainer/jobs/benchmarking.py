@@ -27,8 +27,8 @@ from workers.contract.run.jobs import LOOPBACK, BenchmarkSettings
 from workers.contract.wire.documents import from_dict
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job, programs
-from workers.trainer.jobs.asking import Engine, Use
-from workers.trainer.jobs.listener import Listener
+from workers.trainer.jobs.generation import ModelEngine, Usage
+from workers.trainer.jobs.model_endpoint import ModelEndpoint
 from workers.trainer.jobs.serving import open_engine
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
@@ -129,13 +129,15 @@ def _served(job: Job) -> Iterator[_Served]:
     engine = open_engine(job, with_base=False)
     key = secrets.token_urlsafe(32)
     digest = hashlib.sha256(key.encode()).hexdigest()
-    with contextlib.closing(engine), Listener.open(LOOPBACK, 0, engine, Use(), digest=digest) as listener:
-        together = {"num_concurrent": engine.at_once} if engine.at_once > 1 else {}
-        arguments = {**_arguments(job, engine), **together, "base_url": f"{listener.address}/v1/completions"}
-        yield _Served(arguments, 1 if together else BATCH, key)
+    endpoint = ModelEndpoint(engine, Usage(), digest=digest)
+    with contextlib.closing(engine), contextlib.closing(endpoint):
+        address = endpoint.open(LOOPBACK, 0)
+        concurrency = {"num_concurrent": engine.at_once} if engine.at_once > 1 else {}
+        arguments = {**_arguments(job, engine), **concurrency, "base_url": f"{address}/v1/completions"}
+        yield _Served(arguments, 1 if concurrency else BATCH, key)
 
 
-def _arguments(job: Job, engine: Engine) -> dict[str, Any]:
+def _arguments(job: Job, engine: ModelEngine) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     folder = str(job.checkpoint) if (job.checkpoint / "tokenizer_config.json").is_file() else job.base

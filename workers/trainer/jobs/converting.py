@@ -23,8 +23,7 @@ from workers.contract.wire.documents import from_dict
 from workers.contract.wire.hub_files import ONLY_PICKLES, PICKLES, is_complete
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import Job, programs
-from workers.trainer.jobs.disk import check_room, to_disk
+from workers.trainer.jobs import Job, flush_to_disk, programs
 
 FOLDER = "GRPO_LLAMA_CPP_DIR"
 WEIGHTS = "model*.safetensors"
@@ -44,7 +43,7 @@ def run(job: Job) -> None:
         raise SpecError(f"{settings.name!r} of type {settings.type!r} can't be made.")
     script = _script()
     _check_model(job)
-    check_room(job.folder, _size(job.checkpoint, settings.type), "The GGUF file")
+    job.check_room(_size(job.checkpoint, settings.type), "The GGUF file")
     unfinished = job.folder / FileName.UNFINISHED
     try:
         unfinished.mkdir(parents=True)
@@ -75,7 +74,7 @@ def _make(job: Job, settings: GgufSettings, script: Path, made: Path) -> None:
         whole, checksum = False, ""
     if not whole:
         raise SpecError(f"{SCRIPT} has ended well, but written no GGUF file: {programs.last_of(last)}")
-    to_disk(made.parent)
+    flush_to_disk(made.parent)
     kept = job.folder / FileName.GGUF / made.name
     kept.parent.mkdir(exist_ok=True)
     os.rename(made, kept)

@@ -33,8 +33,7 @@ from workers.contract.wire.hub_files import INDEX, ONLY_PICKLES, PICKLES
 from workers.contract.wire.model_archive import WEIGHTS, model_files
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer.configuration.spec import SpecError, versions
-from workers.trainer.jobs import ADAPTER_CONFIG, Job
-from workers.trainer.jobs.disk import check_room, to_disk
+from workers.trainer.jobs import ADAPTER_CONFIG, Job, flush_to_disk
 
 PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
 ADAPTER = "adapter_model.safetensors"
@@ -183,7 +182,7 @@ def _check_adapter(job: Job) -> None:
 def _check_room(job: Job, base: Path, settings: MergeSettings) -> None:
     stored = sum(path.stat().st_size for path in base.glob("*.safetensors"))
     made = stored * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1)
-    check_room(job.folder, made, "The merged model")
+    job.check_room(made, "The merged model")
     memory, available = stored * (1 if _dtype_in(base) == FLOAT32 else 2), _available_memory()
     if "cpu" in _device(job).values() and available < memory:
         raise SpecError(
@@ -321,7 +320,7 @@ def _keep(job: Job, unfinished: Path, facts: dict[str, Any]) -> None:
     (unfinished / ORIGIN).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     name = f"{FileName.CHECKPOINTS}/checkpoint-{step}"
     size = sum(path.stat().st_size for path in unfinished.iterdir())
-    to_disk(unfinished)
+    flush_to_disk(unfinished)
     os.rename(unfinished, job.folder / name)
     data = {"step": step, "path": name, "bytes": size, "kept": [step], "versions": wrote}
     job.metrics.event(EventKind.CHECKPOINT, data, step=step)

@@ -22,7 +22,7 @@ from typing import Any
 
 from workers.contract.reports.waterfall import Span, union
 from workers.contract.run.spec import RewardSpec, RunSpec
-from workers.rewards.entries.judge import MOST_AT_ONCE
+from workers.rewards.entries.judge_client import MOST_AT_ONCE
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Reward, Row, Scores, waits
 from workers.rewards.scoring import score
