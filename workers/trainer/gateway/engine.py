@@ -13,7 +13,7 @@ import aiohttp
 
 from workers.trainer.episodes.generation import Wanted, generate
 from workers.trainer.keyed_endpoint import Refused
-from workers.trainer.rollouts.vllmclient import ServerError
+from workers.trainer.rollouts.vllm_client import ServerError
 
 GATHER_S = 0.02
 """How long a batch waits for requests that come at the same time."""

@@ -28,7 +28,7 @@ from workers.trainer.jobs.generation import (
     completion_limit,
     prompt_ids,
 )
-from workers.trainer.rollouts.vllmclient import AdapterClient
+from workers.trainer.rollouts.vllm_client import AdapterClient
 
 AT_ONCE = 16
 SILENCE_S = 120.0

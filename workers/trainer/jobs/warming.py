@@ -16,7 +16,7 @@ from workers.contract.stack.warm import model_files
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
 from workers.trainer.jobs import Job
-from workers.trainer.rollouts.vllmclient import AdapterClient, ServerError, adapter_prefix
+from workers.trainer.rollouts.vllm_client import AdapterClient, ServerError, adapter_prefix
 
 LOOK_S = 0.2
 FILES_S = 2.0
