@@ -12,7 +12,6 @@ from workers.trainer.activity import Activity
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.gateway.branches import episode
-from workers.trainer.gateway.conversing import branches_dropped
 from workers.trainer.gateway.endpoint import AgentEndpoint
 from workers.trainer.gateway.engine import MainThread, PolicyServers
 from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures
@@ -20,6 +19,8 @@ from workers.trainer.gateway.sessions import AgentSession, AgentTask, Desk
 
 
 class AgentRollouts(GatewayRollouts):
+    """Hands out a task per completion, and collects the sessions of the agents."""
+
     poll_s = 0.5
     _evaluates = False
 
@@ -47,23 +48,23 @@ class AgentRollouts(GatewayRollouts):
             **request_figures(endpoint.latencies),
             gateway.WAITING: waited,
             gateway.GONE: float(desk.gone),
-            gateway.DROPPED: float(sum(branches_dropped(session.branches) for session in sessions)),
+            gateway.DROPPED: float(sum(session.branches.dropped for session in sessions)),
             gateway.STALENESS: staleness(sessions, self._engine.version),
         }
 
     def _episode(self, session: AgentSession) -> Episode:
         task, branch = session.task, session.branches.longest()
         prompt_ids = self._conversing.prompt_ids(task.prompt)
-        made = episode(branch, task.row, task.prompt, prompt_ids, filler=self._conversing.filler)
-        made.seconds = session.seconds
+        result = episode(branch, task.row, task.prompt, prompt_ids, filler=self._conversing.filler)
+        result.seconds = session.seconds
         if session.reward is not None:
-            made.add_reward(session.reward)
+            result.add_reward(session.reward)
         if session.gone or branch is None:
-            made.end = EpisodeEnd.GONE
+            result.end = EpisodeEnd.GONE
         else:
-            ended = made.ids[-1] in self._conversing.ends
-            made.end = "length" if branch.full else "eos" if ended else "stop"
-        return made
+            ended = result.ids[-1] in self._conversing.ends
+            result.end = "length" if branch.full else "eos" if ended else "stop"
+        return result
 
 
 def staleness(sessions: Sequence[AgentSession], version: int) -> float:

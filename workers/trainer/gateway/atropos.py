@@ -17,6 +17,8 @@ from workers.trainer.gateway.scored_groups import episodes_of
 
 
 class AtroposRollouts(GatewayRollouts):
+    """Fetches batches of scored groups from Atropos' run-api."""
+
     poll_s = 0.1
     inference: InferenceApi
     """Set on rank 0 before `open`, as is `run_api`."""

@@ -29,6 +29,8 @@ TAKE_S, LONGEST_TAKE_S = 30.0, 300.0
 
 
 class AgentEndpoint(KeyedEndpoint):
+    """Hands out tasks, and answers the requests of their sessions."""
+
     body_limit = 8 << 20
     no_such_path = "There is no such address. Take a task first: POST /v1/sessions."
 
@@ -92,7 +94,7 @@ class AgentEndpoint(KeyedEndpoint):
         branches = len(session.branches.leaves)
         body: dict[str, Any] = {"reward": session.reward, "requests": session.requests, "branches": branches}
         if branches > 1:
-            body["note"] = "Requests that didn't go on from earlier ones began branches; the longest one is trained on."
+            body["note"] = "Requests that didn't continue earlier ones began branches; the longest one is trained on."
         return web.json_response(body)
 
     # --- requests to the model ------------------------------------------------------------------------------------
@@ -110,12 +112,12 @@ class AgentEndpoint(KeyedEndpoint):
     async def _answered(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         began = time.perf_counter()
         session = self.desk.find(request.match_info["id"])
-        asked = read_agent_request(await body_of(request), chat=chat)
+        query = read_agent_request(await body_of(request), chat=chat)
         method = self.conversing.chat_answer if chat else self.conversing.text_answer
-        answer = await method(asked, session, self.engine)
+        answer = await method(query, session, self.engine)
         self.desk.find(session.id)  # it may have ended meanwhile
         session.requests += 1
         self.latencies.append(time.perf_counter() - began)
-        if asked.stream:
-            return web.Response(body=as_stream(answer), content_type="text/event-stream", headers=asked.headers)
-        return web.json_response(answer, headers=asked.headers)
+        if query.stream:
+            return web.Response(body=as_stream(answer), content_type="text/event-stream", headers=query.headers)
+        return web.json_response(answer, headers=query.headers)

@@ -1,7 +1,7 @@
-"""What Atropos' environments ask of an inference server: /generate with token ids, and OpenAI's routes for evaluations.
+"""The inference server for Atropos' environments: /generate with token ids, and OpenAI's routes for evaluations.
 
-Environments are started with `--openai.server_type vllm`, which calls /generate. Plain vLLM has no such route. Tokens
-are drawn with the run's settings whatever a request says, since the training divides by its temperature.
+Environments are started with `--openai.server_type vllm`, which calls /generate; plain vLLM has no such route. Tokens
+are sampled with the run's settings whatever a request says, since the training divides by its temperature.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from workers.trainer.episodes.generation import Wanted
+from workers.trainer.episodes.generation import TurnRequest
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.engine import PolicyAnswer, PolicyEngine
 from workers.trainer.gateway.scored_groups import Stamps
@@ -26,10 +26,13 @@ MOST_COMPLETIONS = 256
 
 
 class InferenceApi:
+    """Answers environments, and remembers which policy version wrote which tokens."""
+
     def __init__(
         self, conversing: Conversing, engine: PolicyEngine, *, longest: int, requests: int = 0, interval_s: float = 1.0
     ) -> None:
-        """`longest`: prompt and completion together. `requests`: answered within `interval_s`; 0: any number."""
+        """`longest`: limit of prompt and completion tokens together. `requests`: how many are answered within
+        `interval_s`; 0: any number."""
         self._conversing, self._engine, self._longest = conversing, engine, longest
         self._requests, self._interval_s = requests, interval_s
         self._recent: deque[float] = deque()
@@ -37,7 +40,7 @@ class InferenceApi:
         self.latencies: list[float] = []
         self.active = 0
         self.heard_at = time.monotonic()
-        """When a request last came or was answered."""
+        """When a request last arrived or was answered, by time.monotonic()."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -71,8 +74,8 @@ class InferenceApi:
         room = min(self._longest, self._conversing.context) - len(ids)
         if room < 1:
             raise Refused(400, f"The prompt has {len(ids)} tokens, and at most {self._longest} are taken.")
-        wanted = Wanted(ids, min(most, self._conversing.longest, room), room)
-        answers = await asyncio.gather(*(self._engine.answer(wanted, str(hash(tuple(ids)))) for _ in range(count)))
+        turn = TurnRequest(ids, min(most, self._conversing.longest, room), room)
+        answers = await asyncio.gather(*(self._engine.answer(turn, str(hash(tuple(ids)))) for _ in range(count)))
         for answer in answers:
             self.stamps.stamp(answer.ids, answer.version)
         self.latencies.append(time.perf_counter() - began)
@@ -98,7 +101,7 @@ class InferenceApi:
         return "stop" if answer.ids and answer.ids[-1] in self._conversing.ends else "length"
 
     async def _when_allowed(self) -> None:
-        """Requests beyond the limit wait; none is refused."""
+        """Delay requests beyond the limit; none is refused."""
         while self._requests:
             now = time.monotonic()
             while self._recent and now - self._recent[0] >= self._interval_s:
@@ -122,19 +125,19 @@ class InferenceApi:
     async def _evaluated(self, request: web.Request, *, chat: bool) -> web.Response:
         document = await body_of(request)
         count = min(count_in(document, "n", 1), MOST_COMPLETIONS)
-        asked = read_agent_request({**document, "n": 1}, chat=chat)
+        query = read_agent_request({**document, "n": 1}, chat=chat)
         await self._when_allowed()
         method = self._conversing.chat_answer if chat else self._conversing.text_answer
         sessions = [AgentSession(f"n{number}", AgentTask({}, ""), 0.0) for number in range(count)]
-        answers = await asyncio.gather(*(method(asked, session, self._engine) for session in sessions))
+        answers = await asyncio.gather(*(method(query, session, self._engine) for session in sessions))
         choices = [{**answer["choices"][0], "index": number} for number, answer in enumerate(answers)]
         usage = answers[0]["usage"]
-        made = sum(answer["usage"]["completion_tokens"] for answer in answers)
-        whole = {**answers[0], "choices": choices, "usage": usage_of(usage["prompt_tokens"], made)}
-        return web.json_response(whole, headers=asked.headers)
+        tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
+        whole = {**answers[0], "choices": choices, "usage": usage_of(usage["prompt_tokens"], tokens)}
+        return web.json_response(whole, headers=query.headers)
 
 
 def _logprobs(answer: PolicyAnswer) -> list[list[dict[int, float]]]:
-    """Where the engine tells none (transformers), 0.0: training then takes its own."""
+    """Return log-probabilities in vLLM's form; 0.0 where the engine returns none, as training then uses its own."""
     values = answer.logprobs if answer.logprobs is not None else [0.0] * len(answer.ids)
     return [[{token: value or 0.0}] for token, value in zip(answer.ids, values, strict=True)]

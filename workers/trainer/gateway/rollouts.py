@@ -67,7 +67,7 @@ class GatewayRollouts:
         if self._endpoint is not None:
             collected = [self._collect(members, trainer)]
         elif isinstance(self._engine, MainThread):
-            while goes_on(trainer, True):
+            while has_more(trainer, True):
                 generation.generate(trainer, [])
         if ranks > 1:
             broadcast_object_list(collected, from_process=0)
@@ -104,13 +104,13 @@ class GatewayRollouts:
                     pause(self.poll_s)
                 elif batch := self._engine.batch(self.poll_s):
                     started = time.monotonic()
-                    goes_on(trainer, True)
+                    has_more(trainer, True)
                     self._engine.generate(trainer, batch)
                     generating += time.monotonic() - started
                 if self._engine.failure is not None:
                     raise self._engine.failure
         if isinstance(self._engine, MainThread):
-            goes_on(trainer, False)
+            has_more(trainer, False)
         return max(time.monotonic() - began - generating, 0.0)
 
 
@@ -119,7 +119,7 @@ def request_figures(latencies: Sequence[float]) -> dict[str, float]:
     return {gateway.REQUESTS: float(len(latencies)), gateway.LATENCY_P95: p95}
 
 
-def goes_on(trainer: Any, more: bool) -> bool:
+def has_more(trainer: Any, more: bool) -> bool:
     """Tell all ranks, from rank 0, whether there is more to generate."""
     if trainer.accelerator.num_processes == 1:
         return more
