@@ -17,8 +17,8 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import waits
 from workers.rewards.tools import Endpoint, Tools
 from workers.trainer import data
-from workers.trainer.rollouts import beside
-from workers.trainer.scoring import rewards
+from workers.trainer.scoring import concurrent_rewards, rewards
+from workers.trainer.scoring.concurrent_rewards import ConcurrentRewards
 from workers.trainer.scoring.failures import Failures
 
 RUBRIC = {"endpoint": "JUDGE", "model": "m", "rubric": "judged:{completion}", "timeout_s": 5.0}
@@ -54,12 +54,12 @@ def run(tmp_path: Path, rows: data.Rows) -> RunSpec:
 class Scored:
     """A batch scored by TRL's way in, with what was told of it."""
 
-    def __init__(self, specs: list[RewardSpec], rows: data.Rows, tools: Tools, early: beside.Beside | None) -> None:
+    def __init__(self, specs: list[RewardSpec], rows: data.Rows, tools: Tools, early: ConcurrentRewards | None) -> None:
         self.told: dict[str, float] = {}
         self.events: list[dict[str, Any]] = []
         self._failures = Failures(share=1.0, event=lambda _, data, step: self.events.append(data))
         doing = lambda name: nullcontext()  # noqa: E731
-        self._functions = rewards.functions(specs, rows, tools, self._failures, doing, beside=early)
+        self._functions = rewards.functions(specs, rows, tools, self._failures, doing, early=early)
 
     def score(self) -> tuple[list[Any], dict[str, float], list[dict[str, Any]]]:
         values = [
@@ -70,13 +70,13 @@ class Scored:
         return values, {name: value for name, value in self.told.items() if not name.startswith("time/")}, self.events
 
 
-def early_of(run: RunSpec, tools: Tools, *specs: RewardSpec) -> beside.Beside:
+def early_of(run: RunSpec, tools: Tools, *specs: RewardSpec) -> ConcurrentRewards:
     import dataclasses
 
-    return beside.Beside(dataclasses.replace(run, rewards=specs), tools, lambda name: nullcontext())
+    return ConcurrentRewards(dataclasses.replace(run, rewards=specs), tools, lambda name: nullcontext())
 
 
-def begin(early: beside.Beside, rows: data.Rows, *places: int) -> None:
+def begin(early: ConcurrentRewards, rows: data.Rows, *places: int) -> None:
     """The groups with these rows are complete."""
     for row in places:
         at = [i for i, of in enumerate(ROWS) if of == row]
@@ -154,13 +154,13 @@ def test_a_reward_that_fails_by_itself_is_scored_with_the_batch(
 ) -> None:
     early = early_of(run, tools, JUDGE)
     scored = Scored([JUDGE], rows, tools, early)
-    real: Callable[..., Any] = beside.score
+    real: Callable[..., Any] = concurrent_rewards.score
     main = threading.current_thread()
 
     def only_in_the_batch(*batch: Any) -> Any:
         return real(*batch) if threading.current_thread() is main else [][0]
 
-    monkeypatch.setattr(beside, "score", only_in_the_batch)
+    monkeypatch.setattr(concurrent_rewards, "score", only_in_the_batch)
     begin(early, rows, 3, 7, 9)
     assert scored.score()[0] == [[0.3, 0.8, None, 1.0, 0.5, None]]
     assert "IndexError" in capfd.readouterr().err
@@ -196,7 +196,7 @@ def test_each_prompt_of_the_batch_is_a_request_and_an_evaluations_are_not(run: R
         return [], []
 
     early.watch(client, group)
-    early.know([[1], [2]], [7, 3])
+    early.expect([[1], [2]], [7, 3])
     client.complete([[1], [2]], {})
     assert arrived == [(3, [2], [[1], [2]]), (7, [1], [[0], [1]])]
     client.complete([[8], [9]], {})
@@ -213,6 +213,6 @@ def test_trls_client_gives_the_same_answer_prompt_by_prompt(run: RunSpec, tools:
     early, client, arrived = early_of(run, tools), Client(), []
     plain = client.generate(prompts=[[5], [6], [7]], n=2)
     early.watch(client, lambda *of: arrived.append(of) or ([], []))
-    early.know([[5], [6], [7]], [1, 2, 3])
+    early.expect([[5], [6], [7]], [1, 2, 3])
     assert client.generate([[5], [6], [7]], n=2) == plain, "as a batch is asked for one step ahead"
     assert sorted(arrived) == [(1, [5], [[5, 0], [5, 1]]), (2, [6], [[6, 0], [6, 1]]), (3, [7], [[7, 0], [7, 1]])]

@@ -1,4 +1,4 @@
-"""Groups as Atropos' environments send them, as episodes: checked, and split into prompt, turns and answers."""
+"""Turns the groups that Atropos' environments send into episodes: checked, and split into prompt and turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.episodes.episode import Episode, Turn
+from workers.trainer.episodes.episode import Episode, EpisodeTurn
 
 NOT_TRAINED = -100
 _STAMPS = 200_000
@@ -17,7 +17,7 @@ _STAMPS = 200_000
 
 @dataclass
 class Stamps:
-    """Which policy wrote a sequence of tokens: Atropos' groups don't say."""
+    """Remembers which policy version wrote a token sequence, which Atropos' groups don't tell."""
 
     of: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
@@ -30,16 +30,7 @@ class Stamps:
         return self.of.get(hash(tuple(ids)))
 
 
-@dataclass(frozen=True)
-class Scored:
-    episode: Episode
-    advantages: list[float] | None
-    """Of the completion's tokens; None: computed from the rewards."""
-    versions: list[int | None]
-    """Of each of its turns; None: not written by this run."""
-
-
-def episodes(
+def episodes_of(
     groups: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
     *,
@@ -48,33 +39,37 @@ def episodes(
     decode: Callable[[Sequence[int]], str],
     filler: int,
     ends: frozenset[int],
-) -> list[Scored]:
-    """One per row. Raises SpecError, in words, where they don't fit the run."""
+) -> tuple[list[Episode], list[int | None]]:
+    """Return one episode per row, and the policy version of each turn (None: not written by this run).
+
+    Raises SpecError if the groups don't fit the run.
+    """
     for group in groups:
-        if (found := len(group["tokens"])) != size:
+        if (count := len(group["tokens"])) != size:
             raise SpecError(
-                f"An environment of Atropos sends groups of {found}, and the run has {size} completions for each "
-                f"prompt. Start the environment with --env.group_size {size}, or set num_generations to {found}."
+                f"An environment of Atropos sends groups of {count}, and the run has {size} completions for each "
+                f"prompt. Start the environment with --env.group_size {size}, or set num_generations to {count}."
             )
     members = [(group, place) for group in groups for place in range(size)]
     if len(members) != len(rows):
         raise SpecError(f"Atropos sent a batch of {len(members)} completions, and the run takes {len(rows)}.")
-    return [
-        _scored(group, place, row, stamps=stamps, decode=decode, filler=filler, ends=ends)
+    episodes = [
+        _episode(group, place, row, decode=decode, filler=filler, ends=ends)
         for (group, place), row in zip(members, rows, strict=True)
     ]
+    turns = [(episode, turn) for episode in episodes if any(episode.own) for turn in episode.turns]
+    return episodes, [stamps.version(episode.ids[turn.start : turn.stop]) for episode, turn in turns]
 
 
-def _scored(
+def _episode(
     group: Mapping[str, Any],
     place: int,
     row: Mapping[str, Any],
     *,
-    stamps: Stamps,
     decode: Callable[[Sequence[int]], str],
     filler: int,
     ends: frozenset[int],
-) -> Scored:
+) -> Episode:
     tokens, mask = group["tokens"][place], group["masks"][place]
     if len(tokens) != len(mask) or not tokens:
         raise SpecError(f"Atropos sent {len(tokens)} tokens with a mask of {len(mask)}.")
@@ -87,45 +82,48 @@ def _scored(
     episode = Episode(row, 0, prompt, list(tokens[:start]), ids, own)
     episode.logprobs = _logprobs(group, place, start, own)
     episode.turns = list(_turns(ids, own, decode))
-    reward = {"role": "user", "content": "", "tokens": 0, "reward": float(group["scores"][place])}
-    episode.turns[-1].answers.append(reward)
+    episode.add_reward(float(group["scores"][place]))
     episode.end = "eos" if ids[-1] in ends else "stop"
-    versions = [stamps.version(ids[turn.start : turn.stop]) for turn in episode.turns if any(own)]
-    return Scored(episode, _advantages(group, place, start, len(ids)), versions)
+    episode.advantages = _advantages(group, place, start, len(ids))
+    return episode
 
 
 def _logprobs(group: Mapping[str, Any], place: int, start: int, own: Sequence[int]) -> list[float | None]:
-    """Atropos writes 1.0 where nothing was sampled. Empty: the environment sends none."""
-    every = group.get("inference_logprobs")
-    if not every:
+    """Return the log-probabilities of the completion's tokens; empty if the environment sends none.
+
+    Atropos writes 1.0 for tokens that weren't sampled.
+    """
+    logprobs = group.get("inference_logprobs")
+    if not logprobs:
         return []
-    values = [*every[place][start:], *[1.0] * len(own)][: len(own)]
-    return [(value if value <= 0 else None) if mine else 0.0 for value, mine in zip(values, own, strict=True)]
+    values = [*logprobs[place][start:], *[1.0] * len(own)][: len(own)]
+    return [(value if value <= 0 else None) if sampled else 0.0 for value, sampled in zip(values, own, strict=True)]
 
 
-def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[Turn]:
-    turn: Turn | None = None
-    for mine, run in groupby(range(len(ids)), key=lambda at: own[at]):
-        at = list(run)
+def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[EpisodeTurn]:
+    turn: EpisodeTurn | None = None
+    for sampled, places in groupby(range(len(ids)), key=lambda place: own[place]):
+        at = list(places)
         text = decode(ids[at[0] : at[-1] + 1])
-        if mine:
+        if sampled:
             if turn is not None:
                 yield turn
-            turn = Turn(at[0], at[-1] + 1, {"role": "assistant", "content": text, "tokens": len(at)})
+            turn = EpisodeTurn(at[0], at[-1] + 1, {"role": "assistant", "content": text, "tokens": len(at)})
         else:
-            turn = turn or Turn(0, 0, {"role": "assistant", "content": "", "tokens": 0})
+            turn = turn or EpisodeTurn(0, 0, {"role": "assistant", "content": "", "tokens": 0})
             turn.answers.append({"role": "user", "content": text, "tokens": len(at)})
     if turn is not None:
         yield turn
 
 
 def _advantages(group: Mapping[str, Any], place: int, start: int, length: int) -> list[float] | None:
+    """Return the environment's own advantages, one per token; None: they are computed from the rewards."""
     overrides = (group.get("overrides") or [{}] * (place + 1))[place] or {}
-    together = group.get("group_overrides") or {}
-    if overrides.get("set_advantage_to_zero") or together.get("set_advantage_to_zero"):
+    group_overrides = group.get("group_overrides") or {}
+    if overrides.get("set_advantage_to_zero") or group_overrides.get("set_advantage_to_zero"):
         return [0.0] * length
-    every = group.get("advantages")
-    if not every:
+    advantages = group.get("advantages")
+    if not advantages:
         return None
-    values = [float(value) for value in every[place]]
+    values = [float(value) for value in advantages[place]]
     return [*values[start:], *[0.0] * length][:length]

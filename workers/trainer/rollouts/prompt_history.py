@@ -1,4 +1,4 @@
-"""What each prompt has taught so far, and prompts drawn by it: the same on all ranks, and after a resume."""
+"""How much each prompt has taught, and prompts drawn by it: the same on all ranks and after a resume."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from workers.contract.run import prompts as metric
 from workers.trainer.configuration.spec import SpecError
 
 FILE = "prompt_history.json"
-"""In each checkpoint."""
+"""A file of each checkpoint."""
 KEPT = 0.25
-"""The share of its history that a prompt keeps at each visit: an older policy's groups soon stop counting, and a prompt
-that has just been solved by a whole group isn't drawn for long on what it taught before."""
+"""The share of its history that a prompt keeps at each visit, so that groups of older policies soon stop counting, and
+a prompt that is now always solved isn't drawn for long."""
 ASSUMED = 0.15
-"""The share that is left at each visit of the assumption that a prompt teaches as much as the others do."""
+"""The share that each visit leaves of the assumption that a prompt teaches as much as the others."""
 EXPLORED, RETRIED = 1.0, 0.15
-"""What the prompts never seen, and those that have taught little, weigh together at most, beside 1 for all those known
-to teach: looking for prompts that teach must not cost more than training on them saves."""
+"""Upper bounds of the total weights of unseen prompts and of those that taught little, relative to that of all prompts
+known to teach: the search for prompts that teach must not cost more than it saves."""
 
 
 class PromptHistory:
-    """The training prompts by their places in the training set.
+    """Statistics of the training prompts, by their indexes in the training set.
 
-    A prompt teaches in proportion to the spread of its groups' rewards, their standard deviation; where these are 0 or
-    1, that is the root of p(1 - p) of its solve rate p. Its weight is that spread, beside the largest of any prompt. A
-    prompt that was never seen is assumed to teach as much as those seen do on average, and that assumption fades with
-    each visit. A prompt is known to teach if at least half of that is expected of it.
+    A prompt teaches in proportion to the spread of its groups' rewards, their standard deviation; for rewards of 0 and
+    1, that is sqrt(p (1 - p)) with its solve rate p. Its weight is that spread relative to the largest of all prompts.
+    An unseen prompt is assumed to teach as much as seen ones do on average, and that assumption fades with each visit.
+    A prompt is known to teach if its expected spread is at least half of that average.
     """
 
     def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
@@ -45,9 +45,9 @@ class PromptHistory:
         self._spread = np.zeros(len(self._rows))
 
     def draw(self, count: int, *, without: Collection[int] = (), weighted: bool) -> list[int]:
-        """Up to `count` different places, none of the rows `without`; fewer if there are no more.
+        """Draw up to `count` different indexes, none of the rows `without`; fewer if there are no more.
 
-        The keys of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the largest of log(u) / weight are
+        By the keys of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the largest log(u) / weight are
         a weighted sample without replacement.
         """
         dice = np.random.default_rng([self._seed, self._draws])
@@ -61,7 +61,7 @@ class PromptHistory:
         return chosen
 
     def note(self, row: int, rewards: Sequence[float]) -> None:
-        """A group of the row has been scored; `rewards` are finite."""
+        """Record the finite rewards of a group of the row."""
         if not rewards:
             return
         place = self._places[row]
@@ -70,21 +70,23 @@ class PromptHistory:
         self._spread[place] += (1 - KEPT) * (float(np.std(rewards)) - self._spread[place])
 
     def weights(self) -> NDArray[np.float64]:
-        """Of each prompt, up to 1: what is expected of it, but at least the least weight, within the bounds of those
-        that aren't known to teach."""
+        """Return each prompt's weight, up to 1: its expected spread, at least the least weight, within the bounds for
+        prompts that aren't known to teach."""
         expected, kinds = self._expected()
         weights: NDArray[np.float64] = self._least + (1 - self._least) * expected / expected.max()
         teach = weights[kinds[metric.TEACH]].sum()
         for kind, bound in ((metric.UNSEEN, EXPLORED), (metric.TEACH_LITTLE, RETRIED)):
-            most, together = bound * teach, weights[kinds[kind]].sum()
-            if 0 < most < together:
-                weights[kinds[kind]] *= most / together
+            most, total = bound * teach, weights[kinds[kind]].sum()
+            if 0 < most < total:
+                weights[kinds[kind]] *= most / total
         return weights
 
     def _expected(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.bool_]]]:
-        """The spread expected of each prompt's next group, and which are of each kind. One never seen is expected to
-        give the mean of those seen and of an imaginary one that teaches most, so that a beginning without any spread
-        isn't taken for the whole."""
+        """Return the expected spread of each prompt's next group, and masks of the prompts of each kind.
+
+        An unseen prompt is expected to give the mean of seen ones and one imaginary prompt that teaches most, so that
+        early groups without spread don't decide for all.
+        """
         seen = self._visits > 0
         assumed = ASSUMED**self._visits
         known = 1 - KEPT**self._visits
@@ -97,17 +99,17 @@ class PromptHistory:
     def metrics(self, *, weighted: bool) -> dict[str, float]:
         seen = self._visits > 0
         _, kinds = self._expected()
-        found = {metric.share_of_prompts(kind): float(which.mean()) for kind, which in kinds.items()}
+        values = {metric.share_of_prompts(kind): float(which.mean()) for kind, which in kinds.items()}
         if seen.any():
             rewards = self._reward[seen] / (1 - KEPT ** self._visits[seen])
-            found[metric.MEAN_REWARD] = float(rewards.mean())
+            values[metric.MEAN_REWARD] = float(rewards.mean())
         if weighted:
             weights = self.weights()
-            found |= {
+            values |= {
                 metric.share_of_draws(kind): float(weights[which].sum() / weights.sum())
                 for kind, which in kinds.items()
             }
-        return found
+        return values
 
     # --- in a checkpoint ---
 
@@ -126,6 +128,6 @@ class PromptHistory:
                 self._visits[place], self._reward[place], self._spread[place] = visits, reward, spread
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SpecError(
-                f"{checkpoint.name} can't be resumed: {FILE}, the history of its prompts, is not there or can't be "
-                f"read ({error!r}). Clone the run to start anew."
+                f"{checkpoint.name} can't be resumed: {FILE}, the history of its prompts, is missing or can't be "
+                f"read ({error!r}). Clone the run to start again."
             ) from error

@@ -1,72 +1,57 @@
-"""TRL's rewards behind the library's entries of the same names, one completion at a time: an exception is that row's
-failure alone."""
+"""TRL's rewards behind the library's entries of the same names, scored one completion at a time: an exception is a
+failure of that row only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from workers.rewards.reward import Completion, Failure, Row, Scores
 from workers.rewards.scoring import failed
 
-Make = Callable[[Any], Callable[..., list[float | None]]]
+Make = Callable[[Any], Callable[..., Any]]
+"""Parameters -> TRL's reward function."""
 
 
-def _accuracy(params: Any) -> Callable[..., list[float | None]]:
+def _accuracy(params: Any) -> Callable[..., Any]:
     from trl.rewards import accuracy_reward
 
-    function: Callable[..., list[float | None]] = accuracy_reward
-    return function
+    return accuracy_reward  # type: ignore[no-any-return]
 
 
-def _reasoning(params: Any) -> Callable[..., list[float | None]]:
+def _reasoning(params: Any) -> Callable[..., Any]:
     from trl.rewards import reasoning_accuracy_reward
 
-    def scores(**columns: Any) -> list[float | None]:
-        results: list[float | None] = reasoning_accuracy_reward(reasoning_delimiters=[params.delimiter], **columns)
-        return results
-
-    return scores
+    return partial(reasoning_accuracy_reward, reasoning_delimiters=[params.delimiter])
 
 
-def _cosine(params: Any) -> Callable[..., list[float | None]]:
+def _cosine(params: Any) -> Callable[..., Any]:
     from trl.rewards import get_cosine_scaled_reward
 
-    reward: Callable[..., list[float | None]] = get_cosine_scaled_reward(
-        max_len=params.max_len,
-        min_value_wrong=params.min_value_wrong,
-        max_value_wrong=params.max_value_wrong,
-        min_value_correct=params.min_value_correct,
-        max_value_correct=params.max_value_correct,
-    )
-    return reward
+    return get_cosine_scaled_reward(**vars(params))  # type: ignore[no-any-return]
 
 
-def _think(params: Any) -> Callable[..., list[float | None]]:
+def _think(params: Any) -> Callable[..., Any]:
     from trl.rewards import think_format_reward
 
-    function: Callable[..., list[float | None]] = think_format_reward
-    return function
+    return think_format_reward  # type: ignore[no-any-return]
 
 
-def _repetition(params: Any) -> Callable[..., list[float | None]]:
+def _repetition(params: Any) -> Callable[..., Any]:
     from trl.rewards import get_repetition_penalty_reward
 
-    reward: Callable[..., list[float | None]] = get_repetition_penalty_reward(params.ngram_size, params.max_penalty)
-    return reward
+    return get_repetition_penalty_reward(params.ngram_size, params.max_penalty)  # type: ignore[no-any-return]
 
 
-def _overlong(params: Any) -> Callable[..., list[float | None]]:
+def _overlong(params: Any) -> Callable[..., Any]:
     from trl.rewards import get_soft_overlong_punishment
 
-    reward: Callable[..., list[float | None]] = get_soft_overlong_punishment(
-        params.max_completion_len, params.soft_punish_cache
-    )
-    return reward
+    return get_soft_overlong_punishment(params.max_completion_len, params.soft_punish_cache)  # type: ignore[no-any-return]
 
 
 def _scorer(make: Make, *, solved: bool = False) -> Callable[..., Scores]:
-    """`solved`: it compares with the row's solution, and doesn't apply to rows without one."""
+    """`solved`: the reward compares with the row's solution, and doesn't apply to rows without one."""
 
     def scores(completions: Sequence[Completion], rows: Sequence[Row], params: Any) -> Scores:
         function = make(params)

@@ -1,4 +1,4 @@
-"""Completions from vLLM servers that get the policy as a LoRA adapter, saved under a new name for each version.
+"""Generation by vLLM servers that load the policy as a LoRA adapter, saved under a new name for each version.
 
 TRL streams whole weights to a server over NCCL, which needs a GPU on both sides and vLLM's development routes. A LoRA
 run needs neither: an adapter of a few megabytes is loaded over HTTP. The name is new each time, because vLLM keeps
@@ -27,18 +27,17 @@ from workers.trainer.configuration.spec import SpecError
 from workers.trainer.rollouts import adapter, fanout
 
 ADAPTERS = "adapters"
-"""A folder in the attempt's folder for the adapter in use."""
-LOOKS_S = 0.05
-"""Between two looks at whether the servers are ready."""
+"""Subfolder of the attempt's folder with the adapter in use."""
+POLL_S = 0.05
 
 
 @contextlib.contextmanager
 def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> Iterator[fanout.ServerFanout | None]:
-    """Inside the context, a new GRPOTrainer generates as the spec says; yields the servers if it calls them itself.
+    """Let a GRPOTrainer that is created in this context generate as the spec says; yields the servers of a LoRA run.
 
     TRL creates its generation backend in its constructor, by a name in its module: the only place where another backend
-    can be substituted without importing vllm, which a trainer that only speaks HTTP doesn't need. By then it has loaded
-    the model, and only now it needs servers that answer.
+    can be substituted without importing vllm, which a trainer that only speaks HTTP doesn't need. By then TRL has
+    loaded the model, and needs servers that answer.
     """
     server = spec.run.hardware.server
     if spec.run.hardware.rollout is not Rollout.SERVER or server is None:
@@ -62,14 +61,14 @@ def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> I
 
 
 def await_servers(folder: Path, stage: Callable[[str], None]) -> None:
-    """Wait for the supervisor's word that all servers are ready and its own, if it said to. It ends the trainer should
-    they never be, so there is no deadline here."""
+    """Wait until the supervisor reports all servers as ready, if it asked for that. It ends the trainer if they never
+    are, so there is no deadline here."""
     ready = folder / FileName.SERVERS_READY
     if not os.environ.get(AWAIT_SERVERS) or ready.exists():
         return
     stage("waiting for vLLM")
     while not ready.exists():
-        time.sleep(LOOKS_S)
+        time.sleep(POLL_S)
 
 
 class AdapterGeneration:
@@ -91,7 +90,7 @@ class AdapterGeneration:
         self._folder = folder
         self._version = 0
         self.max_completion_length: int = settings["max_completion_length"]
-        """Of one generation; episodes lower it for a turn."""
+        """Token limit of one generation; episodes lower it for a turn."""
         self.vllm_client = servers
         if accelerator.is_main_process:
             self.vllm_client.check()
@@ -112,25 +111,24 @@ class AdapterGeneration:
     def generate(
         self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None
     ) -> tuple[list[list[int]], list[list[int]], list[list[list[float | None]]], None]:
-        """(prompt ids, completion ids, log probabilities of the sampled tokens), one of each per prompt of this rank.
+        """Return (prompt ids, completion ids, log-probabilities of the sampled tokens), one per prompt of this rank.
 
-        `prompts` contains each prompt num_generations times; a server gets each once. Rank 0 sends the requests for all
-        ranks.
+        `prompts` contains each prompt num_generations times; a server gets it once. Rank 0 sends all requests.
         """
         if images is not None:
             raise SpecError("Prompts with images can't be sent to the servers.")
-        everyones = gather_object(prompts)
+        all_prompts = gather_object(prompts)
         answer: list[Any] = [None]
         if self._accelerator.is_main_process:
             with profiler or contextlib.nullcontext():
-                answer = [self.vllm_client.complete(everyones[::num_generations], self.sampling(num_generations))]
+                answer = [self.vllm_client.complete(all_prompts[::num_generations], self.sampling(num_generations))]
         broadcast_object_list(answer, from_process=0)
         start = self._accelerator.process_index * len(prompts)
         own = answer[0][start : start + len(prompts)]
         return prompts, [ids for ids, _ in own], [[[value] for value in values] for _, values in own], None
 
     def sampling(self, n: int) -> dict[str, Any]:
-        """Of one request to a server."""
+        """Return the sampling parameters of one server request."""
         settings = self._settings
         sampling = {name: settings[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
         sampling |= {"n": n, "min_p": settings["min_p"] or 0.0, "max_tokens": self.max_completion_length}

@@ -1,7 +1,6 @@
-"""Answers by the run's own vLLM server: an adapter and its base, or a checkpoint's weights alone.
+"""Generation by the run's own vLLM server: an adapter and its base, or a checkpoint's weights alone.
 
-The prompt's tokens are made here, so a model without a chat template and a prompt that is too long are treated as by
-transformers.
+Prompts are tokenized here, so that missing chat templates and prompts that are too long are treated as by transformers.
 """
 
 from __future__ import annotations
@@ -20,12 +19,20 @@ from workers.contract.run.spec import servers_of
 from workers.contract.stack.commands import served_name
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.jobs import Job
-from workers.trainer.jobs.asking import Answered, Asked, AskError, Room, Scored, prompt_ids, room_for
-from workers.trainer.rollouts.vllmclient import AdapterClient
+from workers.trainer.jobs.generation import (
+    GenerationError,
+    GenerationRequest,
+    GenerationResult,
+    PromptScores,
+    Slots,
+    completion_limit,
+    prompt_ids,
+)
+from workers.trainer.rollouts.vllm_client import AdapterClient
 
 AT_ONCE = 16
 SILENCE_S = 120.0
-"""Between two tokens; the first request to a cold server compiles kernels."""
+"""Longest wait between two tokens; the first request to a cold server compiles kernels."""
 
 
 class VllmEngine:
@@ -53,67 +60,70 @@ class VllmEngine:
             raise SpecError(f"The model's tokenizer or config can't be read: {error}") from error
         self.template = bool(self._tokenizer.chat_template)
         self.context = min(filter(None, (server.max_model_len if server else None, longest)), default=None)
-        self._room = Room(self.at_once)
+        self._slots = Slots(self.at_once)
 
     def turn(self, ended: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
-        return self._room.turn(ended)
+        return self._slots.turn(ended)
 
-    def answer(self, asked: Asked, tell: Callable[[str], None], ended: Callable[[], bool]) -> Answered:
-        ids = prompt_ids(self._tokenizer, asked)
-        sampling = asked.sampling
-        request = {
-            "model": self._served[asked.ask.model],
+    def answer(
+        self, request: GenerationRequest, send: Callable[[str], None], ended: Callable[[], bool]
+    ) -> GenerationResult:
+        ids = prompt_ids(self._tokenizer, request)
+        sampling = request.sampling
+        body = {
+            "model": self._served[request.ask.model],
             "prompt": ids,
-            "max_tokens": room_for(len(ids), self.context, sampling.max_tokens),
+            "max_tokens": completion_limit(len(ids), self.context, sampling.max_tokens),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "seed": sampling.seed,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **({"stop": list(asked.stop)} if asked.stop else {}),
+            **({"stop": list(request.stop)} if request.stop else {}),
         }
         finish, tokens = Finish.STOPPED, 0
-        with contextlib.closing(self._events(request)) as events:
+        with contextlib.closing(self._events(body)) as events:
             for event in events:
                 tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
                 for choice in event.get("choices") or ():
                     tokens += 1
-                    tell(str(choice.get("text") or ""))
+                    send(str(choice.get("text") or ""))
                     if choice.get("finish_reason"):
                         finish = Finish.LENGTH if choice["finish_reason"] == "length" else Finish.STOP
                 if ended():
                     break  # vLLM ends a generation when its client hangs up
-        return Answered(finish, tokens, len(ids))
+        return GenerationResult(finish, tokens, len(ids))
 
-    def answers(self, asked: Sequence[Asked], ended: Callable[[], bool]) -> list[tuple[str, Answered]]:
-        found = []
-        for each in asked:
+    def answers(
+        self, requests: Sequence[GenerationRequest], ended: Callable[[], bool]
+    ) -> list[tuple[str, GenerationResult]]:
+        completions = []
+        for request in requests:
             pieces: list[str] = []
-            done = self.answer(each, pieces.append, ended)
-            found.append(("".join(pieces), done))
-        return found
+            result = self.answer(request, pieces.append, ended)
+            completions.append(("".join(pieces), result))
+        return completions
 
-    def score(self, asked: Sequence[Asked], top: int, ended: Callable[[], bool]) -> list[Scored]:
-        prompts = [prompt_ids(self._tokenizer, each) for each in asked]
-        further = any(each.sampling.max_tokens for each in asked)
+    def score(self, requests: Sequence[GenerationRequest], top: int, ended: Callable[[], bool]) -> list[PromptScores]:
+        prompts = [prompt_ids(self._tokenizer, request) for request in requests]
+        further = any(request.sampling.max_tokens for request in requests)
         for ids in prompts:
-            room_for(len(ids), self.context, 1)
-        request = {
-            "model": self._served[asked[0].ask.model],
+            completion_limit(len(ids), self.context, 1)
+        body = {
+            "model": self._served[requests[0].ask.model],
             "prompt": prompts,
             "max_tokens": 1,
             "temperature": 0,
             "logprobs": top,
             "echo": True,
         }
-        with self._answered(request) as response:
+        with self._response(body) as response:
             choices = json.loads(response.read())["choices"]
-        found = [each["logprobs"] for each in sorted(choices, key=lambda each: int(each["index"]))]
-        return [_scored(each, len(ids), further) for each, ids in zip(found, prompts, strict=True)]
+        logprobs = [choice["logprobs"] for choice in sorted(choices, key=lambda choice: int(choice["index"]))]
+        return [_scores(values, len(ids), further) for values, ids in zip(logprobs, prompts, strict=True)]
 
-    def _events(self, request: dict[str, Any]) -> Generator[dict[str, Any]]:
-        """The parts of a streamed answer."""
-        with self._answered(request) as response:
+    def _events(self, body: dict[str, Any]) -> Generator[dict[str, Any]]:
+        with self._response(body) as response:
             for line in response:
                 data = line.decode(errors="replace").removeprefix("data:").strip()
                 if data == "[DONE]":
@@ -122,18 +132,19 @@ class VllmEngine:
                     yield json.loads(data)
 
     @contextlib.contextmanager
-    def _answered(self, request: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
+    def _response(self, body: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
         connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=SILENCE_S)
         try:
             headers = {"Content-Type": "application/json"}
-            connection.request("POST", "/v1/completions", body=json.dumps(request).encode(), headers=headers)
+            connection.request("POST", "/v1/completions", body=json.dumps(body).encode(), headers=headers)
             response = connection.getresponse()
             if response.status != http.client.OK:
                 text = response.read(2000).decode(errors="replace")
-                raise AskError(f"The vLLM server refused this ({response.status}): {' '.join(text.split())[:300]}")
+                why = " ".join(text.split())[:300]
+                raise GenerationError(f"The vLLM server refused this ({response.status}): {why}")
             yield response
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            raise AskError(f"The vLLM server broke off: {error or type(error).__name__}") from error
+            raise GenerationError(f"The vLLM server broke off: {error or type(error).__name__}") from error
         finally:
             connection.close()
 
@@ -141,8 +152,9 @@ class VllmEngine:
         self._served.clear()
 
 
-def _scored(found: dict[str, Any], prompt: int, further: bool) -> Scored:
-    """Of `logprobs` in vLLM's answer, which ends with a token that the prompt, of so many tokens, doesn't have."""
+def _scores(logprobs: dict[str, Any], prompt: int, further: bool) -> PromptScores:
+    """Read vLLM's `logprobs` of a prompt of `prompt` tokens, which end with one generated token."""
     count = prompt + further
-    tops = (None if top is None else dict(top) for top in found["top_logprobs"][:count])
-    return Scored(tuple(found["tokens"][:count]), tuple(found["token_logprobs"][:count]), tuple(tops), further)
+    tops = (None if top is None else dict(top) for top in logprobs["top_logprobs"][:count])
+    tokens, values = logprobs["tokens"][:count], logprobs["token_logprobs"][:count]
+    return PromptScores(tuple(tokens), tuple(values), tuple(tops), further)

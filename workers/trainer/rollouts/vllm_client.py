@@ -1,7 +1,7 @@
-"""A vLLM server over HTTP: adapters loaded and unloaded, completions as token ids.
+"""A client of one vLLM server: loads and unloads adapters, and gets completions as token ids.
 
-TRL's own client waits forever for a server that has died; here each failure is a ServerError and nothing waits
-longer than it was told to.
+TRL's own client waits forever for a server that has died; here each failure is a ServerError, and every request has a
+time-out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from workers.trainer.configuration.spec import TrainerError
 EXIT_SERVER = 5
 """The vLLM server has failed the trainer; the last line on stderr says how."""
 CONNECT_TIMEOUT_S = 10.0
-"""For requests that the server answers at once."""
+"""Time-out of requests that the server answers immediately."""
 LOAD_TIMEOUT_S = 120.0
 LONGEST_ANSWER = 2**31
 """Bytes; a token takes about a hundred."""
 POLICY = "policy-v"
-"""An adapter's name is this and its version."""
+"""Prefix of adapter names, which end with a version."""
 _ADAPTERS_SHUT = (
     ". It takes no adapters: a server for the LoRA hot-swap is started with --enable-lora and "
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1."
@@ -32,24 +32,24 @@ _ADAPTERS_SHUT = (
 
 
 def adapter_prefix(attempt_id: str) -> str:
-    """How the names of an attempt's adapters begin on servers that it shares with others."""
+    """Return the prefix of an attempt's adapter names on servers that it shares with others."""
     return f"{attempt_id}-v"
 
 
 class ServerError(TrainerError):
-    """The vLLM server doesn't do its part."""
+    """The vLLM server has failed."""
 
     exit_code = EXIT_SERVER
 
 
 Completion = tuple[list[int], list[float | None]]
-"""Token ids, and what the server thinks of each one's log probability (None: it can't say)."""
+"""Token ids with their log-probabilities (None: unknown)."""
 
 
 class AdapterClient:
-    """The routes that a LoRA run needs, each with its time-out.
+    """The routes that a LoRA run needs, each with a time-out.
 
-    A connection for each request: the server closes idle ones, and a step is long enough for that to happen.
+    Each request opens a connection: the server closes idle ones, and a step is long enough for that to happen.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class AdapterClient:
         role: str = "",
         adapters: str = POLICY,
     ) -> None:
-        """`served_name` None: somebody else's server, whose model is whatever it lists first. `role` tells servers
-        apart in messages; `adapters` is how the names of those begin that are ours to remove ("": all)."""
+        """`served_name`: None for a server of others, whose model is the first that it lists. `role`: distinguishes
+        servers in messages. `adapters`: prefix of the adapters that this client may unload ("": all)."""
         self._url = base_url.rstrip("/")
         self._address = self._url.removeprefix("http://")
         self._served_name = served_name
@@ -78,11 +78,11 @@ class AdapterClient:
 
     @property
     def model(self) -> str:
-        """Under which name the server has the policy now."""
+        """The policy's current name on the server."""
         return self._adapter or self._served_name or ""
 
     def check(self) -> None:
-        """The server that answers is the one meant; adapters of an earlier trainer of this run leave it."""
+        """Check that the right server answers, and unload adapters of an earlier trainer of this run."""
         answer = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S)
         models = [model for model in answer.get("data", []) if isinstance(model, dict)]
         names = [str(model.get("id")) for model in models]
@@ -96,19 +96,19 @@ class AdapterClient:
         self._longest = next((length for length in lengths if isinstance(length, int)), None)
         for name in names:
             if name.startswith(self._adapters) and name != self._served_name:
-                self._take_away(name)
+                self._unload(name)
 
     def unload_all(self, prefix: str) -> None:
-        """All adapters whose names begin so."""
+        """Unload all adapters whose names begin with `prefix`."""
         models = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S).get("data", [])
         for name in [str(model.get("id")) for model in models if model.get("parent") is not None]:
             if name.startswith(prefix):
-                self._take_away(name)
+                self._unload(name)
 
     def get_server_info(self) -> dict[str, Any]:
-        """What TRL asks about after building its backend: whether log probabilities are those sampled from.
+        """Return what TRL asks for after building its backend: whether log-probabilities are those sampled from.
 
-        A server with its development routes shut doesn't tell; ours are started with processed_logprobs.
+        A server without development routes doesn't say; ours are started with processed_logprobs.
         """
         status, body = self._send("GET", "/server_info?config_format=json", timeout=CONNECT_TIMEOUT_S)
         if status == http.client.OK:
@@ -117,7 +117,7 @@ class AdapterClient:
         return {"model_config": {"logprobs_mode": "processed_logprobs", "max_model_len": self._longest}}
 
     def use_adapter(self, name: str, path: Path) -> str | None:
-        """Load an adapter and sample from it from now on. Returns the one it replaces, which is unloaded."""
+        """Load an adapter and sample from it from now on. Return the one that it replaces, which is unloaded."""
         self._text("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
         replaced, self._adapter = self._adapter, name
         if replaced is not None:
@@ -125,14 +125,14 @@ class AdapterClient:
         return replaced
 
     def leave(self) -> None:
-        """Take the adapter away from a server that goes on without us; it may be gone, which isn't a failure."""
+        """Unload the adapter from a server that keeps running; the server may be gone, which isn't a failure."""
         if self._adapter is not None:
             with contextlib.suppress(ServerError):
                 self._text("/v1/unload_lora_adapter", {"lora_name": self._adapter})
             self._adapter = None
 
     def complete(self, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
-        """sampling["n"] completions a prompt, prompt by prompt, in one request."""
+        """Request sampling["n"] completions per prompt; return them prompt by prompt."""
         path = "/v1/completions"
         flags = {"return_token_ids": True, "return_tokens_as_token_ids": True, "logprobs": 0}
         request = {"model": self._adapter or self._served_name, "prompt": prompts, **sampling, **flags}
@@ -148,7 +148,7 @@ class AdapterClient:
             raise ServerError(f"{self._who} answered {path} with {len(completions)} of {expected} completions.")
         return [(ids, [None if v is None or math.isnan(v) else v for v in values]) for ids, values in completions]
 
-    def _take_away(self, name: str) -> None:
+    def _unload(self, name: str) -> None:
         """Unload an adapter that another process may unload as well."""
         path = "/v1/unload_lora_adapter"
         status, answer = self._send("POST", path, {"lora_name": name}, timeout=LOAD_TIMEOUT_S)
@@ -191,7 +191,7 @@ class AdapterClient:
 
 
 def _message(answer: bytes) -> str:
-    """What an error answer says, in vLLM's shape or any other, short enough for a sentence."""
+    """Return the message of an error answer, short enough for a sentence."""
     text = answer.decode("utf-8", "replace")
     with contextlib.suppress(ValueError, TypeError, KeyError):
         text = str(json.loads(text)["error"]["message"])

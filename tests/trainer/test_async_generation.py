@@ -14,15 +14,15 @@ from tests.fakes.running_vllm import RunningVllm, until
 from tests.trainer import builders
 from tests.trainer.conftest import Start, Train
 from tests.trainer.preloaded import Preloaded
-from tests.trainer.test_choosing_prompts import dataset
 from tests.trainer.test_lora_swap import AGREE, ALLOWED, ATTEMPT, LORA, sampling
+from tests.trainer.test_prompt_selection import dataset
 from workers.contract.run.ahead import SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
 from workers.contract.run.prompts import EXTRA_ROUNDS, PromptsSpec
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import TrainerError
-from workers.trainer.rollouts.ahead import Ahead, NextBatches, Order
+from workers.trainer.rollouts.async_generation import AsyncGeneration, BatchOrder, NextBatches
 
 processes = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 GRPO: dict[str, Any] = {"learning_rate": 1e-2, "max_steps": 5, "num_iterations": 1}
@@ -165,7 +165,7 @@ class TestOfATraining:
 
 
 def test_batches_are_found_over_epochs_and_from_within_one() -> None:
-    order = Order(iter([[4, 2, 0, 1, 3], [0, 1, 2, 3, 4], [2, 1, 0, 4, 3]]), size=2, first_epoch=7)
+    order = BatchOrder(iter([[4, 2, 0, 1, 3], [0, 1, 2, 3, 4], [2, 1, 0, 4, 3]]), size=2, first_epoch=7)
     here, coming = order.find(0)
     assert (here.epoch, here.number, here.places) == (7, 1, (0, 1))
     assert (coming.epoch, coming.number, coming.places) == (8, 0, (0, 1))
@@ -173,7 +173,7 @@ def test_batches_are_found_over_epochs_and_from_within_one() -> None:
 
 
 def test_prompts_that_the_sampler_does_not_deal_are_an_error() -> None:
-    order = Order(iter([[0, 1]] * 9), size=1)
+    order = BatchOrder(iter([[0, 1]] * 9), size=1)
     with pytest.raises(TrainerError, match="not those that the sampler deals"):
         order.find(5)
 
@@ -196,23 +196,23 @@ class Trainer:
         self.step, self.pushes = 0, 0
         self.client = Client()
         self.generation = SimpleNamespace(vllm_client=self.client, sync_weights=self.push)
-        self.order = Order(iter([list(range(9))]), size=1)
-        self.ahead = Ahead(
+        self.order = BatchOrder(iter([list(range(9))]), size=1)
+        self.ahead = AsyncGeneration(
             self.generation,
             main=main,
             step=lambda: self.step,
-            tokenized=lambda places: [[place] for place in places],
-            wanted=lambda batch: batch.number < 4,
+            tokenize=lambda places: [[place] for place in places],
+            needed=lambda batch: batch.number < 4,
         )
 
     def push(self) -> None:
         self.pushes += 1
 
     def batch(self, number: int) -> tuple[str, int]:
-        self.ahead.turn_to(*self.order.find(number))
+        self.ahead.expect(*self.order.find(number))
         self.generation.sync_weights()
         answer = self.client.generate(prompts=[[number]], n=4)
-        return answer, self.ahead.sampled_by()
+        return answer, self.ahead.policy_step()
 
 
 def test_the_next_batch_is_asked_for_with_the_same_settings_and_its_version_is_known() -> None:
@@ -221,7 +221,7 @@ def test_the_next_batch_is_asked_for_with_the_same_settings_and_its_version_is_k
     trainer.step = 1
     assert trainer.batch(1) == ("answer to [[1]]", 0)
     assert trainer.client.generate(prompts=[[7]], n=2) == "answer to [[7]]", "an evaluation's"
-    assert trainer.ahead.sampled_by() == 1
+    assert trainer.ahead.policy_step() == 1
     trainer.step = 2
     assert trainer.batch(2) == ("answer to [[2]]", 1)
     assert trainer.client.asked[:2] == [([[0]], {"n": 4}), ([[1]], {"n": 4})]
@@ -275,6 +275,6 @@ def test_a_batch_is_told_with_its_rows_before_it_is_asked_for() -> None:
     )
     told: list[Any] = []
     batches = NextBatches(trainer, lambda prompts, rows: told.append((prompts, rows, len(client.asked))))
-    batches.turn_to(20, epochs_done=0)
+    batches.expect(20, epochs_done=0)
     client.generate(prompts=[[0]])
     assert told == [([[1]], [21], 1)]

@@ -1,4 +1,4 @@
-"""Reward models: loaded as the run specifies, and called by TRL itself.
+"""Reward models: loaded as the run specifies, and called by TRL.
 
 Passing only the model's name to TRL is not enough: it would use the policy's revision, and a randomly initialized head
 if the model has none.
@@ -21,7 +21,7 @@ from workers.contract.run.spec import REWARD_MODEL, RewardSpec, RunSpec
 from workers.trainer.configuration.spec import SpecError
 
 FATAL = ("CUDA", "memory")
-"""After a device error, or without memory, nothing else would work either."""
+"""Signs of a device error or missing memory, after which nothing else would work."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RewardModel:
 
 
 def load(run: RunSpec, *, chat: bool) -> list[RewardModel]:
-    """`chat`: prompts are messages. Raises SpecError."""
+    """Load the run's reward models. `chat`: whether prompts are messages. Raises SpecError."""
     rewards = enumerate(run.every_reward)
     return [_loaded(index, reward, run, chat) for index, reward in rewards if reward.function == REWARD_MODEL]
 
@@ -76,11 +76,11 @@ def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardM
 
 
 def _shows_calls(tokenizer: Any) -> bool:
-    """At least it raises nothing: TRL renders each episode with it."""
+    """Tell whether the chat template renders calls without raising: TRL renders each episode with it."""
     call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
-    asked = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     try:
-        tokenizer.apply_chat_template([*asked, {"role": "tool", "name": "find", "content": "b"}], tokenize=False)
+        tokenizer.apply_chat_template([*messages, {"role": "tool", "name": "find", "content": "b"}], tokenize=False)
     except (TemplateError, TypeError):
         return False
     return True
@@ -89,11 +89,11 @@ def _shows_calls(tokenizer: Any) -> bool:
 def _guard(model: Any, name: str) -> None:
     """Score inputs that the model can't handle (longer than its positions) as missing, instead of ending the
     training."""
-    ask = model.forward
+    original = model.forward
 
     def forward(input_ids: Any, **inputs: Any) -> Any:
         try:
-            return ask(input_ids=input_ids, **inputs)
+            return original(input_ids=input_ids, **inputs)
         except (IndexError, RuntimeError, ValueError) as error:
             if any(sign in str(error) for sign in FATAL):
                 raise

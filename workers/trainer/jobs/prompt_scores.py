@@ -1,4 +1,4 @@
-"""How probable a model finds the tokens of prompts: one forward pass for several prompts."""
+"""Log-probabilities of the tokens of prompts, several prompts per forward pass."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from workers.trainer.jobs.asking import LOWEST, AskError, Scored
+from workers.trainer.jobs.generation import LOWEST_LOGPROB, GenerationError, PromptScores
 
 BATCH_TOKENS = 2048
-"""Of one forward pass with padding, unless one prompt has more: each gets a row as wide as the vocabulary."""
+"""Tokens of one forward pass with padding, unless one prompt has more: each gets logits as wide as the vocabulary."""
 ROWS = 256
-"""Of the vocabulary's width that are turned into float32 at once."""
+"""Rows of logits that are converted to float32 at once."""
 
 
 def score(
@@ -21,15 +21,18 @@ def score(
     *,
     further: bool,
     top: int,
-    name: Callable[[int], str],
+    text_of: Callable[[int], str],
     ended: Callable[[], bool],
-) -> list[Scored]:
-    """`further`: with the token that the model goes on with; `top`: so many of the most probable tokens at each place;
-    `name`: a token's text."""
-    scored: list[Scored] = []
+) -> list[PromptScores]:
+    """Score prompts of token ids. Raises GenerationError once `ended`.
+
+    `further`: also the model's next token. `top`: how many of the most probable tokens to name at each position.
+    `text_of`: decodes a token.
+    """
+    scored: list[PromptScores] = []
     for batch in _batches(prompts):
         if ended():
-            raise AskError("The request was called off.")
+            raise GenerationError("The request was cancelled.")
         longest = max(map(len, batch))
         rows = [[*ids, *[0] * (longest - len(ids))] for ids in batch]
         mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in batch]
@@ -38,7 +41,7 @@ def score(
             logits = model(
                 **{key: torch.tensor(value, device=model.device) for key, value in tensors.items()}, use_cache=False
             ).logits
-        scored += [_scored(ids, row[: len(ids)], further, top, name) for ids, row in zip(batch, logits, strict=True)]
+        scored += [_scored(ids, row[: len(ids)], further, top, text_of) for ids, row in zip(batch, logits, strict=True)]
     return scored
 
 
@@ -53,24 +56,24 @@ def _batches(prompts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
         yield batch
 
 
-def _scored(ids: list[int], logits: Any, further: bool, top: int, name: Callable[[int], str]) -> Scored:
+def _scored(ids: list[int], logits: Any, further: bool, top: int, text_of: Callable[[int], str]) -> PromptScores:
     if further:
         ids = [*ids, int(logits[-1].argmax())]
     values: list[float | None] = [None]
     tops: list[dict[str, float] | None] = [None]
-    names = [name(token) for token in ids]
+    names = [text_of(token) for token in ids]
     for start in range(0, len(ids) - 1, ROWS):
-        wanted = torch.tensor(ids[start + 1 : start + 1 + ROWS], device=logits.device)
-        logprobs = logits[start : start + len(wanted)].float().log_softmax(-1).clamp(min=LOWEST)
-        chosen = logprobs.gather(-1, wanted.unsqueeze(-1)).squeeze(-1).tolist()
+        targets = torch.tensor(ids[start + 1 : start + 1 + ROWS], device=logits.device)
+        logprobs = logits[start : start + len(targets)].float().log_softmax(-1).clamp(min=LOWEST_LOGPROB)
+        chosen = logprobs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).tolist()
         best = logprobs.topk(top)
         for own, value, at, tokens in zip(
             names[start + 1 :], chosen, best.values.tolist(), best.indices.tolist(), strict=False
         ):
             named: dict[str, float] = {}
             for token, probable in zip(tokens, at, strict=True):
-                named.setdefault(name(token), probable)  # tokens may have one text: the first is the most probable
+                named.setdefault(text_of(token), probable)  # tokens may have one text: the first is the most probable
             named.setdefault(own, value)
             values.append(value)
             tops.append(named)
-    return Scored(tuple(names), tuple(values), tuple(tops), further)
+    return PromptScores(tuple(names), tuple(values), tuple(tops), further)
