@@ -1,23 +1,28 @@
-"""What the API answers with, as JSON."""
+"""The shapes of the API's requests and answers, and rows as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
+from django.db.models import Model, QuerySet
 from ninja import Header, Query, Schema
 from pydantic import ConfigDict, Field
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.rewards.models import RewardVersion
-from runs.api.paging import MOST
+from controlplane.catalogue.versioned.models import Version
+from controlplane.platform.http import keyset
+from controlplane.platform.http.keyset import M
+from runs.api.access import Problem
 from runs.engine import queries
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.hosts.view import HostView
 from runs.engine.models import Attempt, Run
 from runs.launch.preflight.finding import Finding
 
+MOST = 200
 Id = Annotated[int, Field(ge=1, le=2**53)]
 Cursor = Annotated[str, Query("", max_length=300, description="The next_cursor of the page before.")]
 Place = Annotated[str, Query("", max_length=12, description="The next_cursor of the page before.")]
@@ -138,6 +143,27 @@ class RunsResponse(ResponseBody):
     """Send it as `cursor` for the next page. Empty: this is the last one."""
 
 
+def page(
+    rows: QuerySet[M], shape: Callable[[M], Mapping[str, Any]], cursor: str, limit: int, *, by: str = ""
+) -> dict[str, Any]:
+    """Return the PageResponse after `cursor`: the rows in their `shape`, ordered as by `keyset.page`."""
+    found, after = rows_after(rows, cursor, limit, by=by)
+    return {"items": [shape(row) for row in found], "next_cursor": after}
+
+
+def rows_after(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
+    """Return the rows of a page and the next cursor, as `keyset.page`. Raises Problem if `cursor` can't be read."""
+    try:
+        return keyset.page(rows, cursor, limit, by=by)
+    except keyset.BadCursor:
+        fix = "Send the next_cursor of the page before, or none."
+        raise Problem(422, "This cursor can't be read.", where="cursor", fix=fix) from None
+
+
+def columns(row: Model, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
+
+
 def run(one: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
     figures = queries.summary(one, places=places)
     same = ("id", "name", "kind", "status", "reason", "sentence", "detail", "attempt", "host", "phase", "step")
@@ -179,13 +205,7 @@ def receipt(attempt: Attempt) -> dict[str, Any]:
     return {
         "attempt": attempt.number,
         "host": attempt.host.name if attempt.host else "",
-        "status": attempt.status,
-        "reason": attempt.reason,
-        "detail": attempt.detail,
-        "exit_codes": attempt.exit_codes,
-        "started_at": attempt.started_at,
-        "ended_at": attempt.ended_at,
-        "receipt": attempt.receipt,
+        **columns(attempt, "status", "reason", "detail", "exit_codes", "started_at", "ended_at", "receipt"),
         "warm_server": warm_server(attempt),
     }
 
@@ -216,46 +236,31 @@ def dataset_version(version: DatasetVersion) -> dict[str, Any]:
         "name": version.dataset.name,
         "version": version.number,
         "id": version.pk,
-        "status": version.status,
         "problem": error.get("message", ""),
-        "rows": version.rows,
-        "validation_rows": version.validation_rows,
-        "columns": version.columns,
-        "mapping": version.mapping,
         "file": version.file_name,
-        "bytes": version.bytes,
-        "sha256": version.sha256,
         "archived": version.archived_at is not None,
-        "created_at": version.created_at,
+        **columns(version, "status", "rows", "validation_rows", "columns", "mapping", "bytes", "sha256", "created_at"),
     }
 
 
 def reward_version(version: RewardVersion) -> dict[str, Any]:
-    return {
-        "config": version.config_id,
-        "name": version.config.name,
-        "description": version.config.description,
-        "version": version.number,
-        "id": version.pk,
-        "aggregation": version.aggregation,
-        "note": version.note,
-        "failed_share": version.failed_share,
-        "components": version.components,
-        "archived": version.config.archived_at is not None,
-    }
+    return _item_version(version) | columns(version, "aggregation", "failed_share", "components")
 
 
 def environment_version(version: EnvironmentVersion) -> dict[str, Any]:
+    return _item_version(version) | columns(version, "parts", "limits")
+
+
+def _item_version(version: Version) -> dict[str, Any]:
+    item = version.item
     return {
-        "environment": version.environment_id,
-        "name": version.environment.name,
-        "description": version.environment.description,
+        version.kind.item: item.pk,
+        "name": item.name,
+        "description": item.description,
         "version": version.number,
         "id": version.pk,
         "note": version.note,
-        "parts": version.parts,
-        "limits": version.limits,
-        "archived": version.environment.archived_at is not None,
+        "archived": item.archived_at is not None,
     }
 
 

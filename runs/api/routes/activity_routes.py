@@ -12,7 +12,7 @@ from controlplane.platform.accounts.roles import person
 from controlplane.platform.activity import queries
 from controlplane.platform.activity.kinds import KINDS
 from controlplane.platform.activity.queries import ActFilter, ShownAct
-from runs.api import paging
+from runs.api import shapes
 from runs.api.access import Problem, Router
 from runs.api.shapes import Cursor, Limit, PageResponse, Text
 
@@ -37,7 +37,7 @@ def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "
         raise Problem(422, "There is no such kind.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
     user = person(request)
     found = queries.matching(queries.acts_for(user), ActFilter(**filters.dict()))
-    acts, after = paging.page(found, cursor, limit, by="at")
+    acts, after = shapes.rows_after(found, cursor, limit, by="at")
     return {"items": [_event(each) for each in queries.shown(acts, user)], "next_cursor": after}
 
 
@@ -45,12 +45,7 @@ def _event(shown: ShownAct) -> dict[str, Any]:
     act = shown.act
     return {
         "id": act.pk,
-        "at": act.at,
         "by": act.by_name,
-        "token": act.token,
-        "kind": act.kind,
-        "key": act.key,
-        "name": act.name,
-        "what": act.what,
+        **shapes.columns(act, "at", "token", "kind", "key", "name", "what"),
         "page": shown.address,
     }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from django.db import transaction
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Field, Status
 
 from controlplane.platform.accounts import managing, onetime
@@ -13,8 +13,8 @@ from controlplane.platform.accounts.forms import NewUserForm
 from controlplane.platform.accounts.models import Secret, User
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.accounts.secret_forms import LONGEST_KEY, SecretForm
-from runs.api import form_values, paging
-from runs.api.access import ADMIN, Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import ADMIN, Problem, Router, existing, refusing
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
 from runs.engine.alerts import delivery
 from runs.engine.alerts.forms import LONGEST, TargetForm
@@ -24,7 +24,6 @@ from runs.pages.secrets import uses
 
 router = Router(tags=["administration"])
 MOST_RUNS = 2**31 - 1
-T = TypeVar("T")
 
 
 class NewUser(RequestBody):
@@ -89,8 +88,7 @@ class TargetChange(RequestBody):
 @router.get("users", auth=ADMIN, response=PageResponse)
 def users(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List users."""
-    found, after = paging.page(User.objects.all(), cursor, limit)
-    return {"items": [_user(each) for each in found], "next_cursor": after}
+    return shapes.page(User.objects.all(), _user, cursor, limit)
 
 
 @router.post("users", auth=ADMIN, response={201: Invited})
@@ -106,14 +104,11 @@ def new_user(request: HttpRequest, payload: NewUser) -> Any:
 def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
     """Change a user. What isn't sent stays. Role and active are changed together or not at all."""
     user, sent = _user_for(user_id), payload.dict(exclude_unset=True)
-    try:
-        with transaction.atomic():
-            if sent.get("role") is not None:
-                managing.set_role(user.pk, sent["role"])
-            if sent.get("active") is not None:
-                managing.set_active(user.pk, person(request), active=sent["active"])
-    except managing.NotAllowed as error:
-        raise Problem(409, str(error), where="user") from None
+    with refusing(managing.NotAllowed, where="user"), transaction.atomic():
+        if sent.get("role") is not None:
+            managing.set_role(user.pk, sent["role"])
+        if sent.get("active") is not None:
+            managing.set_active(user.pk, person(request), active=sent["active"])
     if limits := {name: value for name, value in sent.items() if name.startswith("max_")}:
         user = _user_for(user_id)
         for name, value in limits.items():
@@ -204,16 +199,14 @@ def test(request: HttpRequest, target_id: Id) -> Any:
 @router.get("alerts/deliveries", auth=ADMIN, response=PageResponse)
 def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List alerts that were sent."""
-    found, after = paging.page(AlertDelivery.objects.select_related("target", "event"), cursor, limit)
-    return {"items": [_delivery(each) for each in found], "next_cursor": after}
+    return shapes.page(AlertDelivery.objects.select_related("target", "event"), _delivery, cursor, limit)
 
 
 @router.post("alerts/deliveries/{int:delivery_id}/again", auth=ADMIN, response=ItemResponse)
 def again(request: HttpRequest, delivery_id: Id) -> Any:
     """Send an alert again. One that was given up."""
-    row = AlertDelivery.objects.select_related("target", "event").filter(pk=delivery_id).first()
-    if row is None:
-        raise Http404(f"There is no delivery {delivery_id}.")
+    rows = AlertDelivery.objects.select_related("target", "event")
+    row = existing(rows.filter(pk=delivery_id).first(), f"There is no delivery {delivery_id}.")
     if not delivery.try_again(row):
         raise Problem(409, "It has not been given up.", where="delivery")
     soon()
@@ -222,32 +215,23 @@ def again(request: HttpRequest, delivery_id: Id) -> Any:
 
 
 def _user_for(user_id: int) -> User:
-    return _found(User.objects.filter(pk=user_id).first(), f"There is no user {user_id}.")
+    return existing(User.objects.filter(pk=user_id).first(), f"There is no user {user_id}.")
 
 
 def _secret_for(secret_id: int) -> Secret:
-    return _found(Secret.objects.filter(pk=secret_id).first(), f"There is no secret {secret_id}.")
+    return existing(Secret.objects.filter(pk=secret_id).first(), f"There is no secret {secret_id}.")
 
 
 def _target_for(target_id: int) -> AlertTarget:
-    return _found(installations().filter(pk=target_id).first(), f"There is no target {target_id}.")
-
-
-def _found(row: T | None, missing: str) -> T:
-    if row is None:
-        raise Http404(missing)
-    return row
+    return existing(installations().filter(pk=target_id).first(), f"There is no target {target_id}.")
 
 
 def _user(user: User) -> dict[str, Any]:
     return {
         "id": user.pk,
-        "username": user.get_username(),
-        "role": user.role,
         "active": user.is_active,
-        "max_running": user.max_running,
-        "max_queued": user.max_queued,
         "last_sign_in": user.last_login,
+        **shapes.columns(user, "username", "role", "max_running", "max_queued"),
     }
 
 
@@ -259,29 +243,16 @@ def _secret(view: uses.SecretView) -> dict[str, Any]:
     row = view.row
     return {
         "id": row.pk,
-        "name": row.name,
-        "kind": row.kind,
-        "address": row.address,
-        "private_too": row.private_too,
         "problem": view.trouble,
-        "updated_at": row.updated_at,
-        "used_at": row.used_at,
+        **shapes.columns(row, "name", "kind", "address", "private_too", "updated_at", "used_at"),
         "reward_configs": [config.name for config in view.configs],
         "runs": [attempt.run_id for attempt in view.attempts],
     }
 
 
 def _target(row: AlertTarget) -> dict[str, Any]:
-    return {
-        "id": row.pk,
-        "name": row.name,
-        "kind": row.kind,
-        "address": row.shown,
-        "wants": row.wants,
-        "links_to": row.links_to,
-        "private_too": row.private_too,
-        "enabled": row.enabled,
-    }
+    same = shapes.columns(row, "name", "kind", "wants", "links_to", "private_too", "enabled")
+    return {"id": row.pk, "address": row.shown, **same}
 
 
 def _delivery(row: AlertDelivery) -> dict[str, Any]:
@@ -289,8 +260,5 @@ def _delivery(row: AlertDelivery) -> dict[str, Any]:
         "id": row.pk,
         "target": row.target.name,
         "run": row.event.run_id if row.event else "",
-        "state": row.state,
-        "tries": row.tries,
-        "error": row.error,
-        "due_at": row.due_at,
+        **shapes.columns(row, "state", "tries", "error", "due_at"),
     }

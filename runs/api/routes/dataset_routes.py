@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponseBase
@@ -20,8 +18,8 @@ from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH, name_proble
 from controlplane.catalogue.datasets.pages.mapping_forms import MappingForm
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from controlplane.platform.accounts.roles import person
-from runs.api import form_values, paging, shapes
-from runs.api.access import Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import Problem, Router, refusing
 from runs.api.routes import trash_routes
 from runs.api.shapes import (
     Archived,
@@ -74,7 +72,7 @@ class Cancelled(ResponseBody):
 @router.get("datasets", response=PageResponse)
 def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List datasets. Each with its newest version."""
-    found, after = paging.page(dataset_queries.datasets_for(request), cursor, limit)
+    found, after = shapes.rows_after(dataset_queries.datasets_for(request), cursor, limit)
     versions = DatasetVersion.objects.filter(dataset__in=found).select_related("dataset").order_by("number")
     newest = {version.dataset_id: version for version in versions.defer("report")}
     return {
@@ -87,8 +85,7 @@ def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> An
 def dataset(request: HttpRequest, dataset_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List the versions of a dataset."""
     versions = dataset_queries.dataset_for(request, dataset_id).versions.select_related("dataset")
-    found, after = paging.page(versions.all(), cursor, limit)
-    return {"items": [shapes.dataset_version(each) for each in found], "next_cursor": after}
+    return shapes.page(versions.all(), shapes.dataset_version, cursor, limit)
 
 
 @router.get("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
@@ -109,10 +106,8 @@ def rows(
     if cursor and not (cursor.isascii() and cursor.isdecimal()):
         raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
     one = dataset_queries.version_for(request, dataset_id, number)
-    try:
+    with refusing(DatasetError, where="version"):
         page = looking.look(one, after=int(cursor or 0), limit=limit)
-    except DatasetError as error:
-        raise Problem(409, str(error), where="version") from None
     after = page["next"]
     return {"items": page["rows"], "next_cursor": "" if after is None else str(after)}
 
@@ -149,7 +144,7 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     form = form_values.filled(
         first, lambda data: MappingForm(one, data, user=user, preview=True), payload.values, where="values"
     )
-    with _conflict():
+    with refusing(DatasetError, where="version"):
         found = looking.render_example(one, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
     return {"items": [{"rows": made} for made in found["rows"]], "next_cursor": ""}
 
@@ -171,7 +166,7 @@ def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     version = dataset_queries.version_for(request, dataset_id, number)
     if archiving.is_the_whole_dataset(version):
         return trash_routes.mark(KINDS["dataset"], dataset_id, person(request))
-    with _conflict("Archive it instead."):
+    with refusing(DatasetError, where="version", fix="Archive it instead."):
         archiving.delete_version(version)
     return Status(204, None)
 
@@ -189,7 +184,7 @@ def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
 def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Map a version's file again. As a new version, which waits for its mapping: one that is ready never changes."""
     one = dataset_queries.version_for(request, dataset_id, number)
-    with _conflict():
+    with refusing(DatasetError, where="version"):
         return Status(201, {"item": shapes.dataset_version(importing.map_again(person(request), one))})
 
 
@@ -206,7 +201,7 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
         raise Problem(422, problem, where="name")
     form = form_values.filled(DeriveForm(one), lambda data: DeriveForm(one, data), values)
     filters = form_values.filled(FilterForm(one), lambda data: FilterForm(one, data), chosen, where="filter")
-    with _conflict():
+    with refusing(DatasetError, where="version"):
         derived = deriving.derive(
             person(request),
             one,
@@ -251,7 +246,7 @@ def export(
 ) -> HttpResponseBase:
     """Download the rows of a version."""
     one = dataset_queries.version_for(request, dataset_id, number)
-    with _conflict():
+    with refusing(DatasetError, where="version"):
         return exporting.export(request, one, format, RowFilter())
 
 
@@ -270,11 +265,3 @@ def change_dataset(request: HttpRequest, dataset_id: Id, payload: trash_routes.N
     dataset = dataset_queries.dataset_for(request, dataset_id)
     trash_routes.rename(KINDS["dataset"], dataset, payload.name, person(request))
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id))}
-
-
-@contextmanager
-def _conflict(fix: str = "") -> Iterator[None]:
-    try:
-        yield
-    except DatasetError as error:
-        raise Problem(409, str(error), where="version", fix=fix) from None

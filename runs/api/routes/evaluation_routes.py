@@ -9,8 +9,8 @@ from django.http import HttpRequest
 from ninja import Field, Status
 
 from controlplane.platform.accounts.roles import person
-from runs.api import form_values, paging, shapes
-from runs.api.access import Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import Router, refusing
 from runs.api.drafts import key_of_another
 from runs.api.shapes import Cursor, Id, ItemResponse, Key, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
@@ -78,10 +78,8 @@ def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
     run = queries.run_for(request, run_id)
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(EvaluationForm(request, run), lambda data: EvaluationForm(request, run, data), values)
-    try:
+    with refusing(ContractError, QueueFull, where="run", what="This can't be evaluated: {}."):
         started = starting.start(run, form.chosen(), form.setup(), person(request))
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, f"This can't be evaluated: {error}.", where="run") from None
     found = [shapes.run(queries.run_for(request, each.pk)) for each in started]
     return Status(201 if found else 200, {"started": found})
 
@@ -89,8 +87,7 @@ def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
 @router.get("trials", response=PageResponse)
 def list_trials(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List trials of hardware profiles."""
-    found, after = paging.page(queries.trials_for(request), cursor, limit)
-    return {"items": [_trial(each) for each in found], "next_cursor": after}
+    return shapes.page(queries.trials_for(request), _trial, cursor, limit)
 
 
 @router.post("trials", response={200: ItemResponse, 201: ItemResponse})
@@ -102,10 +99,8 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(TrialForm(), TrialForm, values)
     user, profiles = person(request), form.cleaned_data["profiles"]
-    try:
+    with refusing(QueueFull, where="queue", fix="Wait until a run of yours has ended, or stop one."):
         trial, fresh = trials.start(form.wanted(), profiles, user, key_of_api(user, idempotency_key))
-    except QueueFull as error:
-        raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
     if not fresh and not trials.is_of(trial, form.wanted(), profiles):
         raise key_of_another("trial")
     return Status(201 if fresh else 200, {"item": _trial(trial)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Status
 
@@ -15,7 +15,7 @@ from controlplane.catalogue.joining import codes, credentials, host_redis
 from controlplane.catalogue.joining.models import JoinCode
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, existing, refusing
 from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import disk, queries, sentences
 from runs.engine.hosts import actions
@@ -162,10 +162,7 @@ def new_code(request: HttpRequest, payload: NewCode) -> Any:
 @router.get("hosts/join-codes/{int:code_id}", response=Code)
 def join_code(request: HttpRequest, code_id: Id) -> Any:
     """Read whether a join code was used."""
-    row = JoinCode.objects.filter(pk=code_id).first()
-    if row is None:
-        raise Http404(f"There is no join code {code_id}.")
-    return _code(row)
+    return _code(existing(JoinCode.objects.filter(pk=code_id).first(), f"There is no join code {code_id}."))
 
 
 @router.post("hosts/{int:host_id}/revoke", response=Revoked)
@@ -215,13 +212,11 @@ def queue(request: HttpRequest) -> Any:
 def move(request: HttpRequest, run_id: str, payload: QueueMove) -> Any:
     """Move a queued run. It takes the priority of its new place. PATCH /runs/{id} sets a priority alone."""
     run, user = queries.run_for(request, run_id), person(request)
-    try:
+    with refusing(reordering.NotWaiting, where="run"):
         if payload.put == "first":
             reordering.put_first(run, user)
         else:
             PUTS[payload.put](run, queries.run_for(request, payload.other), user)
-    except reordering.NotWaiting as error:
-        raise Problem(409, str(error), where="run") from None
     return queue(request)
 
 

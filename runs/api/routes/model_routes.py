@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Field, Status
 
 from controlplane.platform.accounts.roles import person
-from runs.api import form_values, paging, shapes
-from runs.api.access import ADMIN, Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import ADMIN, Router, refusing
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import checkpoints, deletions, queries
 from runs.engine.artifacts import saved_models as catalogue
@@ -68,7 +68,7 @@ def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     saved = RunEvent.objects.filter(
         kind=EventKind.CHECKPOINT, run__archived_at=None, run__deleted_at=None
     ).select_related("run")
-    events, after = paging.page(saved, cursor, limit)
+    events, after = shapes.rows_after(saved, cursor, limit)
     by_run = {event.run_id: {each.event.pk: each for each in checkpoints.of_run(event.run)} for event in events}
     found = [by_run[event.run_id].get(event.pk) for event in events]
     return {"items": [shapes.checkpoint(each) for each in found if each and each.usable], "next_cursor": after}
@@ -153,10 +153,8 @@ def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBas
 @router.delete("models/{int:event_id}", response={202: Deletion})
 def delete(request: HttpRequest, event_id: Id) -> Any:
     """Delete a saved model."""
-    try:
+    with refusing(deletions.CheckpointNotDeletable, where="model"):
         deletions.request(catalogue.model_for(request, event_id).checkpoint, person(request))
-    except deletions.CheckpointNotDeletable as error:
-        raise Problem(409, str(error), where="model") from None
     return Status(202, {"asked": True})
 
 
@@ -175,8 +173,6 @@ def _job_view(one: JobView) -> dict[str, Any]:
 
 
 def _job(request: HttpRequest, event_id: int, start: Callable[[Checkpoint], Run]) -> Status[dict[str, Any]]:
-    try:
+    with refusing(ContractError, QueueFull, where="model"):
         job = start(catalogue.model_for(request, event_id).checkpoint)
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, str(error), where="model") from None
     return Status(201, shapes.run(queries.run_for(request, job.pk)))

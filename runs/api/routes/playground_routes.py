@@ -20,7 +20,7 @@ from controlplane.catalogue.versioned import queries as versioned_queries
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, refusing
 from runs.api.shapes import Id, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.insight.scoring import rows, scoring
@@ -173,10 +173,8 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall)
     """Call a tool of an environment. In an episode of its own. The answer is what the model would read."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     until = time.monotonic() + SECONDS
-    try:
+    with refusing(Unusable, where="environment"):
         answer, cut = episode_play.call(version, turns.turn(SECONDS).tools, _call(payload), until)
-    except Unusable as error:
-        raise Problem(409, str(error), where="environment") from None
     return {"item": _answer(answer) | {"cut": cut}}
 
 
@@ -208,10 +206,8 @@ def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score)
     """Score an episode of an environment. By a reward config, as a run would."""
     versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     version = _reward_version(payload.reward_version)
-    try:
+    with refusing(ValueError, where="messages", status=422):
         messages = episode_scoring.known(payload.messages)
-    except ValueError as error:
-        raise Problem(422, str(error), where="messages") from None
     found = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
     components = [
         {"name": one.spec.name, "value": one.value, "turns": one.turns, "note": one.note, "failed": one.failed}
@@ -225,10 +221,8 @@ def _specs(request: HttpRequest, payload: Rewards) -> tuple[list[RewardSpec], st
     if payload.reward_version is not None:
         version = _reward_version(payload.reward_version)
         return version.specs, version.aggregation
-    try:
+    with refusing(safe_yaml.YamlRefused, where="document", status=422, fix="Send it, or a reward_version."):
         editor = config_yaml.read(payload.document.encode(errors="replace"))
-    except safe_yaml.YamlRefused as error:
-        raise Problem(422, str(error), where="document", fix="Send it, or a reward_version.") from None
     wrong = next((f"{what}: {errors}" if what else str(errors) for _, what, errors in _scoring(editor)), "")
     if wrong or not editor.components:
         raise Problem(422, wrong or str(editor.problem) or "There is no component.", where="document")

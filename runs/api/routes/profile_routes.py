@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from ninja import Field, Query, Status
 
 from controlplane.catalogue.exchange.documents import MOST_BYTES
@@ -16,8 +16,8 @@ from controlplane.catalogue.hardware.profiles import archive, profile_of
 from controlplane.catalogue.hardware.queries import profile_for, profiles_for
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.safe_yaml import YamlRefused
-from runs.api import form_values, paging
-from runs.api.access import Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import Problem, Router, existing, refusing
 from runs.api.routes import trash_routes
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, Value
 from runs.engine.models import HealthPreset
@@ -52,8 +52,7 @@ class PresetChange(RequestBody):
 @router.get("profiles", response=PageResponse)
 def profiles(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List hardware profiles."""
-    found, after = paging.page(profiles_for(request), cursor, limit)
-    return {"items": [_profile(each) for each in found], "next_cursor": after}
+    return shapes.page(profiles_for(request), _profile, cursor, limit)
 
 
 @router.post("profiles", response={201: ItemResponse})
@@ -61,10 +60,8 @@ def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
     """Make a hardware profile. From YAML, from fields, or from both; what isn't said is as on the page."""
     first, values = ProfileForm(), dict(payload.values)
     if payload.document:
-        try:
+        with refusing(YamlRefused, where="document", status=422):
             imported = profile_import.read(payload.document.encode(errors="replace")).form
-        except YamlRefused as error:
-            raise Problem(422, str(error), where="document") from None
         if set(imported.errors) - set(values):
             form_values.checked(imported, where="document")
         values = {name: imported.data.get(name) for name in first.fields if name in imported.data} | values
@@ -82,10 +79,8 @@ def profile(request: HttpRequest, profile_id: Id) -> Any:
 @router.get("profiles/{int:profile_id}/yaml")
 def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
     """Read a hardware profile as YAML."""
-    try:
+    with refusing(ContractError, where="profile", what="It can't be exported: {}.", fix="Save it again."):
         text = profile_yaml.export(profile_of(profile_for(request, profile_id)))
-    except ContractError as error:
-        raise Problem(409, f"It can't be exported: {error}.", where="profile", fix="Save it again.") from None
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
 
@@ -193,11 +188,8 @@ def _saved(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
 def _profile(row: Any) -> dict[str, Any]:
     answer = {
         "id": row.pk,
-        "name": row.name,
-        "description": row.description,
         "hardware": row.spec,
-        "lora": row.lora,
-        "batch": row.batch,
+        **shapes.columns(row, "name", "description", "lora", "batch"),
         "archived": row.archived_at is not None,
         "problem": "",
     }
@@ -209,10 +201,7 @@ def _profile(row: Any) -> dict[str, Any]:
 
 
 def _preset_for(preset_id: int) -> HealthPreset:
-    row = HealthPreset.objects.filter(pk=preset_id).first()
-    if row is None:
-        raise Http404(f"There is no preset {preset_id}.")
-    return row
+    return existing(HealthPreset.objects.filter(pk=preset_id).first(), f"There is no preset {preset_id}.")
 
 
 def _preset(row: HealthPreset) -> dict[str, Any]:

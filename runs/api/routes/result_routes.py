@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import codecs
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
 from ninja import Field, Query
 
-from runs.api import paging, shapes
+from runs.api import shapes
 from runs.api.access import Problem, Router
 from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseBody
 from runs.engine import checkpoints, queries
@@ -198,17 +199,15 @@ def completions(
     gone; their figures stay. `policy`: the step whose weights wrote a group that was generated one step ahead."""
     run = queries.run_for(request, run_id)
     rows = valid(run) if step is None else valid(run).filter(step=step)
-    found, after = paging.page(rows.filter(mode=mode) if mode else rows, cursor, limit)
-    reader = CompletionReader(run)
-    return {"items": [_group(row, reader.solving) for row in found], "next_cursor": after}
+    shape = partial(_group, solving=CompletionReader(run).solving)
+    return shapes.page(rows.filter(mode=mode) if mode else rows, shape, cursor, limit)
 
 
 @router.get("runs/{slug:run_id}/events", response=PageResponse)
 def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List a run's events."""
     rows = RunEvent.objects.filter(run=queries.run_for(request, run_id)).select_related("attempt")
-    found, after = paging.page(rows, cursor, limit)
-    return {"items": [queries.event_view(each) for each in found], "next_cursor": after}
+    return shapes.page(rows, queries.event_view, cursor, limit)
 
 
 @router.get("runs/{slug:run_id}/health", response=RunHealth)

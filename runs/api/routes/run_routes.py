@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
@@ -11,8 +12,8 @@ from ninja import Field, Query, Schema, Status
 
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
-from runs.api import drafts, paging, shapes
-from runs.api.access import Problem, Router
+from runs.api import drafts, shapes
+from runs.api.access import Problem, Router, refusing
 from runs.api.drafts import RunDocument
 from runs.api.routes import trash_routes
 from runs.api.shapes import Cursor, Id, Key, Limit, RequestBody, ResponseBody, RunResponse, RunsResponse, Text
@@ -127,9 +128,8 @@ def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = 
         if asked[name] and asked[name] not in values:
             raise Problem(422, f"{asked[name][:40]} is no {name}.", where=name, fix=_one_of(values))
     matching = RunListQuery.of(asked).matching(queries.runs_for(request))
-    rows, after = paging.page(matching, cursor, limit, by="created_at")
-    places = queueing.places()
-    return {"items": [shapes.run(row, places) for row in rows], "next_cursor": after}
+    shape = partial(shapes.run, places=queueing.places())
+    return shapes.page(matching, shape, cursor, limit, by="created_at")
 
 
 @router.post("runs", response={200: Launched, 201: Launched})
@@ -189,10 +189,8 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
         raise Problem(422, problem, where="add_tags")
     with transaction.atomic():
         if payload.priority is not None:
-            try:
+            with refusing(reordering.NotWaiting, where="priority", fix="Only a queued run has one to change."):
                 reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
-            except reordering.NotWaiting as error:
-                raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
         if payload.name is not None:
             trash_routes.rename(KINDS_OF_THINGS["run"], run, payload.name, user)
         if add or payload.remove_tags:
@@ -253,10 +251,8 @@ def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
     if payload.checkpoint and (chosen is None or not chosen.usable):
         fix = "GET …/checkpoints lists those that are usable."
         raise Problem(409, "This checkpoint no longer exists.", where="checkpoint", fix=fix)
-    try:
+    with refusing(launching.NotResumable, QueueFull, where="run"):
         launching.resume(run, person(request), chosen)
-    except (launching.NotResumable, QueueFull) as error:
-        raise Problem(409, str(error), where="run") from None
     return _answer(request, run_id)
 
 

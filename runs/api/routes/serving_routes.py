@@ -9,7 +9,7 @@ from ninja import Field, Query, Status
 
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import ADMIN, Problem, Router
+from runs.api.access import ADMIN, Problem, Router, refusing
 from runs.api.shapes import Id, ItemResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.artifacts import saved_models as catalogue
@@ -93,7 +93,7 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
     host = starting.host_for(model.checkpoint)
     form = form_values.filled(ServeForm(host), lambda data: ServeForm(host, data), payload.dict(exclude_none=True))
     data = form.cleaned_data
-    try:
+    with refusing(ContractError, QueueFull, where="model", what="The model can't be served: {}."):
         run, key = starting.start_with_key(
             model.checkpoint,
             person(request),
@@ -101,8 +101,6 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
             address=data["address"],
             idle_minutes=float(data["idle_minutes"]),
         )
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, f"The model can't be served: {error}.", where="model") from None
     return Status(201, {"run": shapes.run(queries.run_for(request, run.pk)), "key": key})
 
 
@@ -136,10 +134,8 @@ def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
     form = form_values.filled(PlaceForm(host), lambda data: PlaceForm(host, data), payload.dict(exclude_none=True))
-    try:
+    with refusing(ContractError, QueueFull, where="model", what="The model can't be started: {}"):
         run = starting.live_or_start(model.checkpoint, person(request), place=form.place())
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, f"The model can't be started: {error}", where="model") from None
     conversation.see(run)
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
 
@@ -156,10 +152,8 @@ def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
         shown = asking.prompt_of(row)
         values |= {"text": shown["text"], "system": shown["system"]}
     form = form_values.filled(AskForm(), AskForm, values)
-    try:
+    with refusing(NotAsked, ContractError, QueueFull, where="model", fix="POST …/chat loads it."):
         turn = asking.ask(model, person(request), asking.question(model, form))
-    except (NotAsked, ContractError, QueueFull) as error:
-        raise Problem(409, str(error), where="model", fix="POST …/chat loads it.") from None
     return Status(201, {"item": _turn(page.view_of(turn))})
 
 
@@ -222,23 +216,15 @@ def _turn(view: TurnView) -> dict[str, Any]:
     turn = view.turn
     return {
         "id": turn.pk,
-        "at": turn.at,
         "by": turn.by.get_username() if turn.by else "",
-        "system": turn.system,
-        "prompt": turn.prompt,
-        "row": turn.row,
-        "sampling": turn.sampling,
+        **shapes.columns(turn, "at", "system", "prompt", "row", "sampling"),
         "live": view.live,
         "answers": [
             {
-                "model": each.answer.model,
-                "text": each.answer.text,
-                "ended": each.ended,
-                "note": each.note,
-                "tokens": each.answer.tokens,
-                "seconds": each.answer.seconds,
-                "scores": each.answer.scores,
+                **shapes.columns(answer.answer, "model", "text", "tokens", "seconds", "scores"),
+                "ended": answer.ended,
+                "note": answer.note,
             }
-            for each in view.answers
+            for answer in view.answers
         ],
     }

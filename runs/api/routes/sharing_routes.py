@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Field, Query, Status
 
 from controlplane.platform.accounts.roles import person
-from runs.api.access import Problem, Router
+from runs.api import shapes
+from runs.api.access import Problem, Router, existing, refusing
 from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.engine.alerts import following
@@ -86,10 +87,8 @@ def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
 
     Read-only, for people without an account, until it ends. It shows state, charts and health."""
     run, until = queries.run_for(request, run_id), timezone.now() + timedelta(days=payload.days)
-    try:
+    with refusing(links.NotShared, where="days"):
         link, token = links.make(run, person(request), until=until, with_completions=payload.with_completions)
-    except links.NotShared as error:
-        raise Problem(409, str(error), where="days") from None
     return Status(201, {"item": _link(link), "address": address_of(request, token)})
 
 
@@ -97,9 +96,8 @@ def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
 def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
     """Revoke a link to a run. The same answer if it was revoked before."""
     run = queries.run_for(request, run_id)
-    link = SharedLink.objects.filter(pk=link_id, run=run).select_related("made_by").first()
-    if link is None:
-        raise Http404(f"{run.name} has no link {link_id}.")
+    rows = SharedLink.objects.filter(pk=link_id, run=run).select_related("made_by")
+    link = existing(rows.first(), f"{run.name} has no link {link_id}.")
     links.revoke(link, person(request))
     link.refresh_from_db(fields=["revoked_at"])
     return {"item": _link(link)}
@@ -120,10 +118,8 @@ def follow(request: HttpRequest, run_id: str, payload: Follow) -> Any:
     run, form = queries.run_for(request, run_id), following.FollowForm({"mail": payload.mail})
     if not form.is_valid():
         raise Problem(422, " ".join(map(str, form.errors["mail"])), where="mail")
-    try:
+    with refusing(following.NotFollowed, where="mail"):
         following.follow(run, person(request), form.cleaned_data["mail"], request.build_absolute_uri("/"))
-    except following.NotFollowed as error:
-        raise Problem(409, str(error), where="mail") from None
     return followed(request, run_id)
 
 
@@ -134,13 +130,6 @@ def unfollow(request: HttpRequest, run_id: str) -> Any:
     return followed(request, run_id)
 
 
-def _link(link: SharedLink) -> dict[str, int | str | bool | datetime | None]:
-    return {
-        "id": link.pk,
-        "made_by": link.made_by.get_username(),
-        "with_completions": link.with_completions,
-        "created_at": link.created_at,
-        "expires_at": link.expires_at,
-        "opened_at": link.opened_at,
-        "revoked_at": link.revoked_at,
-    }
+def _link(link: SharedLink) -> dict[str, Any]:
+    same = shapes.columns(link, "with_completions", "created_at", "expires_at", "opened_at", "revoked_at")
+    return {"id": link.pk, "made_by": link.made_by.get_username(), **same}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from ninja import Field, Query, Status
 
@@ -20,7 +20,7 @@ from controlplane.platform.accounts.roles import person
 from controlplane.platform.http import tokens
 from controlplane.platform.http.streams import file_answer
 from runs.api import drafts, shapes
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, existing, refusing
 from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, Place, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.gateway import endpoint
@@ -85,10 +85,8 @@ def learnability(request: HttpRequest, run_id: str) -> Any:
     run = queries.run_for(request, run_id)
     if run.kind != CHECK or run.latest().status in ACTIVE:
         return {"verdict": None, "result": None}
-    try:
+    with refusing(ContractError, where="run", what="Another version froze its spec: {}."):
         found = results.of_run(run)
-    except ContractError as error:
-        raise Problem(409, f"Another version froze its spec: {error}.", where="run") from None
     return {"verdict": dataclasses.asdict(results.verdict(found)), "result": dataclasses.asdict(found)}
 
 
@@ -96,10 +94,8 @@ def learnability(request: HttpRequest, run_id: str) -> Any:
 def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
     """Check every prompt. With the settings of this check; 200 if it was launched before."""
     run = queries.run_for(request, run_id)
-    try:
+    with refusing(ContractError, QueueFull, where="run", what="This can't be checked: {}."):
         found = every_prompt.check(run, person(request))
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, f"This can't be checked: {error}.", where="run") from None
     if found.run is None:
         drafts.stop_at(found.findings, found.form)
         raise Problem(409, "Preflight stops it.", where="run")
@@ -113,10 +109,8 @@ def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
 
     A version of the run's dataset without the prompts that are solved too rarely or too often."""
     run = queries.run_for(request, run_id)
-    try:
+    with refusing(DatasetError, where="low"):
         version = filtering.keep_solved(run, payload.low, payload.high, person(request))
-    except DatasetError as error:
-        raise Problem(409, str(error), where="low") from None
     return Status(201, {"item": shapes.dataset_version(version)})
 
 
@@ -145,10 +139,8 @@ def prompts(
 @router.get("runs/{slug:run_id}/export")
 def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> HttpResponse:  # noqa: A002
     """Export a run for another tool."""
-    try:
+    with refusing(ContractError, where="run", what="It can't be exported: {}."):
         spec = spec_of(queries.run_for(request, run_id))
-    except ContractError as error:
-        raise Problem(409, f"It can't be exported: {error}.", where="run") from None
     files = {file.name: file for file in writing.formats(spec.hardware)}
     if format not in files:
         raise Problem(422, f"There is no format {format}.", where="format", fix=f"Use one of: {', '.join(files)}.")
@@ -158,12 +150,10 @@ def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> Ht
 @router.get("runs/{slug:run_id}/dry-run")
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Download a run as a .zip that trains. Without the control plane: its commands, its spec and its dataset."""
-    try:
+    with refusing(dry_run.NothingToShow, ContractError, where="run", what="No dry run: {}"):
         dry = dry_run.of_run(queries.run_for(request, run_id))
         dry.commands()
         return file_answer(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
-    except (dry_run.NothingToShow, ContractError) as error:
-        raise Problem(409, f"No dry run: {error}", where="run") from None
 
 
 @router.get("compare", response=Differences)
@@ -200,10 +190,8 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
     if host is None:
         which = f"The host {payload.host} isn't there" if payload.host else "No host is"
         raise Problem(409, f"{which}, or out of reach.", where="host", fix="GET /hosts lists them.")
-    try:
+    with refusing(inspections.HostAway, where="host"):
         row = inspections.ask_inspection(host, payload.model, revision=payload.revision, again=payload.again)
-    except inspections.HostAway as error:
-        raise Problem(409, str(error), where="host") from None
     return Status(202, {"item": _inspection(row)})
 
 
@@ -211,14 +199,12 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
 def inspection(request: HttpRequest, inspection_id: Id) -> Any:
     """Read a host's answer about a model."""
     row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
-    if row is None:
-        raise Http404(f"There is no inspection {inspection_id}.")
-    return {"item": _inspection(row)}
+    return {"item": _inspection(existing(row, f"There is no inspection {inspection_id}."))}
 
 
-def _prompt(one: PromptProgress) -> dict[str, Any]:
-    names = ("row", "visits", "completions", "solved", "recent_completions", "recent_solved", "first_solved_step")
-    return {name: getattr(one, name) for name in (*names, "first_mean", "last_mean", "best")}
+def _prompt(prompt: PromptProgress) -> dict[str, Any]:
+    counts = ("row", "visits", "completions", "solved", "recent_completions", "recent_solved")
+    return shapes.columns(prompt, *counts, "first_solved_step", "first_mean", "last_mean", "best")
 
 
 def _inspection(row: ModelInspection) -> dict[str, Any]:
@@ -227,10 +213,6 @@ def _inspection(row: ModelInspection) -> dict[str, Any]:
         "tokenizer": stored.pk if stored else "",
         "id": row.pk,
         "host": row.host.name,
-        "model": row.model,
-        "revision": row.revision,
-        "asked_at": row.asked_at,
-        "answered_at": row.answered_at,
+        **shapes.columns(row, "model", "revision", "asked_at", "answered_at", "answer"),
         "overdue": inspections.overdue(row),
-        "answer": row.answer,
     }

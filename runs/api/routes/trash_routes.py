@@ -10,7 +10,7 @@ from ninja import Field, Path, Status
 
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, refusing
 from runs.api.shapes import PageResponse, RequestBody, ResponseBody
 from runs.engine.trash import deleting, naming, purging
 from runs.engine.trash.kinds import KINDS, DeletableKind
@@ -43,10 +43,8 @@ def deleted(request: HttpRequest) -> Any:
 def restore(request: HttpRequest, thing: Thing, key: Key) -> Any:
     """Restore what was deleted. With what went with it: a run's jobs, and its dataset."""
     kind = KINDS[thing]
-    try:
+    with refusing(deleting.NotRestorable, where=thing):
         row, says = deleting.restore(kind, kind.key(key), person(request))
-    except deleting.NotRestorable as error:
-        raise Problem(409, str(error), where=thing) from None
     return {"name": row.name, "says": says}
 
 
@@ -72,10 +70,8 @@ def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
 
 def rename(kind: DeletableKind, row: Any, name: str, user: User) -> None:
     """Raises Problem."""
-    try:
+    with refusing(naming.NameRefused, where="name", status=422):
         naming.rename(kind, row, name, user)
-    except naming.NameRefused as error:
-        raise Problem(422, str(error), where="name") from None
 
 
 def _item(kind: DeletableKind, row: Any) -> dict[str, Any]:
