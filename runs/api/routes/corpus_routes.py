@@ -1,4 +1,4 @@
-"""Corpora, in which environments search, and checks of a dataset's reference answers."""
+"""Corpora, which environments search, and checks of a dataset's reference answers."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ router = Router(tags=["corpora and reference checks"])
 class NewCorpus(RequestBody):
     dataset: Id
     version: Id = Field(description="The number of the dataset's version.")
-    name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
+    name: str = Field(max_length=NAME_LENGTH, description="An existing corpus of this name gets a new version.")
     text: list[Annotated[str, Field(max_length=200)]] = Field(
         min_length=1, max_length=50, description="The columns that are searched."
     )
-    title: str = Field("", max_length=200, description="The column that stands above the text in an answer.")
-    about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
+    title: str = Field("", max_length=200, description="The column that is shown above the text in search results.")
+    about: str = Field("", max_length=200, description="A description of the documents, which the model reads.")
 
 
 class NewText(RequestBody):
-    name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
+    name: str = Field(max_length=NAME_LENGTH, description="An existing corpus of this name gets a new version.")
     text: str = Field(max_length=2**23, description="Each paragraph becomes a document; a blank line ends one.")
     markdown: bool = Field(False, description="true: the heading above a paragraph is its title.")
-    about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
+    about: str = Field("", max_length=200, description="A description of the documents, which the model reads.")
 
 
 class NewCheck(RequestBody):
@@ -52,35 +52,35 @@ class NewCheck(RequestBody):
 
 @router.get("corpora", response=PageResponse)
 def corpora(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List corpora. Each version."""
+    """List corpora. Every version is an entry."""
     return shapes.page(corpora_for(request), _corpus, cursor, limit)
 
 
 @router.post("corpora", response={201: ItemResponse})
 def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
-    """Make a corpus. Of columns of a dataset's version, in the background."""
-    version = version_for(request, payload.dataset, payload.version)
+    """Make a corpus. From columns of a dataset's version, in the background."""
+    source = version_for(request, payload.dataset, payload.version)
     values = payload.dict(exclude={"dataset", "version"})
-    form = form_values.filled(CorpusForm(version), lambda data: CorpusForm(version, data), values)
+    form = form_values.filled(CorpusForm(source), lambda data: CorpusForm(source, data), values)
     data = form.cleaned_data
     with refusing(DatasetError, where="dataset"):
-        made = making.make(
-            person(request), data["name"], version, text=data["text"], title=data["title"], about=data["about"]
+        version = making.make(
+            person(request), data["name"], source, text=data["text"], title=data["title"], about=data["about"]
         )
-    return Status(201, {"item": _corpus(made)})
+    return Status(201, {"item": _corpus(version)})
 
 
 @router.post("corpora/text", response={201: ItemResponse})
 def text_corpus(request: HttpRequest, payload: NewText) -> Any:
-    """Make a corpus of a text. Of its paragraphs, in the background."""
+    """Make a corpus of a text. From its paragraphs, in the background."""
     form = form_values.filled(NamedForm(), NamedForm, payload.dict(include={"name", "about"}))
     source = f"text{plain_text.ENDINGS[1 if payload.markdown else 0]}"
     with refusing(DatasetError, where="text"):
         lines = plain_text.lines(payload.text.encode(errors="replace"), source)
-        made = making.make_of_lines(
+        version = making.make_of_lines(
             person(request), form.cleaned_data["name"], lines, source=source, about=form.cleaned_data["about"]
         )
-    return Status(201, {"item": _corpus(made)})
+    return Status(201, {"item": _corpus(version)})
 
 
 @router.get("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
@@ -91,14 +91,14 @@ def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
 
 @router.patch("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
 def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Archived) -> Any:
-    """Archive a version of a corpus. What uses it goes on."""
+    """Archive a version of a corpus. Environments and runs that use it keep working."""
     (archiving.archive if payload.archived else archiving.unarchive)(corpus_for(request, corpus_id, number))
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
 
 
 @router.delete("corpora/{int:corpus_id}/{int:number}", response={204: None})
 def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
-    """Delete a version of a corpus. Only a version that nothing uses."""
+    """Delete a version of a corpus. Only if nothing uses it."""
     with refusing(DatasetError, where="corpus"):
         archiving.delete(corpus_for(request, corpus_id, number))
     return Status(204, None)
@@ -114,7 +114,8 @@ def checks(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
 def new_check(request: HttpRequest, payload: NewCheck) -> Any:
     """Check reference answers.
 
-    Each row's own answer is scored as if the model had written it; the same check, if it waits or runs already."""
+    Scores each row's own answer as if the model had written it. Answers with the waiting or running check if there is
+    one already."""
     form = form_values.filled(CheckForm(request), lambda data: CheckForm(request, data), payload.dict())
     version, rewards = form.cleaned_data["dataset_version"], form.cleaned_data["reward_version"]
     with refusing(DatasetError, where="dataset_version"):
@@ -129,7 +130,7 @@ def check(request: HttpRequest, check_id: Id) -> Any:
 
 @router.get("reference-checks/{int:check_id}/failures", response=PageResponse)
 def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List answers that fail."""
+    """List answers that fail a check."""
     failing = check_for(request, check_id).failures.all()
     return shapes.page(failing, _failure, cursor, limit)
 
@@ -143,7 +144,7 @@ def stop_check(request: HttpRequest, check_id: Id) -> Any:
 
 @router.post("reference-checks/{int:check_id}/leave-out", response={201: ItemResponse})
 def leave_out(request: HttpRequest, check_id: Id) -> Any:
-    """Leave failing rows out of a dataset. A version of the dataset without the rows whose answers fail."""
+    """Leave failing rows out of a dataset. Makes a version without the rows whose answers fail."""
     with refusing(DatasetError, where="check"):
         version = starting.leave_out(check_for(request, check_id), person(request))
     return Status(201, {"item": shapes.dataset_version(version)})
@@ -175,7 +176,7 @@ def _check(check: ReferenceCheck) -> dict[str, Any]:
         **shapes.columns(check, "status", "problem", "unanswered", "failed_rows"),
         "verdict": dataclasses.asdict(showing.verdict(check)),
         "components": [
-            {"name": one.judge.name, "scored": one.scored, "failed": one.failed, "untold": one.untold, "mean": one.mean}
-            for one in showing.components(check)
+            {"name": row.judge.name, "scored": row.scored, "failed": row.failed, "untold": row.untold, "mean": row.mean}
+            for row in showing.components(check)
         ],
     }

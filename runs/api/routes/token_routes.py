@@ -1,4 +1,4 @@
-"""Whose token this is, and the tokens there are. A program makes none: a token that was stolen must end."""
+"""Tokens: the one of the request, and a person's tokens. No program can make one: a stolen token must expire."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ router = Router(tags=["tokens"])
 
 class Me(ResponseBody):
     user: str
-    """Whose token it is, by name."""
+    """The name of the token's user."""
     role: str
-    """What this user may do: `viewer`, `operator` or `admin`."""
+    """The user's role: `viewer`, `operator` or `admin`."""
     token: str
-    """What the token is called; not the token itself."""
+    """The token's name, not the token itself."""
     scope: str
-    """What the token may do of that: `read`, `operate` or `admin`."""
+    """The token's scope within the role: `read`, `operate` or `admin`."""
     expires_at: str
-    """When the token stops working."""
+    """When the token expires."""
 
 
 @router.get("me", response=Me)
 def me(request: HttpRequest) -> Any:
-    """Read whose token this is."""
+    """Read the token of this request."""
     token: ApiToken = request.auth  # type: ignore[attr-defined]  # set by the guard
     return {
         "user": token.user.get_username(),
@@ -44,14 +44,14 @@ def me(request: HttpRequest) -> Any:
 
 @router.get("tokens", response=PageResponse)
 def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List API tokens. Your valid ones; with a token that may administer, everybody's. No answer has a token itself."""
+    """List API tokens. Your valid ones; with a token that may administer, everybody's. Never the tokens themselves."""
     seen = api_tokens.valid(api_tokens.seen_by(person(request))).select_related("user")
     return shapes.page(seen, _token, cursor, limit)
 
 
 @router.post("tokens/{int:token_id}/revoke", response=ItemResponse)
 def revoke(request: HttpRequest, token_id: Id) -> Any:
-    """Revoke a token. It is refused from then on, this one too."""
+    """Revoke a token. It is refused at once. It may be the token of this request."""
     tokens = api_tokens.seen_by(person(request)).select_related("user")
     row = existing(tokens.filter(pk=token_id).first(), f"You have no token {token_id}.")
     api_tokens.revoke(ApiToken.objects.filter(pk=row.pk), person(request))
