@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from controlplane.platform.accounts.roles import person
-from controlplane.platform.http.htmx import STOP_POLLING
+from controlplane.platform.http.middleware import STOP_POLLING
 from controlplane.platform.http.query_params import whole
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue

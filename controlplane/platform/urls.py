@@ -1,6 +1,10 @@
+"""The URLs of accounts, events, the glossary and the documentation."""
+
 from django.urls import path
 
 from controlplane.platform.accounts import api_token_views, oidc, users, views
+from controlplane.platform.activity import views as activity_views
+from controlplane.platform.guide import views as guide_views
 
 urlpatterns = [
     path("sign-in/", views.sign_in, name="sign_in"),
@@ -17,4 +21,12 @@ urlpatterns = [
     path("users/<int:user_id>/", users.edit, name="user_edit"),
     path("users/<int:user_id>/active/", users.active, name="user_active"),
     path("users/<int:user_id>/link/", users.link, name="user_link"),
+    # The events
+    path("events/", activity_views.events, name="events"),
+    path("events/csv", activity_views.events_csv, name="events_csv"),
+    # The guide
+    path("glossary/", guide_views.glossary, name="glossary"),
+    path("help/", guide_views.document, name="documents"),
+    path("help/tour", guide_views.tour_seen, name="tour_seen"),
+    path("help/<slug:document>/", guide_views.document, name="document"),
 ]
