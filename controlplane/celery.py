@@ -13,7 +13,7 @@ from celery.signals import beat_embedded_init
 from django.conf import settings
 
 from workers.contract.wire.names import broker_url
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.processes import end_with
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 # Else Celery runs Django's checks, which import every page and the HTTP API: more than a second of each start, and

@@ -23,7 +23,7 @@ from typing import Any
 from workers.contract.run import gateway, sinks
 from workers.contract.stack import packages
 from workers.contract.wire.joining import VERSION
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.processes import end_with
 from workers.host.inventory import Inventory
 from workers.host.runsizes import RunSizes
 from workers.settings import HostSettings

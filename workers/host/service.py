@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from workers.contract.wire.joining import Leaving, host_worker
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.processes import end_with
 from workers.host import shutdown
 from workers.host.membership import Membership
 from workers.settings import AtStop, HostSettings

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.processes import end_with
 
 GRACE_S = 5.0
 """Beyond a request's time, in which the program itself says that it is over."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.processes import end_with
 
 BASE_DIR = Path(__file__).resolve().parents[3]
 

@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.processes import end_with
 
 MOST = 8
 """Processes: each takes memory, and the file is read once by each."""
