@@ -16,7 +16,7 @@ from tests.trainer.conftest import Start, Train
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import AGREE, ALLOWED, ATTEMPT, LORA, sampling
 from tests.trainer.test_prompt_selection import dataset
-from workers.contract.run.ahead import SECONDS, STALENESS, TRUNCATED
+from workers.contract.run.async_generation import SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
 from workers.contract.run.prompts import EXTRA_ROUNDS, PromptsSpec
 from workers.contract.run.spec import LoraSpec, RewardSpec

@@ -14,7 +14,7 @@ from tests.trainer import builders
 from tests.trainer import test_episodes as episodes
 from tests.trainer.conftest import Start
 from workers.contract.reports.waterfall import REWARD, Span, overlap, read
-from workers.contract.run.ahead import SECONDS
+from workers.contract.run.async_generation import SECONDS
 from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.wire.names import EventKind, FileName

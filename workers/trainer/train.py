@@ -177,7 +177,7 @@ def _trainer(
             train_dataset=data.to_dataset(rows, rows.train),
             eval_dataset=data.to_dataset(rows, rows.evaluation) if rows.evaluation else None,
             peft_config=config.lora(run.lora),
-            keep_best=run.keep_best,
+            best_metric=run.keep_best,
             only_samples=run.kind == EVALUATION,
             ahead=run.ahead,
             episodes=episodes.rollouts if episodes else None,

@@ -51,7 +51,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         activity: Activity,
         lanes: Lanes,
         models: Sequence[int] = (),
-        keep_best: str = "",
+        best_metric: str = "",
         only_samples: bool = False,
         ahead: bool = False,
         episodes: Source | None = None,
@@ -60,7 +60,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         **arguments: Any,
     ) -> None:
         """`trained_on`: how many of the rewards are trained on; the others are computed in evaluations only. `models`:
-        indexes of the rewards that are models. `keep_best`: a metric; its best checkpoint is never deleted.
+        indexes of the rewards that are models. `best_metric`: the metric whose best checkpoint is never deleted.
         `only_samples`: evaluations generate and score, without a loss. `ahead`: vLLM servers generate the next batch
         meanwhile. `episodes`: the source of completions with several turns. `turn_credit`: rewards that score each
         turn. `groups` is called with the trainer once it can generate."""
@@ -70,7 +70,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._samples = samples
         self._failures = failures
         self._models = models
-        self._keep_best = keep_best
+        self._best_metric = best_metric
         self._only_samples = only_samples
         self._epochs_done = 0
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
@@ -381,7 +381,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
     def _note_best(self, trial: Any) -> None:
         """Record the best checkpoint, which is never deleted, with its score for resumed runs."""
-        name = self._keep_best
+        name = self._best_metric
         figure = best.figure_of(name, [entry[name] for entry in self.state.log_history if name in entry])
         before = self.state.best_metric if self.state.best_model_checkpoint else None
         if figure is not None and (before is None or best.is_better(name, figure, before)):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from workers.contract.stack.priority import niceness
+from workers.contract.wire.processes import niceness
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

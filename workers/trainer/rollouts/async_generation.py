@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.contract.run.ahead import SECONDS, STALENESS
+from workers.contract.run.async_generation import SECONDS, STALENESS
 from workers.trainer.configuration.spec import TrainerError
 
 Prompts = list[list[int]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workers.contract.run.ahead import TRUNCATED
+from workers.contract.run.async_generation import TRUNCATED
 
 MASKED = "sampling/share_masked"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workers.contract.run.ahead import CORRECTION, MODE, problems, with_correction
+from workers.contract.run.async_generation import CORRECTION, MODE, problems, with_correction
 from workers.contract.run.episodes import EpisodeSpec, PartSpec
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec
 from workers.contract.run.prompts import PromptsSpec

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
-from workers.contract.run import ahead
-from workers.contract.run.ahead import CORRECTION, FIELD
+from workers.contract.run import async_generation
+from workers.contract.run.async_generation import CORRECTION, FIELD
 
 OFF = Fix("Turn it off", {FIELD: ""})
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    unable = list(ahead.problems(draft.hardware, draft.grpo, draft.prompts, draft.episodes))
+    unable = list(async_generation.problems(draft.hardware, draft.grpo, draft.prompts, draft.episodes))
     if not draft.ahead:
         if draft.hardware is not None and not unable and _has_gpus_of_its_own(draft):
             yield note(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
-from workers.contract.run.beside import FIELD, problem
+from workers.contract.run.concurrent_rewards import FIELD, problem
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import waits
 

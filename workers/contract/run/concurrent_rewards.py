@@ -1,4 +1,4 @@
-"""Rewards beside generation: judges and sandboxes begin with a group when it is complete, not when the batch is.
+"""Concurrent rewards: judges and sandboxes score a group as soon as it is complete, not once the whole batch is.
 
 The scores are the same; only the time differs. Off by default. Standard library only.
 """
@@ -17,7 +17,7 @@ FIELD = "rewards_beside"
 
 
 def problem(hardware: HardwareSpec, episodes: EpisodeSpec | None) -> Problem | None:
-    """Why no group of a run is complete before its batch is. The field is FIELD."""
+    """Find out why no group of a run is complete before its batch is. The field is FIELD."""
     if episodes is not None:
         if episodes.gateway is None:
             return None

@@ -1,9 +1,9 @@
-"""One step ahead: vLLM servers generate the next batch while the trainer learns from this one. Standard library only.
+"""Asynchronous generation, one step ahead: vLLM servers generate the next batch while the trainer learns from this one.
 
-It is the one-step off-policy training of Noukhovitch et al. 2024 (arXiv:2410.18252): a batch comes from the weights
-before the last push, and its loss is weighted token by token by the policy's probability over that which vLLM sampled
-with, truncated at a cap (TRL's `token_truncate`; Yao et al. 2025 call it truncated importance sampling). Off by
-default, and a run without it trains exactly as TRL does.
+This is the one-step off-policy training of Noukhovitch et al. 2024 (arXiv:2410.18252): a batch comes from the weights
+before the last push, and each token's loss is weighted by the ratio of the policy's probability to the one that vLLM
+sampled with, truncated at a cap (TRL's `token_truncate`; Yao et al. 2025 call it truncated importance sampling). Off by
+default, and a run without it trains exactly as TRL does. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TRUNCATED = "sampling/share_truncated"
 """Metric: the share of tokens whose importance ratio lies beyond a bound of a truncating correction."""
 CORRECTION, MODE = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
 USUAL_MODE = "token_truncate"
-"""Of batches generated ahead, where a run names no other. TRL's own default leaves whole completions out, which an
-older policy's would be too often."""
+"""Correction mode for batches generated ahead, unless the run sets another. TRL's own default drops whole completions,
+which would hit too many of an older policy's."""
 
 
 def with_correction(grpo: Mapping[str, Any], ahead: bool) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def with_correction(grpo: Mapping[str, Any], ahead: bool) -> dict[str, Any]:
 def problems(
     hardware: HardwareSpec | None, grpo: Mapping[str, Any], prompts: PromptsSpec, episodes: EpisodeSpec | None
 ) -> Iterator[Problem]:
-    """Why a run can't generate one step ahead. Without `hardware`, nothing is said of that. The field is FIELD."""
+    """Find the reasons why a run can't generate one step ahead. None: skip the checks of `hardware`. Field: FIELD."""
     off = "Turn it off, or "
     if hardware is not None and hardware.rollout != Rollout.SERVER:
         where = "inside the trainer" if hardware.rollout == Rollout.COLOCATE else "by the trainer itself"
