@@ -9,7 +9,6 @@ from django.db import IntegrityError, transaction
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.catalogue.versioned.queries import free_name
-from controlplane.catalogue.versioned.reading import full
 from controlplane.platform.archivable import set_archived
 
 VersionT = TypeVar("VersionT", bound=Version)
@@ -34,7 +33,7 @@ class Composition:
 
     def _full(self) -> dict[str, Any]:
         columns, parts = self.columns(), self.kind.parts
-        return columns | {parts: [full(self.kind, part) for part in columns[parts]]}
+        return columns | {parts: [self.kind.full(part) for part in columns[parts]]}
 
 
 def make(model: type[VersionT], name: str, content: Composition, **columns: Any) -> VersionT:

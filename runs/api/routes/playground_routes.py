@@ -230,17 +230,17 @@ def _specs(request: HttpRequest, payload: Rewards) -> tuple[list[RewardSpec], st
     except safe_yaml.YamlRefused as error:
         raise Problem(422, str(error), where="document", fix="Send it, or a reward_version.") from None
     wrong = next((f"{what}: {errors}" if what else str(errors) for _, what, errors in _scoring(editor)), "")
-    if wrong or not editor.components:
+    if wrong or not editor.rows:
         raise Problem(422, wrong or str(editor.problem) or "There is no component.", where="document")
-    specs = [form.spec() for form in editor.components]
+    specs = [form.spec() for form in editor.rows]
     if not all(permissions.may_use(RewardVersion, person(request), spec) for spec in specs):
         raise Problem(403, permissions.refused(RewardVersion), where="document")
-    return specs, str(editor.config.cleaned_data.get("aggregation") or "")
+    return specs, str(editor.form.cleaned_data.get("aggregation") or "")
 
 
 def _scoring(editor: Any) -> list[tuple[str, str, str]]:
     """The mistakes that scoring depends on: it needs no name that is free."""
-    return [one for one in editor.wrong if one[0] != editor.config["name"].id_for_label]
+    return [one for one in editor.wrong if one[0] != editor.form["name"].id_for_label]
 
 
 def _reward_version(pk: int) -> RewardVersion:

@@ -182,12 +182,12 @@ def duplicate_environment(request: HttpRequest, environment_id: Id, number: Id) 
 def _save_reward(user: User, payload: YamlDocument, config: RewardConfig | None) -> tuple[Any, bool]:
     _check_base(payload, config)
     editor = _read(lambda text: config_yaml.read(text, config), payload)
-    refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.components], user)
+    refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.rows], user)
     for place, reason in refused.items():
-        editor.components[place].refuse(reason)
+        editor.rows[place].refuse(reason)
     if problem := _wrong(editor):
         raise Problem(403 if refused else 422, problem, where="document")
-    editor.config.cleaned_data["note"] = _note(payload)
+    editor.form.cleaned_data["note"] = _note(payload)
     return _saved(editor, user, "reward config")
 
 
@@ -196,9 +196,9 @@ def _save_environment(user: User, payload: YamlDocument, environment: Environmen
     editor = _read(lambda text: environment_yaml.read(text, environment), payload)
     if problem := _wrong(editor):
         raise Problem(422, problem, where="document")
-    if not all(permissions.may_use(EnvironmentVersion, user, form.spec()) for form in editor.parts):
+    if not all(permissions.may_use(EnvironmentVersion, user, form.spec()) for form in editor.rows):
         raise Problem(403, permissions.refused(EnvironmentVersion), where="document")
-    editor.environment.cleaned_data["note"] = _note(payload)
+    editor.form.cleaned_data["note"] = _note(payload)
     return _saved(editor, user, "environment")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.environments.saving import Composition
+from controlplane.catalogue.environments.saving import EnvironmentComposition
 from controlplane.catalogue.exchange.reading import Reading
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
@@ -34,9 +34,9 @@ def named(name: Any, number: Any, parts: Any) -> EnvironmentVersion | None:
         environment__archived_at=None,
         environment__deleted_at=None,
     )
-    wanted = Composition(parts)
+    wanted = EnvironmentComposition(parts)
     versions = [*same_name.select_related("environment"), *offered_versions(EnvironmentVersion)]
-    return next((one for one in versions if Composition(one.parts).same_as(wanted)), None)
+    return next((one for one in versions if EnvironmentComposition(one.parts).same_as(wanted)), None)
 
 
 def differing_limits(values: Mapping[str, Any], version: EnvironmentVersion) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def make(user: User) -> SearchExample:
 
 def _environment(corpus: CorpusVersion, user: User) -> EnvironmentVersion:
     parts = [{"name": "search", "function": "search", "params": {"corpus": str(corpus)}}]
-    content = environments.Composition(parts, LIMITS)
+    content = environments.EnvironmentComposition(parts, LIMITS)
     there = Environment.objects.filter(name=ENVIRONMENT, archived_at=None).first()
     if there is not None:
         return environments.save(there, content, by=user)[0]
