@@ -38,15 +38,25 @@ def item_routes(
     `differences`: changes between two versions; `clone`: a version as a new item of an owner; `export`: a version as a
     document.
     """
-    of, item, version = {"model": model}, model.kind.route, model.kind.version_route
+    kwargs, item, version = {"model": model}, model.kind.route, model.kind.version_route
     at = "<int:item_id>/v<int:number>/"
     return [
-        path("", item_views.items, of, name=f"{item}s"),
-        path("<int:item_id>/versions/", item_views.versions, of | {"differences": differences}, name=f"{version}s"),
-        path(f"{at}yaml/", item_views.export, of | {"document": export}, name=f"{version}_export"),
-        path(f"{at}duplicate/", item_views.cloned, of | {"clone": clone}, name=f"{version}_duplicate"),
-        path("<int:item_id>/archive/", item_views.archive, of, name=f"{item}_archive"),
-        path("<int:item_id>/unarchive/", item_views.unarchive, of, name=f"{item}_unarchive"),
+        path("", item_views.items, kwargs, name=f"{item}s"),
+        path(
+            "<int:item_id>/versions/",
+            item_views.versions,
+            kwargs | {"differences": differences},
+            name=f"{version}s",
+        ),
+        path(f"{at}yaml/", item_views.export, kwargs | {"document": export}, name=f"{version}_export"),
+        path(f"{at}duplicate/", item_views.cloned, kwargs | {"clone": clone}, name=f"{version}_duplicate"),
+        path("<int:item_id>/archive/", item_views.archive, kwargs | {"archived": True}, name=f"{item}_archive"),
+        path(
+            "<int:item_id>/unarchive/",
+            item_views.archive,
+            kwargs | {"archived": False},
+            name=f"{item}_unarchive",
+        ),
     ]
 
 
@@ -82,8 +92,8 @@ datasets = [
     path(f"{VERSION}again/", mapping_views.map_again, name="dataset_map_again"),
     path(f"{VERSION}cancel/", version_views.cancel, name="dataset_cancel"),
     path(f"{VERSION}try-again/", version_views.try_again, name="dataset_try_again"),
-    path(f"{VERSION}archive/", version_views.archive, name="dataset_archive"),
-    path(f"{VERSION}unarchive/", version_views.unarchive, name="dataset_unarchive"),
+    path(f"{VERSION}archive/", version_views.archive, {"archived": True}, name="dataset_archive"),
+    path(f"{VERSION}unarchive/", version_views.archive, {"archived": False}, name="dataset_unarchive"),
     path(f"{VERSION}delete/", version_views.delete_version, name="dataset_version_delete"),
 ]
 corpora = [
@@ -93,8 +103,8 @@ corpora = [
     path("sample/", corpus_views.sample, name="corpus_sample"),
     path(CORPUS, corpus_views.corpus, name="corpus"),
     path(f"{CORPUS}state/", corpus_views.state, name="corpus_state"),
-    path(f"{CORPUS}archive/", corpus_views.archive, name="corpus_archive"),
-    path(f"{CORPUS}unarchive/", corpus_views.unarchive, name="corpus_unarchive"),
+    path(f"{CORPUS}archive/", corpus_views.archive, {"archived": True}, name="corpus_archive"),
+    path(f"{CORPUS}unarchive/", corpus_views.archive, {"archived": False}, name="corpus_unarchive"),
     path(f"{CORPUS}delete/", corpus_views.delete, name="corpus_delete"),
 ]
 references = [

@@ -122,20 +122,11 @@ def cloned(
 
 @operator_required
 @require_POST
-def archive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
+def archive(request: HttpRequest, item_id: int, model: type[Version], archived: bool) -> HttpResponse:
     item = item_for(model.items(), request, item_id)
-    if saving.archive(item):
-        words = "it isn't offered for new runs. Runs that used it are unaffected."
-        messages.success(request, f"Archived {item.name}: {words}")
-    return redirect(model.kind.route, item.pk)
-
-
-@operator_required
-@require_POST
-def unarchive(request: HttpRequest, item_id: int, model: type[Version]) -> HttpResponse:
-    item = item_for(model.items(), request, item_id)
-    if saving.unarchive(item):
-        messages.success(request, f"{item.name} is offered for new runs again.")
+    if saving.set_archived(item, archived):
+        words = "is no longer offered. Runs that used it are unaffected" if archived else "is offered again"
+        messages.success(request, f"{item.name} {words}.")
     return redirect(model.kind.route, item.pk)
 
 

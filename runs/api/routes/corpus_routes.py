@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Field, Status
 
-from controlplane.catalogue.datasets.corpora import archiving, making, plain_text
+from controlplane.catalogue.datasets import archiving
+from controlplane.catalogue.datasets.corpora import building, plain_text
 from controlplane.catalogue.datasets.corpora.forms import CorpusForm, NamedForm
 from controlplane.catalogue.datasets.corpora.queries import corpora_for, corpus_for
 from controlplane.catalogue.datasets.errors import DatasetError
@@ -65,7 +66,7 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
     form = form_values.filled(CorpusForm(version), lambda data: CorpusForm(version, data), values)
     data = form.cleaned_data
     try:
-        made = making.make(
+        made = building.create(
             person(request), data["name"], version, text=data["text"], title=data["title"], about=data["about"]
         )
     except DatasetError as error:
@@ -80,7 +81,7 @@ def text_corpus(request: HttpRequest, payload: NewText) -> Any:
     source = f"text{plain_text.ENDINGS[1 if payload.markdown else 0]}"
     try:
         lines = plain_text.lines(payload.text.encode(errors="replace"), source)
-        made = making.make_of_lines(
+        made = building.create_from_lines(
             person(request), form.cleaned_data["name"], lines, source=source, about=form.cleaned_data["about"]
         )
     except DatasetError as error:
@@ -97,7 +98,7 @@ def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
 @router.patch("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
 def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Archived) -> Any:
     """Archive a version of a corpus. What uses it goes on."""
-    (archiving.archive if payload.archived else archiving.unarchive)(corpus_for(request, corpus_id, number))
+    archiving.set_archived(corpus_for(request, corpus_id, number), payload.archived)
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
 
 
@@ -105,7 +106,7 @@ def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Arch
 def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
     """Delete a version of a corpus. Only a version that nothing uses."""
     try:
-        archiving.delete(corpus_for(request, corpus_id, number))
+        archiving.delete_corpus_version(corpus_for(request, corpus_id, number))
     except DatasetError as error:
         raise Problem(409, str(error), where="corpus") from None
     return Status(204, None)

@@ -128,7 +128,7 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     first = MappingForm(one, initial=MappingForm.initial_of(one), user=user)
     form = form_values.filled(first, lambda data: MappingForm(one, data, user=user), payload.values, where="values")
     fields = form.cleaned_data
-    importing.ask_for_import(
+    importing.request_import(
         one,
         form.mapping(leave_out=False),
         share=fields["share"],
@@ -158,7 +158,7 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
 def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Archived) -> Any:
     """Archive a version of a dataset."""
     one = dataset_queries.version_for(request, dataset_id, number)
-    (archiving.archive if payload.archived else archiving.unarchive)(one)
+    archiving.set_archived(one, payload.archived)
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}
 
 

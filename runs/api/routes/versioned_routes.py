@@ -221,7 +221,7 @@ def _change(kind: DeletableKind, item: Item, payload: ItemChange, user: User) ->
     if payload.name is not None:
         trash_routes.rename(kind, item, payload.name, user)
     if payload.archived is not None:
-        (saving.archive if payload.archived else saving.unarchive)(item)
+        saving.set_archived(item, payload.archived)
 
 
 def _yaml(text: str) -> HttpResponse:

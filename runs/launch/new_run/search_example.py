@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import IntegrityError
 
-from controlplane.catalogue.datasets.corpora import sample
+from controlplane.catalogue.datasets.corpora import building
 from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
 from controlplane.catalogue.environments import saving as environments
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
@@ -42,7 +42,7 @@ class SearchExample:
 
 def make(user: User) -> SearchExample:
     """Make what is missing of it; what is there stays as it is. Raises DatasetError."""
-    corpus = sample.load(user)
+    corpus = building.create_sample(user)
     questions = offered_datasets().filter(dataset__name=QUESTIONS).order_by("-number")
     return SearchExample(corpus, _environment(corpus, user), _rewards(user), questions.first())
 
