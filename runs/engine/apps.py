@@ -6,7 +6,7 @@ class RunsConfig(AppConfig):
     label = "runs"
 
     def ready(self) -> None:
-        from controlplane.catalogue.datasets.corpora import archiving
+        from controlplane.catalogue.datasets import archiving
         from controlplane.catalogue.environments import corpora as environments
 
         # Its models are only ready now.
@@ -14,4 +14,4 @@ class RunsConfig(AppConfig):
         from runs.engine.scheduling import account_changes  # noqa: F401  # connects its signal handlers
 
         audit.watch_all()
-        archiving.USERS.extend([environments.users, corpora.users])
+        archiving.CORPUS_USERS.extend([environments.users, corpora.users])
