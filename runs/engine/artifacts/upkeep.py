@@ -29,7 +29,7 @@ READ_S = 10.0
 """A store that hangs holds up the worker for a minute at most."""
 
 
-def tend(now: datetime) -> int:
+def reconcile(now: datetime) -> int:
     """Look at the copies that are due; return at how many. One that another worker has taken is left to it."""
     due = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
     looked_at = 0

@@ -8,7 +8,7 @@ from controlplane.platform.accounts.models import User
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import archiving, starting
 from runs.engine.models import Run
-from runs.engine.scheduling import homes
+from runs.engine.scheduling import checkpoint_hosts
 from workers.contract.run.gguf import SCRIPT, TYPES
 from workers.contract.run.jobs import GGUF, GgufSettings
 from workers.contract.wire.documents import ContractError
@@ -20,7 +20,7 @@ MERGE_FIRST = (
 
 def is_offered(checkpoint: Checkpoint) -> bool:
     """Whether a host that can have the model has announced that it converts models."""
-    return bool(homes.hosts_for(checkpoint, _converts))
+    return bool(checkpoint_hosts.hosts_for(checkpoint, _converts))
 
 
 def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
@@ -35,7 +35,7 @@ def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
     if checkpoint.is_adapter:
         raise ContractError(MERGE_FIRST)
     settings = GgufSettings(f"{archiving.name_of(checkpoint)}-{kind}", kind)
-    [host, *_] = homes.hosts_for(checkpoint, _converts)
+    [host, *_] = checkpoint_hosts.hosts_for(checkpoint, _converts)
     job = starting.start_once(checkpoint, GGUF, user, settings=settings, host=host)
     if job.spec["job"]["type"] != kind:
         raise ContractError(f"a conversion of this model to {job.spec['job']['type']} is under way: wait for its end")

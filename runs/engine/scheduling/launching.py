@@ -21,13 +21,13 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.gateway import permissions
 from runs.engine.models import Attempt, Priority, Run, new_run_id
 from runs.engine.records import RunEvent
-from runs.engine.scheduling import homes, leasing, limits, queueing, spending
+from runs.engine.scheduling import checkpoint_hosts, leasing, limits, queueing, spending
 from runs.engine.scheduling.leasing import Shortage
 from runs.engine.scheduling.queueing import Capacity
 from runs.engine.spec import LaunchRequest, freeze, spec_of
 from runs.engine.states import FINAL, RunStatus
 from runs.engine.transitions import move
-from runs.engine.warm import using
+from runs.engine.warm import assignment
 from workers.contract.run.jobs import KINDS
 from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
 from workers.contract.stack import warm
@@ -143,7 +143,7 @@ def move_resumes() -> None:
         if attempt.host is None or not leasing.host_problem(attempt.host, now):
             continue
         checkpoint = checkpoints.by_folder(attempt.resume_from)
-        host = homes.host_with(checkpoint, attempt.run) if checkpoint else attempt.host
+        host = checkpoint_hosts.host_with(checkpoint, attempt.run) if checkpoint else attempt.host
         if host != attempt.host:
             Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(host=host)
 
@@ -172,14 +172,14 @@ def _resume(
             if problem := spending.used_up(run, last.number + 1):
                 raise NotResumable(problem)
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
-            checkpoint = checkpoint or homes.resume_point(run)
+            checkpoint = checkpoint or checkpoint_hosts.resume_point(run)
             attempt = _queue(
                 run,
                 number=last.number + 1,
                 actor=actor,
                 kind="resumed",
                 data=data,
-                host=homes.host_with(checkpoint, run) if checkpoint else run.host,
+                host=checkpoint_hosts.host_with(checkpoint, run) if checkpoint else run.host,
                 priority=last.priority,
                 resume_from=checkpoint.folder if checkpoint else "",
                 resume_step=checkpoint.step if checkpoint else 0,
@@ -205,7 +205,7 @@ def dispatch_ready() -> int:
             _give_up(attempt, error)
             continue
         if isinstance(result, Shortage):
-            using.give_way(result.gives_way)
+            assignment.give_way(result.gives_way)
             _tell(attempt, result)
         else:
             started += result
@@ -314,10 +314,10 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
             return False
         leasing.take(attempt, host, placement)
         if servers is not None:
-            server = using.begin(attempt, host, spec, servers)
+            server = assignment.begin(attempt, host, spec, servers)
             transaction.on_commit(lambda: send_launch(server), robust=True)
         elif placement.warm:
-            using.attach(attempt, placement.warm.attempt_id)
+            assignment.attach(attempt, placement.warm.attempt_id)
         if not Host.objects.filter(pk=host.pk).exists():
             # It has just left; a host that leaves locks its row, which leases refer to.
             raise IntegrityError(f"{host.name} has left.")
@@ -334,7 +334,7 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
         reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
         if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
             leasing.settle(attempt, None, by=actor, proved=True)
-            using.let_go(attempt, proved=True)
+            assignment.let_go(attempt, proved=True)
 
 
 def _tell(attempt: Attempt, shortage: Shortage) -> None:

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_POST
 
 from controlplane.platform.accounts.roles import operator_required, person
 from runs.engine import queries
-from runs.engine.warm import overview, using
+from runs.engine.warm import assignment, overview
 
 
 @require_POST
@@ -20,7 +20,7 @@ def end(request: HttpRequest, run_id: str) -> HttpResponseBase:
     line = overview.line_of(run)
     if line is None:
         messages.info(request, f"{run.name} is no warm server, or has ended.")
-    elif not using.end(line.row, person(request)):
+    elif not assignment.end(line.row, person(request)):
         messages.info(request, f"{run.name} already ends.")
     elif line.user:
         messages.success(request, f"{run.name} ends when {line.user.name} has ended.")

@@ -15,9 +15,9 @@ from controlplane.platform.http.body_limit import App, Message, Receive, Send
 from controlplane.platform.http.request_body import BadBody, decode, unpacked
 from controlplane.platform.http.tokens import attempt_token_fits
 from runs.intake.host_api import ingest
+from runs.intake.host_api.group_writer import GroupWriter, writer
 from runs.intake.host_api.ingest import BadLine, Delivery
 from runs.intake.host_api.syncing import SyncBody, answer
-from runs.intake.host_api.together import GroupWriter, writer
 
 _SYNC = re.compile(r"/api/attempts/([^/]+)/sync")
 SHORT = 64 * 2**10

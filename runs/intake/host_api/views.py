@@ -24,7 +24,7 @@ from runs.engine.jobs import archives
 from runs.engine.models import Attempt
 from runs.engine.served import conversation
 from runs.engine.states import ACTIVE
-from runs.engine.warm import using
+from runs.engine.warm import assignment
 from runs.intake.host_api import claiming, ended_tokens, ingest, reaping, syncing, uploads
 from runs.intake.host_api.syncing import SyncBody
 from workers.contract.reports.lines import OutboxLine, Receipt
@@ -173,7 +173,7 @@ def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
         paced=body.paced,
     )
     if body.turns_after is not None:
-        if warm := using.news(attempt.pk):
+        if warm := assignment.news(attempt.pk):
             said["warm"] = to_dict(warm)
         else:
             said["chat"] = to_dict(conversation.news(attempt, body.turns_after))

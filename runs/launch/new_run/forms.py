@@ -19,7 +19,7 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
 from runs.engine import checkpoints
 from runs.engine.models import Priority
-from runs.engine.scheduling import homes
+from runs.engine.scheduling import checkpoint_hosts
 from runs.engine.spec import LaunchRequest
 from runs.launch.new_run import starting
 from runs.launch.new_run.fields import advanced_fields
@@ -262,7 +262,7 @@ class LaunchForm(LimitFields, EpisodeFields, PromptFields, RecoveryFields, SinkF
         if checkpoint is not None:
             if "start_from" in self.cleaned_data:
                 self.cleaned_data["start_from"] = checkpoint.folder
-            self.cleaned_data["host"] = self.row("host") or homes.host_for(checkpoint)
+            self.cleaned_data["host"] = self.row("host") or checkpoint_hosts.host_for(checkpoint)
 
     def clean_model(self) -> str:
         return model_name(self.cleaned_data["model"])

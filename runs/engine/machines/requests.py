@@ -44,7 +44,7 @@ HISTORY = timedelta(days=30)
 State = MachineRequest.State
 
 
-def tend(now: datetime) -> None:
+def reconcile(now: datetime) -> None:
     """One round."""
     if not MachineSource.objects.exists():
         return
