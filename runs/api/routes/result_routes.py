@@ -11,7 +11,7 @@ from ninja import Field, Query
 from runs.api import paging, shapes
 from runs.api.access import Problem, Router
 from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseBody
-from runs.engine import checkpoints, queries
+from runs.engine import checkpoints, queries, timeline
 from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent, SampleRow
 from runs.insight.completions.groups import POLICY
@@ -208,7 +208,7 @@ def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit 
     """List a run's events."""
     rows = RunEvent.objects.filter(run=queries.run_for(request, run_id)).select_related("attempt")
     found, after = paging.page(rows, cursor, limit)
-    return {"items": [queries.event_view(each) for each in found], "next_cursor": after}
+    return {"items": [timeline.event_view(each) for each in found], "next_cursor": after}
 
 
 @router.get("runs/{slug:run_id}/health", response=RunHealth)

@@ -1,4 +1,4 @@
-"""Celery's side of the upkeep of the artifact store."""
+"""The Celery task of the artifact store's upkeep."""
 
 from __future__ import annotations
 

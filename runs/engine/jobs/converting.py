@@ -6,7 +6,7 @@ from controlplane.catalogue.hardware import inventory
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archiving, starting
+from runs.engine.jobs import archives, starting
 from runs.engine.models import Run
 from runs.engine.scheduling import checkpoint_hosts
 from workers.contract.run.gguf import SCRIPT, TYPES
@@ -34,7 +34,7 @@ def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
         raise ContractError(f"its host names no folder of llama.cpp with {SCRIPT} (GRPO_LLAMA_CPP_DIR)")
     if checkpoint.is_adapter:
         raise ContractError(MERGE_FIRST)
-    settings = GgufSettings(f"{archiving.name_of(checkpoint)}-{kind}", kind)
+    settings = GgufSettings(f"{archives.name_of(checkpoint)}-{kind}", kind)
     [host, *_] = checkpoint_hosts.hosts_for(checkpoint, _converts)
     job = starting.start_once(checkpoint, GGUF, user, settings=settings, host=host)
     if job.spec["job"]["type"] != kind:

@@ -24,8 +24,7 @@ from controlplane.platform.http.tokens import machine_code
 from runs.engine import hints
 from runs.engine.machines import demand
 from runs.engine.machines.demand import MachineDemand
-from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.models import Expectation, MachineRequest, MachineSource
+from runs.engine.machines.models import KINDS, Expectation, MachineRequest, MachineSource
 from runs.engine.machines.provider import EngineError, MachinePhase, MachineProvider, MachineState
 from runs.engine.models import Attempt, Lease
 from runs.engine.scheduling import ending, leasing, recovery

@@ -14,8 +14,7 @@ from controlplane.platform.http.form_pages import form_page
 from runs.engine.hosts import actions
 from runs.engine.machines import overview, requests
 from runs.engine.machines.forms import SourceForm, kind_of
-from runs.engine.machines.kinds import KINDS
-from runs.engine.machines.models import MachineRequest, MachineSource
+from runs.engine.machines.models import KINDS, MachineRequest, MachineSource
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -6,19 +6,22 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.dispatch import receiver
 from django.utils import timezone
 
 from controlplane.catalogue.datasets.models import Dataset
 from controlplane.catalogue.hardware import host_commands
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
+from controlplane.platform.accounts.signals import limits_raised
 from controlplane.platform.http.tokens import attempt_token
 from runs.engine import checkpoints
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.gateway import permissions
+from runs.engine.gateway import endpoint
 from runs.engine.models import Attempt, Priority, Run, new_run_id
 from runs.engine.records import RunEvent
 from runs.engine.scheduling import checkpoint_hosts, leasing, limits, queueing, spending
@@ -56,8 +59,8 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     `dispatch=False`: the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
     more runs, and ContractError for what the user may not launch.
     """
-    if not permissions.may_open(user, request.episodes):
-        raise ContractError(permissions.REFUSED)
+    if not endpoint.may_open(user, request.episodes):
+        raise ContractError(endpoint.REFUSED)
     run_id = new_run_id()
     spec = freeze(request, run_id)
     dataset_version, reward_version, profile = request.chosen()
@@ -210,6 +213,11 @@ def dispatch_ready() -> int:
         else:
             started += result
     return started
+
+
+@receiver(limits_raised)
+def start_queued_runs(**signal: Any) -> None:
+    dispatch_ready()
 
 
 def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
