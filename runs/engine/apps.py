@@ -10,8 +10,9 @@ class RunsConfig(AppConfig):
         from controlplane.catalogue.environments import corpora as environments
 
         # Its models are only ready now.
-        from runs.engine import audit, corpora, step_spans  # noqa: F401  # so that Django knows all models
-        from runs.engine.scheduling import account_changes  # noqa: F401  # connects its signal handlers
+        from runs.engine import audit, hints, step_spans  # noqa: F401  # Django has to know all models and signal handlers
+        from runs.engine.scheduling import launching  # noqa: F401
+        from runs.engine.spec import runs_searching
 
         audit.watch_all()
-        archiving.CORPUS_USERS.extend([environments.users, corpora.users])
+        archiving.CORPUS_USERS.extend([environments.users, runs_searching])

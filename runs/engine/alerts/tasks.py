@@ -12,7 +12,7 @@ from runs.engine.alerts import delivery
 
 @app.task(name="alerting.deliver")  # type: ignore[untyped-decorator]  # Celery has no types
 def deliver() -> None:
-    # One at a time: unresponsive servers must not block the worker's last slot, which the tick needs.
+    # One process at a time: unresponsive servers must not block the worker's last slot, which the tick needs.
     with try_lock(settings.DATA_DIR / "alerts.lock") as acquired:
         if acquired:
             delivery.deliver()

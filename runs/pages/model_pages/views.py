@@ -50,8 +50,8 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     if asked_again and "going" in request.GET and not found.checkpoint.going:
         return HttpResponse(headers={"HX-Refresh": "true"})
     if person(request).may_operate and not found.checkpoint.removed and not (asked_again and live):
-        told = {"obstacles": deletions.obstacles(found.checkpoint)}
-        context["deletion"] = told | {"consequences": deletions.consequences(found.checkpoint)}
+        told = {"obstacles": list(deletions.obstacles(found.checkpoint))}
+        context["deletion"] = told | {"consequences": list(deletions.consequences(found.checkpoint))}
     if asked_again:
         context["asked_again"] = True
         return render(request, "pages/model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)

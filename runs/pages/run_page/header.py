@@ -19,7 +19,7 @@ from runs.engine.gateway import endpoint
 from runs.engine.jobs import results as job_results
 from runs.engine.models import Attempt, Lease, Run
 from runs.engine.records import MetricRow
-from runs.engine.scheduling import homes, kept_memory, recovery
+from runs.engine.scheduling import checkpoint_hosts, kept_memory, recovery
 from runs.engine.sentences import ENDED, STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.engine.spec import unreadable
 from runs.engine.states import ACTIVE, FINAL, RunStatus
@@ -335,7 +335,7 @@ def _plural(count: int) -> str:
 
 
 def _resume_step(run: Run) -> int | None:
-    saved = homes.resume_point(run) if run.trains else None
+    saved = checkpoint_hosts.resume_point(run) if run.trains else None
     return saved.step if saved and checkpoints.trains_on(run, saved.step) else None
 
 

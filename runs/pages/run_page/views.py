@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.platform.accounts.roles import operator_required, person
-from runs.engine import checkpoints, queries
+from runs.engine import checkpoints, queries, timeline
 from runs.engine.models import Run
 from runs.engine.scheduling import recovery, stopping
 from runs.engine.sentences import STOPS
@@ -63,7 +63,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "head": reverse("run_head", args=[run.pk]),
         "charts": run_charts.as_json(groups),
         "marked": sorted(run_charts.MARKED),
-        "events": [_mark(e) for e in queries.events(run) if e["kind"] in run_charts.MARKED],
+        "events": [_mark(e) for e in timeline.events(run) if e["kind"] in run_charts.MARKED],
         "starts": run.trainings(),
         "tab": tab,
         "first": first,
@@ -147,5 +147,5 @@ def no_resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
     return redirect("run", run.pk)
 
 
-def _mark(event: queries.EventView) -> dict[str, Any]:
+def _mark(event: timeline.EventView) -> dict[str, Any]:
     return {"id": event["id"], "at": event["at"], "step": event["step"], "kind": event["kind"], "text": event["text"]}
