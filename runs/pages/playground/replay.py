@@ -41,6 +41,12 @@ class StoredGroup:
     prompt: str
     completions: Sequence[groups.StoredCompletion]
 
+    @property
+    def place(self) -> str:
+        """Its step and its dataset row."""
+        number = self.row.get("row")
+        return f"Step {self.step}" if number is None else f"Step {self.step}, row {number}"
+
 
 @dataclass(frozen=True)
 class Rescored:
@@ -80,12 +86,8 @@ class GroupMember:
 
     @property
     def climbed(self) -> int:
-        """Ranks gained."""
+        """Ranks gained; negative if it fell."""
         return 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
-
-    @property
-    def fell(self) -> int:
-        return -self.climbed
 
     @property
     def turned(self) -> bool:
@@ -134,10 +136,6 @@ class ComponentReplay:
     """Completions it doesn't apply to, including failed ones."""
     failed: int = 0
     failures: list[tuple[StoredGroup, Failure]] = field(default_factory=list)
-
-    @property
-    def milliseconds(self) -> float:
-        return 1000 * (self.seconds or 0.0)
 
     @property
     def counts(self) -> bool:
@@ -189,7 +187,7 @@ class RewardReplay:
         return mean([abs(member.change) for group in self.groups for member in group.members]) or 0.0
 
     @property
-    def most_changed(self) -> list[GroupReplay]:
+    def shown(self) -> list[GroupReplay]:
         """The groups that changed at all."""
         changed = [group for group in self.groups if group.moved or group.reordered]
         return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
