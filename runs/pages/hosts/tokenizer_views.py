@@ -20,7 +20,7 @@ from runs.engine.hosts.view import host_views
 
 LONGEST_MODEL = 500
 COMES_WITHIN = timedelta(seconds=60)
-"""The time between a host's answer and the upload that it names."""
+"""Longest time between a host's answer and the upload that it announces."""
 
 
 @operator_required

@@ -49,7 +49,7 @@ class Offered:
 
     text: str
     of: str = ""
-    """Its number in the stored group; empty for one that isn't stored."""
+    """Number in the stored group; empty if it isn't stored."""
     reward: float | None = None
     """The run's reward."""
     advantage: float | None = None
@@ -224,7 +224,7 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
     source.groups = list(valid(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
     if group_id is not None and group is None:
         source.add_problem("That group is gone: too old, or of a step discarded by a resume. Here is another one.")
-    first = next((one for one in source.groups if one.size), None)
+    first = next((stored_group for stored_group in source.groups if stored_group.size), None)
     _take(source, group or first)
     return source
 
@@ -264,7 +264,7 @@ def _group_words(group: SampleRow) -> str:
 
 
 def _as_shown(text: str) -> str:
-    """The text as the page has it and sends it back."""
+    """The text as the page shows it and sends it back."""
     return _BREAK.sub("\n", text)[:EDITABLE_CHARS].replace("\0", "\ufffd")
 
 

@@ -1,13 +1,13 @@
-"""The page for editing and trying a reward config."""
+"""The page for editing and trying a reward config, and the check of its custom code."""
 
 from __future__ import annotations
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.catalogue.rewards import code_check, config_yaml
 from controlplane.catalogue.rewards.forms import (
@@ -22,17 +22,20 @@ from controlplane.catalogue.rewards.library import groups
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
 from controlplane.catalogue.rewards.version_views import version_page
 from controlplane.catalogue.versioned import parts_yaml
+from controlplane.catalogue.versioned.parameter_forms import PARAM, PREFIX
 from controlplane.catalogue.versioned.queries import item_for
 from controlplane.platform import safe_yaml
-from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.accounts.roles import admin_required, operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
 from controlplane.platform.safe_yaml import YamlRefused
-from runs.pages.playground import code_views
+from runs.pages.playground import completions_source
 from runs.pages.playground.views import sample_context
+from workers.rewards.entries import custom
 from workers.rewards.library import LIBRARY
 
 START = ("think_tags", "numeric_match")
 """The components of a new config."""
+CHECKED = "catalogue/rewards/_code_check.html"
 
 
 @operator_required
@@ -41,9 +44,9 @@ def new(request: HttpRequest) -> HttpResponse:
     """?function=KEY: begins with this one of the library."""
     if request.method == "POST":
         return _save(request, editor_from(request.POST), None)
-    wanted = request.GET.get("function", "")
-    may_use = wanted in LIBRARY and (not LIBRARY[wanted].admin_only or person(request).may_administer)
-    start = [fresh(key, set()) for key in ((wanted,) if may_use else START) if key in LIBRARY]
+    function = request.GET.get("function", "")
+    may_use = function in LIBRARY and (not LIBRARY[function].admin_only or person(request).may_administer)
+    start = [fresh(key, set()) for key in ((function,) if may_use else START) if key in LIBRARY]
     return editor_page(request, RewardEditor(ConfigForm(), start), None)
 
 
@@ -106,7 +109,7 @@ def _may_be_saved(request: HttpRequest, editor: RewardEditor, config: RewardConf
         editor.problem = "This config is archived. Unarchive it to change it."
         return False
     specs = [form.spec() for form in editor.components]
-    refused = code_check.problems(specs, person(request), lambda: code_views.samples_of(request))
+    refused = code_check.problems(specs, person(request), lambda: samples_of(request))
     for place, reason in refused.items():
         editor.components[place].refuse(reason)
     if config and not refused:
@@ -165,3 +168,32 @@ def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
     most = parts_yaml.MOST_BYTES
     context = {"problem": problem, "text": text if len(text) <= most else "", "most": most}
     return render(request, "catalogue/rewards/import.html", context, status=422 if problem else 200)
+
+
+@admin_required
+@require_POST
+def check(request: HttpRequest) -> HttpResponse:
+    """Check a component of the editor's form (?of=its prefix) on the playground's completions."""
+    prefix = request.GET.get("of", "")
+    name = f"{prefix}-{PARAM}{code_check.PARAM}"
+    if not PREFIX.fullmatch(prefix) or name not in request.POST:
+        raise Http404
+    source = request.POST[name].replace("\r\n", "\n")
+    if len(source) > custom.LONGEST:
+        return render(request, CHECKED, {"problem": f"It is longer than {custom.LONGEST} characters."})
+    samples = samples_of(request)
+    trial = code_check.check(source, samples)
+    tried = samples or code_check.made_up()
+    scored = [(completion.text, value) for (completion, _), value in zip(tried, trial.scores.values, strict=False)]
+    context = {"problem": trial.problem, "trial": trial, "made_up": not samples, "scored": scored}
+    return render(request, CHECKED, context)
+
+
+def samples_of(request: HttpRequest) -> list[code_check.Sample]:
+    """The playground's completions, as in the form; may be empty."""
+    texts = request.POST.getlist("completion")
+    if not any(text.strip() for text in texts):
+        return []
+    source = completions_source.read(request, request.POST)
+    written = completions_source.written(source, texts, request.POST.getlist("of"))
+    return [(completion, source.row) for completion in written.values()]

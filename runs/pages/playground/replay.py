@@ -43,7 +43,7 @@ class StoredGroup:
 
     @property
     def place(self) -> str:
-        """Its step and its dataset row."""
+        """Step and dataset row in words."""
         number = self.row.get("row")
         return f"Step {self.step}" if number is None else f"Step {self.step}, row {number}"
 
@@ -72,7 +72,7 @@ class GroupMember:
 
     @property
     def change(self) -> float:
-        """The change of the advantage; 0 if it is within the run's single precision."""
+        """Change of the advantage; 0 within the run's single precision."""
         by = self.advantage_now - (self.advantage_before or 0.0)
         return by if abs(by) > TOLERANCE else 0.0
 
@@ -130,7 +130,7 @@ class ComponentReplay:
     before: float | None = None
     """The mean of the run's component of this name."""
     share: float | None = None
-    """Its share of a group's variance, averaged over groups that have any."""
+    """Share of a group's variance, averaged over groups with any."""
     seconds: float | None = None
     none: int = 0
     """Completions it doesn't apply to, including failed ones."""
@@ -163,7 +163,7 @@ class RewardReplay:
     @property
     def pairs(self) -> PairCounts:
         every = [group.pairs for group in self.groups]
-        return PairCounts(*(sum(getattr(one, name) for one in every) for name in PairCounts.__dataclass_fields__))
+        return PairCounts(*(sum(getattr(counts, name) for counts in every) for name in PairCounts.__dataclass_fields__))
 
     @property
     def reordered(self) -> int:
@@ -195,7 +195,7 @@ class RewardReplay:
     @property
     def movers(self) -> list[tuple[GroupReplay, GroupMember]]:
         every = [(group, member) for group in self.groups for member in group.members if member.change]
-        every.sort(key=lambda one: (-abs(one[1].change), one[0].stored.pk, one[1].number))
+        every.sort(key=lambda mover: (-abs(mover[1].change), mover[0].stored.pk, mover[1].number))
         return every[:MOVERS]
 
     @property
@@ -222,13 +222,13 @@ def score(
     for group in stored:
         if turn.over and rescored:
             break
-        texts = [completion(each) for each in group.completions]
+        texts = [completion(item) for item in group.completions]
         columns = []
         for spec in specs:
             name = recorded_names[spec.name]
-            recorded = [each.rewards.get(name) for each in group.completions] if name else None
+            recorded = [item.rewards.get(name) for item in group.completions] if name else None
             columns.append(column(spec, texts, [group.row] * len(texts), turn, ask=ask, recorded=recorded))
-        if any(each.how is How.LATE for each in columns):
+        if any(item.how is How.LATE for item in columns):
             break
         rescored.append(Rescored(group, columns))
     return rescored
@@ -267,7 +267,7 @@ def compare(
     shares = [_shares(scored.columns, aggregation) for scored in rescored]
     parts = [_part(place, spec, rescored) for place, spec in enumerate(specs)] if rescored else []
     for place, part in enumerate(parts):
-        part.share = mean([each[place] for each in shares])
+        part.share = mean([group_shares[place] for group_shares in shares])
     scaling = "normalized by component" if aggregation == "normalize_then_sum" else str(scale)
     return RewardReplay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
@@ -275,7 +275,7 @@ def compare(
 def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
     size = len(batch[0].stored.completions)
     counting = [
-        place for place, group in enumerate(batch[0].columns) if any(each.columns[place].counts for each in batch)
+        place for place, group in enumerate(batch[0].columns) if any(scored.columns[place].counts for scored in batch)
     ]
     if not counting or not size:
         return []
@@ -293,27 +293,27 @@ def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> li
     ]
 
 
-def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
-    stored = one.stored.completions
-    before = [each.reward for each in stored]
+def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
+    stored = scored.stored.completions
+    before = [item.reward for item in stored]
     ranks_before, ranks_now = ranks(before), ranks(totals)
     members = [
         GroupMember(
-            number=each.number,
-            text=each.text or "",
-            before=each.reward,
+            number=item.number,
+            text=item.text or "",
+            before=item.reward,
             now=totals[place],
             rank_before=ranks_before[place],
             rank_now=ranks_now[place],
-            advantage_before=each.advantage,
+            advantage_before=item.advantage,
             advantage_now=pushed[place],
-            scores=[column.values[place] for column in one.columns],
+            scores=[column.values[place] for column in scored.columns],
         )
-        for place, each in enumerate(stored)
+        for place, item in enumerate(stored)
     ]
     recorded = [total for total in before if total is not None]
     return GroupReplay(
-        one.stored,
+        scored.stored,
         members,
         pairs(before, totals),
         flat_before=len(recorded) < 2 or order(max(recorded), min(recorded)) == 0,
@@ -327,7 +327,7 @@ def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> Compone
     part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)
     values = [value for group in columns for value in group.values]
     part.mean = mean(values)
-    part.before = mean([each.rewards.get(spec.name) for group in rescored for each in group.stored.completions])
+    part.before = mean([item.rewards.get(spec.name) for group in rescored for item in group.stored.completions])
     part.none = sum(value is None for value in values)
     part.failed = sum(len({failure.index for failure in group.failures}) for group in columns)
     part.failures = _few((group.stored, failure) for group in rescored for failure in group.columns[place].failures)

@@ -15,7 +15,7 @@ from runs.pages.playground.replay_source import KeptCompletions, Picked
 
 
 @dataclass(frozen=True)
-class Note:
+class ReplayNote:
     tone: str
     text: str
     title: str = ""
@@ -29,11 +29,11 @@ class MemberWords:
     group: GroupReplay
 
     @property
-    def rank_change(self) -> Note:
+    def rank_change(self) -> ReplayNote:
         came_from, climbed = f"From rank {self.member.rank_before}", self.member.climbed
         if climbed > 0:
-            return Note("good", f"↑{climbed}", came_from)
-        return Note("bad", f"↓{-climbed}", came_from) if climbed else Note("muted", "=", "As in the run")
+            return ReplayNote("good", f"↑{climbed}", came_from)
+        return ReplayNote("bad", f"↓{-climbed}", came_from) if climbed else ReplayNote("muted", "=", "As in the run")
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class GroupWords:
     group: GroupReplay
 
     @property
-    def note(self) -> Note:
+    def note(self) -> ReplayNote:
         """The most important change."""
         pairs = self.group.pairs
         if self.group.flat_now:
-            return Note("chip warn", "loses its spread")
+            return ReplayNote("chip warn", "loses its spread")
         if self.group.flat_before:
-            return Note("chip good", "gains a spread")
+            return ReplayNote("chip good", "gains a spread")
         if pairs.turned:
-            return Note("chip warn", f"{pairs.turned} of {pairs.all} pairs inverted")
+            return ReplayNote("chip warn", f"{pairs.turned} of {pairs.all} pairs inverted")
         if self.group.reordered:
-            return Note("muted small", f"{pairs.told_apart} ties broken, {pairs.made_equal} made equal")
-        return Note("muted small", "same order")
+            return ReplayNote("muted small", f"{pairs.told_apart} ties broken, {pairs.made_equal} made equal")
+        return ReplayNote("muted small", "same order")
 
     @property
     def members(self) -> list[MemberWords]:
@@ -71,15 +71,15 @@ class ReplayWords:
     live: bool
 
     @property
-    def verdict(self) -> Note:
+    def verdict(self) -> ReplayNote:
         if not self.replay.reordered:
-            return Note("good", "No group's order changes.")
+            return ReplayNote("good", "No group's order changes.")
         groups = len(self.replay.groups)
-        return Note("warn", f"The order changes in {sig(self.replay.reordered, 9)} of {_many(groups, 'group')}.")
+        return ReplayNote("warn", f"The order changes in {sig(self.replay.reordered, 9)} of {_many(groups, 'group')}.")
 
     @property
     def scored(self) -> SafeString:
-        """What was scored and what was left out."""
+        """Extent of the replay: its groups, and those left out."""
         clauses = format_html_join("", "; {}", ((clause,) for clause in self._left_out()))
         first, last = self.replay.steps
         steps = f"step {last}" if first == last else f"steps {first} to {last}"
@@ -99,7 +99,7 @@ class ReplayWords:
 
     @property
     def scaling(self) -> str:
-        """How advantages are computed."""
+        """How advantages were scaled."""
         if self.replay.aggregation == "normalize_then_sum":
             return "Advantages of components normalized one by one, over the groups of a step that are here."
         if self.replay.scale == "batch":
@@ -124,7 +124,7 @@ class ReplayWords:
 
 
 def kept_words(kept: KeptCompletions, *, live: bool) -> str:
-    """What of a run can be replayed."""
+    """Describe the groups that can be replayed."""
     if not kept.groups and kept.gone:
         return (
             "The texts of this run's completions are no longer stored, only their scores: nothing can be scored again."

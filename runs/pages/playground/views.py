@@ -81,7 +81,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
 
 
 def _next_step(trial: PlaygroundTrial, source: CompletionSource) -> str:
-    """What is missing for a score, or ""."""
+    """Name what is missing for a score, or ""."""
     if not trial.columns:
         return "Add a component to see scores."
     if trial.group:
@@ -92,7 +92,7 @@ def _next_step(trial: PlaygroundTrial, source: CompletionSource) -> str:
 
 
 def _verdict(trial: PlaygroundTrial) -> tuple[str, str]:
-    """Tone and text of what the scores mean for the group's advantages."""
+    """Explain what the scores mean for the group's advantages; the first value is the tone."""
     if not trial.counted:
         return "muted", "None of these components can be scored here, so there is no total."
     total = sig(trial.mean)
@@ -114,10 +114,13 @@ def _verdict(trial: PlaygroundTrial) -> tuple[str, str]:
 
 
 def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion | None) -> dict[str, Any]:
-    """A completion's scores, each with its component and that one's place; empty for a completion without a score."""
+    """Pair a completion's scores with their components and places; {} without a score."""
     if scored is None or not scored.scores:
         return {}
-    return {"scored": scored, "cells": [(*one, cell) for one, cell in zip(columns, scored.scores, strict=True)]}
+    return {
+        "scored": scored,
+        "cells": [(*column_and_place, cell) for column_and_place, cell in zip(columns, scored.scores, strict=True)],
+    }
 
 
 def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,15 +21,14 @@ MOST_SMOOTHING = 0.99
 
 @require_safe
 def run_report(request: HttpRequest, run_id: str) -> HttpResponse:
-    """`smooth` between 0 and 1, as on the page."""
+    """?smooth= between 0 and 1, as on the page."""
     run = queries.run_for(request, run_id)
     return _download(of_run.report(run, timezone.now(), _smoothing(request)), f"{run.pk}-report.zip")
 
 
 @require_safe
 def comparison_report(request: HttpRequest) -> HttpResponse:
-    """Of the runs, the metrics, the axis and the smoothing in the address; without any run, the page says what is
-    missing."""
+    """The comparison in the address as a file; without runs, redirect to its page, which explains what is missing."""
     chosen = comparison.chosen(request)
     if not chosen.runs:
         return redirect(f"{reverse('compare_runs')}?{request.GET.urlencode()}")

@@ -57,7 +57,7 @@ HEALTH_ASKED: dict[str, tuple[str, list[str]]] = {
 }
 STATUSES = ["active", *RunStatus]
 LONGEST = {"columns": 2000, "having": 500}
-"""Characters of a parameter; of every other, USUAL_LENGTH."""
+"""Longest parameters, in characters; USUAL_LENGTH for the others."""
 USUAL_LENGTH = 100
 
 _LATEST = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
@@ -141,8 +141,8 @@ class RunListQuery:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> RunListQuery:
-        asked = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
-        words = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in asked.items()}
+        entered = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
+        words = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in entered.items()}
         allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
         for name, values in allowed.items():
             words[name] = words[name] if words[name] in values else ""
@@ -226,8 +226,8 @@ class RunListQuery:
 
 def _with_status(status: str) -> QuerySet[Attempt, Any]:
     if status == "active" or status in ACTIVE:  # an active attempt is its run's latest
-        found = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
-        return found.order_by().values("run_id")
+        attempts = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
+        return attempts.order_by().values("run_id")
     return _latest(Attempt.objects.filter(status=status))
 
 

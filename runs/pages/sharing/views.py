@@ -1,4 +1,4 @@
-"""A run's links: the page where they are made and revoked, and what whoever opens one sees."""
+"""Shared links of a run: the page that manages them, and the public pages behind them."""
 
 from __future__ import annotations
 
@@ -57,10 +57,19 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
         "form": form,
         "address": "".join(once.take(request, f"link to {run.pk}")),
         "links": links.open_links(run),
-        "most_days": settings.SHARE_MAX_DAYS,
         "may_operate": person(request).may_operate,
+        "obstacle": _obstacle(run, may_operate=person(request).may_operate),
     }
     return form_page(request, "pages/sharing/share.html", context)
+
+
+def _obstacle(run: Run, *, may_operate: bool) -> str:
+    """Why this user can't share the run, or ""."""
+    if not may_operate:
+        return "Operators make and revoke links."
+    if not settings.SHARE_MAX_DAYS:
+        return "Sharing is turned off in this installation."
+    return "The run is archived: unarchive it to share it." if run.archived_at else ""
 
 
 @require_POST
@@ -79,7 +88,7 @@ def address_of(request: HttpRequest, token: str) -> str:
 
 
 def _made(request: HttpRequest, run: Run, form: ShareForm) -> str:
-    """The new link's address; or "", and the form says what is wrong."""
+    """Create the link and return its address; "" adds an error to the form."""
     chosen = form.cleaned_data
     try:
         _, token = links.make(run, person(request), until=chosen["until"], with_completions=chosen["with_completions"])
@@ -95,7 +104,7 @@ LinkView = Callable[[HttpRequest, SharedLink, str], HttpResponse]
 
 
 def _by_link(view: LinkView) -> Callable[[HttpRequest, str], HttpResponse]:
-    """The one gate of a shared run. Sessions count nothing here."""
+    """Check a link's token; sessions are ignored."""
 
     @login_not_required
     @require_safe
@@ -129,10 +138,10 @@ def shared_now(request: HttpRequest, link: SharedLink, token: str) -> HttpRespon
 
 @_by_link
 def shared_series(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
-    """The points of its charts, as of a run's page."""
+    """Points of its charts, in the format of a run's page."""
     run = shown.run_of(link)
-    known, asked = shown.metrics(run), listed(request.GET.get("metrics", ""))
-    return metrics_views.points_of(request, run, [name for name in known if name in asked] if asked else known)
+    known, requested = shown.metrics(run), listed(request.GET.get("metrics", ""))
+    return metrics_views.points_of(request, run, [name for name in known if name in requested] if requested else known)
 
 
 def _closed(request: HttpRequest, status: int, title: str, what: str) -> HttpResponse:
