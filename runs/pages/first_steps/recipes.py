@@ -208,7 +208,7 @@ def prepare(recipe: StarterRecipe, user: User) -> None:
     """Create the missing parts; existing ones stay. Raises DatasetError if somebody else changes them meanwhile."""
     there = parts(recipe)
     if there.rewards is None:
-        saving.make(recipe.rewards, recipe.components, owner=user, description=f"Of the recipe “{recipe.title}”.")
+        saving.make(recipe.rewards, recipe.components, owner=user, description=f"For the recipe “{recipe.title}”.")
     if there.version is None and not Dataset.objects.filter(name=recipe.dataset).exists():
         _add(recipe, user)
 

@@ -29,7 +29,7 @@ def start(request: HttpRequest) -> HttpResponse:
         "steps": first_steps,
         "recipes": every,
         "demo": demo_stages.preparing(),
-        # What a first run lacks least: the recipe that fits, unless somebody has brought data and rewards of their own.
+        # Suggest the recipe that fits, unless the user has data and rewards already.
         "by_recipe": not launched and bool(every[0].hosts) and (every[0].complete or not ready),
         "by_hand": not launched and ready and not every[0].complete,
     }
@@ -54,7 +54,7 @@ def _starting(run: Run) -> DemoPreparing | None:
     attempt = run.latest()
     if attempt.status not in (RunStatus.QUEUED, RunStatus.STARTING):
         return None
-    # Of the phase that is called as the stage is, the stage says enough.
+    # The stage already names this phase.
     detail = "" if attempt.phase == Phase.TRAINER_STARTING else sentences.of_attempt(attempt)
     return DemoPreparing(Stage.START, detail, attempt.created_at.timestamp())
 

@@ -60,7 +60,7 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
         "inspection": inspection,
         "overdue": inspections.overdue(inspection),
         "found": tokenizer_file,
-        # The upload follows the answer that names it by a moment.
+        # The upload arrives shortly after the answer that announces it.
         "coming": tokenizer_file is None and inspection.answered_at is not None and _coming(inspection),
         "note": tokenizers.note(inspection) if inspection.answered_at else "",
     }

@@ -113,7 +113,7 @@ def price(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Declare a host lost: end its runs and let go of their resources, after a page that explains the consequences."""
+    """Declare a host lost and end its runs, after a page that explains the consequences."""
     host = host_for(request, host_id)
     if request.method == "POST":
         if is_fresh(host):

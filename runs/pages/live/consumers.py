@@ -81,7 +81,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         try:
             await work
         except OSError:
-            # The browser went away in the middle of a send.
+            # The browser disconnected during a send.
             log.debug("a socket of user %s is gone", self.user_id)
         except Exception:  # loop boundary: log the cause and close the socket
             log.exception("a websocket failed")

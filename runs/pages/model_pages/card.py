@@ -84,7 +84,7 @@ def _head(checkpoint: Checkpoint, run: Run) -> list[str]:
         **({"datasets": [dataset]} if dataset else {}),
         "tags": ["grpo", "trl", *(["lora"] if run.spec.get("lora") else [])],
     }
-    # Double quotes: whatever a text holds is then escaped within one line.
+    # In double quotes any text is escaped within one line.
     return ["---", *(f"{name}: {_yaml(value)}" for name, value in head.items()), "---"]
 
 

@@ -220,10 +220,10 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
     if source.steps.step is None:
         source.add_problem("This run has no completions yet.")
         return source
-    # `data` is megabytes in all; only the displayed group's is read.
+    # `data` is megabytes in total: read only the displayed group's.
     source.groups = list(valid(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
     if group_id is not None and group is None:
-        source.add_problem("That group is gone: too old, or of a step discarded by a resume. Here is another one.")
+        source.add_problem("That group is gone: too old, or of a step discarded by a resume. Another one is shown.")
     first = next((stored_group for stored_group in source.groups if stored_group.size), None)
     _take(source, group or first)
     return source

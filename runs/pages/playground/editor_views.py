@@ -82,7 +82,7 @@ def _save(request: HttpRequest, editor: RewardEditor, config: RewardConfig | Non
             messages.success(request, _saved_message(saved.number, saved.config.name, fresh_one, renamed=before))
             return redirect("reward_config", saved.config_id)
     if config:
-        config.name = before  # the form has overwritten it with the typed one
+        config.name = before  # the form has replaced it with the typed one
     return editor_page(request, editor, config, status=422)
 
 

@@ -31,10 +31,10 @@ CHARACTERS_PER_TOKEN = 4
 """Without a tokenizer, a result limit in tokens is converted by this ratio."""
 ENDS = {
     "": "",
-    "eos": "The last turn called no tool, and nothing answers its text: it is the answer.",
-    EpisodeEnd.DONE: "The environment said so.",
+    "eos": "The last turn called no tool, and no game answers its text: it is the final answer.",
+    EpisodeEnd.DONE: "The environment ended it.",
     EpisodeEnd.TURNS: "No more turns are allowed.",
-    EpisodeEnd.TIME: "The time for playing here was up.",
+    EpisodeEnd.TIME: "The time limit of the playground was reached.",
     EpisodeEnd.FAILED: "The environment broke.",
 }
 
@@ -132,7 +132,7 @@ def read_moves(text: str) -> list[WrittenMove]:
             for move in stored
         ]
     except (ValueError, TypeError, LookupError, RecursionError):
-        raise ValueError("The moves that came with the page can't be read. Begin again.") from None
+        raise ValueError("The moves sent by the page can't be read. Start again.") from None
     return moves[:MOST_MOVES]
 
 

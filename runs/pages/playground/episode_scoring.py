@@ -16,7 +16,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Row
 from workers.rewards.turns import split
 
-GONE = "The library no longer has it."
+GONE = "This reward is no longer in the library."
 NEEDS = "It needs values of a dataset's row: {}."
 
 
@@ -95,7 +95,7 @@ def _scored(spec: RewardSpec, completion: Completion, row: Row, own: TrialTurn) 
     if missing := [name for name in reward.needs if not row.get(name)]:
         return ComponentScore(spec, None, note=NEEDS.format(", ".join(missing).replace("_", " ")))
     parts = split(completion) if spec.per_turn else [completion]
-    # Whoever presses the button wants other servers asked, too.
+    # Pressing the button is consent to call other servers.
     scores = column(replace(spec, per_turn=False), parts, [row] * len(parts), own, ask=True)
     if scores.why:
         return ComponentScore(spec, None, note=scores.why)

@@ -84,7 +84,7 @@ def write(
 ) -> WrittenMove:
     """Request the next turn. Raises NotWritten."""
     if seconds < FEWEST_S:
-        raise NotWritten("The environment took all the time of this request, and none is left for the model.")
+        raise NotWritten("The environment used all the time of this request; none is left for the model.")
     try:
         endpoint = tools.endpoint(player.endpoint)
     except Unavailable as error:
@@ -163,7 +163,7 @@ def _move(body: str) -> WrittenMove:
     if isinstance(thought, str) and thought.strip():
         text = f"<think>\n{thought.strip()}\n</think>\n\n{text}".strip()
     if not text.strip() and not calls:
-        cut = " It was cut at the most tokens: allow more." if choice.get("finish_reason") == "length" else ""
+        cut = " It reached the token limit: allow more." if choice.get("finish_reason") == "length" else ""
         raise NotWritten(f"The model wrote nothing.{cut}")
     return WrittenMove(text, calls)
 
@@ -173,4 +173,4 @@ def _call(function: Mapping[str, Any]) -> Call:
     try:
         return Call(str(function["name"]), storable(json.loads(arguments)) if isinstance(arguments, str) else arguments)
     except (ValueError, RecursionError):
-        return Call(str(function["name"]), arguments)  # the executor says what is wrong with it
+        return Call(str(function["name"]), arguments)  # the executor reports the error

@@ -258,7 +258,7 @@ def compare(
     """
     replays: list[GroupReplay] = []
     for _, of_step in groupby(rescored, key=lambda scored: scored.stored.step):
-        # Groups of one size, as TRL requires; a run that changed its group size within a step has several.
+        # TRL requires groups of one size; a step has several sizes if the run changed it.
         of_size = sorted(of_step, key=lambda scored: len(scored.stored.completions))
         for _, same_size in groupby(of_size, key=lambda scored: len(scored.stored.completions)):
             replays += _batch(list(same_size), aggregation, scale)

@@ -55,7 +55,7 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
     for number, (line, values) in enumerate(lines):
         xs, factor = _places(values, chart.x, numbers.began), by * line.weight
         raw = [value * factor for value in values["value"]]
-        if stacked:  # each was thinned on its own, so all are read where any has a point
+        if stacked:  # lines are thinned separately: interpolate all at every point
             xs, raw = every, between(xs, raw, every)
         ys = smooth(raw, smoothing)
         low = high = Points()

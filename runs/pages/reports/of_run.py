@@ -193,7 +193,7 @@ def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
     shown = set(run_charts.metrics([group for group in groups if not group.folded]))
     for group in groups:
         for chart in group.charts:
-            # Of the folded ones, most repeat on the held-out rows what another chart shows.
+            # Most folded charts repeat another chart on held-out rows.
             if group.folded and all(line.metric.removeprefix("eval_") in shown for line in chart.lines):
                 continue
             picture = charts.picture(chart, numbers, smoothing)

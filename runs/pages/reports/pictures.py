@@ -147,7 +147,7 @@ def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
         place = (y.start - y.at(bound.value)) / (y.start - y.end)
         if ON_AXIS <= place <= 1:
             yield _rule(LEFT, y.at(bound.value), x.end, y.at(bound.value), "line-strong", dash=DASHES["dot"])
-            # The worse one's words at the other end: they would lie on the milder one's.
+            # The worse bound is labelled at the other end, so that the labels don't overlap.
             anchor, at = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
             yield _words(at, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
 

@@ -86,7 +86,7 @@ def _places(lookup: str, values: Iterable[str]) -> Case:
 
 _SHARE = Case(When(max_steps__gt=0, then=Cast("step", FloatField()) / F("max_steps")), output_field=FloatField())
 SORTS: dict[str, Sort] = {
-    # The position is computed within the subquery; outside, each case would run it again.
+    # Computed within the subquery: outside, each case would run the subquery again.
     "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _WAY))[:1])),
     "name": Sort("Name", Lower("name"), has_nulls=False),
     "model": Sort("Model", KeyTextTransform("path", KeyTransform("model", "spec"))),

@@ -313,7 +313,7 @@ def _filter(
 
 def _groupings(query: RunListQuery, unlike: Iterable[Column]) -> list[tuple[str, str]]:
     """Offer groups by tag, and by settings with more than one value among the page's runs."""
-    current = [column(query.group)] if is_setting(query.group) else []  # it may be of no run of this page
+    current = [column(query.group)] if is_setting(query.group) else []  # perhaps of no run on this page
     return [(TAG, "Tag"), *{offer.key: offer.heading for offer in (*current, *unlike)}.items()]
 
 

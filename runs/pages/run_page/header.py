@@ -40,7 +40,7 @@ from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
-AWAY = "The host is out of reach: the run stops when it reconnects, and may go on until then."
+AWAY = "The host is out of reach: the run stops when it reconnects, and may continue until then."
 LAST_LINES = 10
 LONGEST_TITLE = 30
 """Characters of a name that the page's title shows in full."""
@@ -231,7 +231,7 @@ def _exit(code: Any) -> str:
 def last_lines(attempt: Attempt, name: str) -> list[HeaderLogLine]:
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
-    # The trainer prints a step's figures with names such as rewards/right/failed.
+    # Lines of step metrics contain names such as rewards/right/failed.
     telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
     return [HeaderLogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-LAST_LINES:]
 
@@ -278,7 +278,7 @@ def stop_follows(attempt: Attempt, *, away: bool) -> str:
     if attempt.status == RunStatus.STOPPING:
         return f"{stopping(attempt)} It has two minutes for this." if is_saving(attempt) else stopping(attempt)
     if attempt.claimed_at is None:
-        return "The host has not accepted the run yet, and no longer will."
+        return "The host has not accepted the run yet, and now won't."
     return "The host applies it at its next check-in."
 
 

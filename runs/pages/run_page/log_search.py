@@ -90,7 +90,7 @@ def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: f
         hits.next = at
         if time.monotonic() > deadline:
             return hits
-    # The last line may be incomplete: a search that continues from here reads it again.
+    # The last line may be incomplete, so a continued search reads it again.
     hits.done = _take(hits, block, at, find)
     return hits
 

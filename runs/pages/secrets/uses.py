@@ -113,7 +113,7 @@ def _holdings() -> Iterator[str]:
     whole = copies.filter(wanted=True, next_at=None).count()
     yield f"It holds {counted(whole, 'checkpoint')} and {counted(folders.exclude(stored_at=None).count(), 'dataset')}."
     if waiting := copies.filter(wanted=True).exclude(next_at=None).count():
-        yield f"{counted(waiting, 'checkpoint')} of runs that go on, or still to be uploaded."
+        yield f"{counted(waiting, 'checkpoint')} of unfinished runs, or not uploaded yet."
     if leftover := list(copies.filter(wanted=False).select_related("attempt__run")):
         names = _listed(list(dict.fromkeys(copy.attempt.run.name for copy in leftover)))
         yield f"{counted(len(leftover), 'checkpoint')} still to be removed, of {names}."

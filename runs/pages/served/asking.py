@@ -37,7 +37,7 @@ def question(model: SavedModel, form: AskForm) -> Question:
         row = rows.by_number(model.run.dataset_version, [number]).rows.get(number)
         shown = prompt_of(row) if row else {}
         if row is None or (shown["text"], shown["system"]) != (data["text"], data["system"]):
-            number = None  # edited: it is no longer the row's prompt, and has no known answer
+            number = None  # edited: no longer the row's prompt, so its answer is unknown
         elif isinstance(row["prompt"], str):
             prompt = row["prompt"]
         else:

@@ -39,7 +39,7 @@ def _scored(
 ) -> dict[str, Any]:
     reward = LIBRARY.get(spec.function)
     if reward is None:
-        return _score(spec, None, "The library no longer has it.")
+        return _score(spec, None, "This reward is no longer in the library.")
     if reward.needs and not of_dataset:
         return _score(spec, None, NEEDS.format(", ".join(reward.needs).replace("_", " ")))
     scores = column(spec, [completion], [row], own)

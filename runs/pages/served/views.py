@@ -64,7 +64,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
     after = whole(request, "after", 0, 0, 2**62)
     turns, now = page.turns_after(model.checkpoint, after), _state(request, model)
     if not turns and request.GET.get("mark") == now["state_token"]:
-        return HttpResponse(status=204)  # nothing is replaced under a finger
+        return HttpResponse(status=204)  # unchanged: keep what the user may be clicking
     context = now | {"asked_again": True, "new_turns": turns, "after": turns[-1].turn.pk if turns else after}
     return render(request, "pages/served/_state.html", context)
 

@@ -47,7 +47,7 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
         "s": figures,
         "live": attempt.status in ACTIVE,
         "final": attempt.status in FINAL,
-        # Not its details: they quote logs and name hosts.
+        # Without details, which quote logs and name hosts.
         "sentence": sentence(attempt.reason) if attempt.status in FINAL else "",
         "ran": run.ran_s(),
         "model": _model(run),

@@ -36,7 +36,7 @@ HEADERS = {
 UNKNOWN = "It may be mistyped or cut off, or it ended long ago."
 
 
-# --- for people of the installation ----------------------------------------------------------------------------
+# --- pages for signed-in users ------------------------------------------------------------------------------------
 
 
 @never_cache
@@ -77,7 +77,7 @@ def _obstacle(run: Run, *, may_operate: bool) -> str:
 def revoke(request: HttpRequest, run_id: str, link_id: int) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     if links.revoke(get_object_or_404(SharedLink, pk=link_id, run=run), person(request)):
-        messages.success(request, "The link is revoked: whoever opens it sees that it has ended.")
+        messages.success(request, "The link is revoked. Its page now says that it has ended.")
     else:
         messages.info(request, "The link was already revoked.")
     return redirect("run_share", run.pk)
@@ -98,7 +98,7 @@ def _made(request: HttpRequest, run: Run, form: ShareForm) -> str:
     return address_of(request, token)
 
 
-# --- for whoever has a link ------------------------------------------------------------------------------------
+# --- public pages behind a link -----------------------------------------------------------------------------------
 
 LinkView = Callable[[HttpRequest, SharedLink, str], HttpResponse]
 
