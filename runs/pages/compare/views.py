@@ -24,7 +24,7 @@ from runs.insight.metrics import step_time, waterfall
 from runs.pages.compare import prompts as compare_prompts
 from workers.contract.run.jobs import KINDS
 
-MOST_CURVES_OF = 50
+MOST_CURVES = 50
 """Runs per answer of curves; the page requests fewer."""
 OFFERED_RUNS = 100
 MOST_WATERFALLS = 6
@@ -74,7 +74,7 @@ def table(request: HttpRequest) -> HttpResponse:
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
     """Curves over the requested axis, and the final figures of the metric `of`."""
-    chosen = comparison.chosen(request, MOST_CURVES_OF)
+    chosen = comparison.chosen(request, MOST_CURVES)
     x, of = request.GET.get("x", "step"), request.GET.get("of", "")
     known = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
     answer = curves(
@@ -164,7 +164,6 @@ def _apart(chosen: Chosen) -> dict[str, Parts]:
 
 
 def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
-    """Data for the page's script."""
     looks = comparison.looks(chosen.runs)
     apart = _apart(chosen)
     return {

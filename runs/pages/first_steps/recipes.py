@@ -85,21 +85,21 @@ class RecipeParts:
     @property
     def dataset_chip(self) -> tuple[str, str]:
         """Status and word of its dataset."""
-        if self.at_work:
+        if self.being_read:
             return "checking", "being read"
-        return ("warn", "not ready") if self.stuck else ("ready", "ready")
+        return ("warn", "not ready") if self.blocked else ("ready", "ready")
 
     @property
-    def at_work(self) -> bool:
+    def being_read(self) -> bool:
         return self.version is not None and self.version.status in DatasetVersion.AT_WORK
 
     @property
-    def stuck(self) -> bool:
+    def blocked(self) -> bool:
         """The dataset needs a decision, or could not be read."""
-        return self.version is not None and not self.at_work and self.version.status != DatasetVersion.READY
+        return self.version is not None and not self.being_read and self.version.status != DatasetVersion.READY
 
     @property
-    def why_stuck(self) -> str:
+    def problem(self) -> str:
         """Why its dataset could not be read; "": it could, and needs a decision."""
         report = self.version.report if self.version else {}
         error = report.get("file_error") or report.get("mapped", {}).get("file_error") or {}

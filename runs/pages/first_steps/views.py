@@ -68,7 +68,7 @@ def recipe(request: HttpRequest, slug: str) -> HttpResponse:
     if parts.complete and person(request).may_operate:
         return HttpResponse(headers={"HX-Redirect": parts.address})
     return render(
-        request, "pages/first_steps/_parts.html", {"parts": parts}, status=200 if parts.at_work else STOP_POLLING
+        request, "pages/first_steps/_parts.html", {"parts": parts}, status=200 if parts.being_read else STOP_POLLING
     )
 
 

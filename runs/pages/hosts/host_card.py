@@ -358,7 +358,6 @@ def _software(host: HostView, user: User) -> Iterator[Fact]:
 
 
 def _cuda(cuda: dict[str, Any]) -> FactText:
-    """CUDA version of the trainer's torch."""
     if not cuda["built_for"]:
         return FactText("none: torch is a CPU build, and the trainer can't use the GPUs", "muted")
     usable = "torch can use the GPUs" if cuda["usable"] else "torch can't use the GPUs with this driver"

@@ -20,6 +20,7 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import benchmarking
 from runs.engine.jobs import results as job_results
 from runs.engine.models import Run
+from runs.insight.comparing.comparison import part
 from runs.insight.completions import solving
 from runs.insight.evaluations import results
 from runs.insight.evaluations.results import EvaluationResult
@@ -29,7 +30,7 @@ from workers.rewards.library import LIBRARY
 
 MOST_BYTES = 64 * 1024
 """Longest card."""
-ALWAYS_TOLD = ("learning_rate", "beta", "loss_type", "num_generations", "max_completion_length", "temperature")
+ALWAYS_LISTED = ("learning_rate", "beta", "loss_type", "num_generations", "max_completion_length", "temperature")
 """GRPOConfig's arguments that a reader looks for, whether the run set them or not."""
 HOUSEKEEPING = re.compile(r"(save|logging|eval|log|per_device_eval|dataloader)_.*|num_generations_eval|report_to")
 """Arguments that don't change what is learned."""
@@ -103,7 +104,7 @@ def _what(checkpoint: Checkpoint, run: Run) -> str:
 
 
 def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
-    data, hardware = _part(run.spec, "data"), _part(run.spec, "hardware")
+    data, hardware = part(run.spec, "data"), part(run.spec, "hardware")
     of = f" of {run.max_steps}" if run.max_steps else ""
     started = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
     facts = [
@@ -124,28 +125,28 @@ def _rewards(run: Run) -> list[str]:
     version = run.reward_version
     named = [f"Reward config: {_plain(version)}.", ""] if version else []
     rows = []
-    for part in run.spec.get("rewards") or ():
-        entry = LIBRARY.get(str(part.get("function")))
-        kind = entry.title if entry else part.get("function")
-        rows.append((_plain(part.get("name")), _plain(kind), _number(part.get("weight", 1.0))))
+    for reward in run.spec.get("rewards") or ():
+        entry = LIBRARY.get(str(reward.get("function")))
+        kind = entry.title if entry else reward.get("function")
+        rows.append((_plain(reward.get("name")), _plain(kind), _number(reward.get("weight", 1.0))))
     return ["## Rewards", "", *named, *_table(("Component", "Kind", "Weight"), rows)]
 
 
 def _settings(run: Run) -> list[str]:
-    grpo = _part(run.spec, "grpo")
+    grpo = part(run.spec, "grpo")
     defaults = {**TRL_DEFAULTS, **_reported_defaults(run)}
-    batch = Batch.of(grpo, int(_part(run.spec, "hardware").get("processes") or 1))
-    rows = [(f"`{name}`", _value(grpo.get(name, defaults.get(name)))) for name in ALWAYS_TOLD]
+    batch = Batch.of(grpo, int(part(run.spec, "hardware").get("processes") or 1))
+    rows = [(f"`{name}`", _value(grpo.get(name, defaults.get(name)))) for name in ALWAYS_LISTED]
     rows.append(("Completions per generation", str(batch.completions)))
     for name, value in grpo.items():
-        if name not in ALWAYS_TOLD and not HOUSEKEEPING.fullmatch(name) and value != defaults.get(name):
+        if name not in ALWAYS_LISTED and not HOUSEKEEPING.fullmatch(name) and value != defaults.get(name):
             rows.append((f"`{re.sub(r'[^A-Za-z0-9_]', '', name)}`", _value(value)))
     intro = "The usual ones, and all that differ from TRL's defaults."
     return ["## GRPO settings", "", intro, "", *_table(("Setting", "Value"), rows)]
 
 
 def _lora(run: Run) -> list[str]:
-    lora = _part(run.spec, "lora")
+    lora = part(run.spec, "lora")
     if not lora:
         return []
     targets = ", ".join(_plain(name) for name in lora.get("target_modules") or ())
@@ -219,7 +220,7 @@ def _versions(checkpoint: Checkpoint) -> list[str]:
 def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
     base = _base(run)
     named = json.dumps(hub_id(base) or "path/to/the/base/model")
-    revision = _part(run.spec, "model").get("revision")
+    revision = part(run.spec, "model").get("revision")
     base_load = f"{named}, revision={json.dumps(revision)}" if revision else named
     adapter = [
         "from peft import PeftModel",
@@ -242,10 +243,10 @@ def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
 def _base(run: Run) -> str:
     """Hub id or folder of the model at the start of the lineage: a run may train another run's model."""
     seen: set[str] = set()
-    path = str(_part(run.spec, "model").get("path", ""))
+    path = str(part(run.spec, "model").get("path", ""))
     while (made := checkpoints.by_folder(path)) and made.run.pk not in seen:
         seen.add(made.run.pk)
-        path = str(_part(made.run.spec, "model").get("path", ""))
+        path = str(part(made.run.spec, "model").get("path", ""))
     return hub_id(path) or path
 
 
@@ -258,14 +259,14 @@ def _base_words(run: Run) -> str:
 
 
 def _revision(run: Run) -> str:
-    revision = _part(run.spec, "model").get("revision")
+    revision = part(run.spec, "model").get("revision")
     return f", revision {_plain(revision)}" if revision else ""
 
 
 def _beginning(run: Run) -> str:
     """Name the other run's saved model that this run started from, or ""."""
     spec = run.spec
-    made = checkpoints.by_folder(str(spec.get("start_from") or _part(spec, "model").get("path", "")))
+    made = checkpoints.by_folder(str(spec.get("start_from") or part(spec, "model").get("path", "")))
     return f"{_plain(made.run.name)}, step {made.step} (`{made.run.pk}`)" if made and made.run != run else ""
 
 
@@ -291,15 +292,8 @@ def _gpus(run: Run) -> str:
 
 
 def _reported_defaults(run: Run) -> Mapping[str, Any]:
-    """GRPOConfig's defaults, as reported by the run's host."""
     host = run.latest().host
-    return _part(host.trainer_schema or {}, "defaults") if host else {}
-
-
-def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Section of a spec; {} if a spec of another version has something else there."""
-    value = spec.get(name)
-    return value if isinstance(value, Mapping) else {}
+    return part(host.trainer_schema or {}, "defaults") if host else {}
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:

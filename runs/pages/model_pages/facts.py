@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 
 from controlplane.platform.templatetags.figures import ago, change, fixed, percent, sig, size
 from controlplane.platform.templatetags.lucide import lucide
+from controlplane.platform.templatetags.optional import link
 from runs.engine.artifacts.saved_models import SavedModel
 from runs.insight.evaluations.results import EvaluationResult
 from runs.insight.quality import Quality
@@ -26,12 +27,12 @@ def quality_facts(model: SavedModel, quality: Quality, newest: EvaluationResult 
         gain = quality.gain if place == 0 else None
         yield label, _beside(sig(value), "" if gain is None else f"{change(gain)} since the start", GAIN)
     if quality.last is not None:
-        link = _link(f"{run}?tab=charts", f"last {sig(quality.last)}, best {sig(quality.best)}")
-        yield "Run’s reward", _beside(link, f"at step {sig(quality.best_step, 9)}")
+        rewards = link(f"{run}?tab=charts", f"last {sig(quality.last)}, best {sig(quality.best)}")
+        yield "Run’s reward", _beside(rewards, f"at step {sig(quality.best_step, 9)}")
     yield "Evaluation", _evaluation(newest)
     if quality.health:
         findings = quality.health.findings
-        yield "Run’s health", _beside(_link(run, quality.health.word), findings[0]["title"] if findings else "")
+        yield "Run’s health", _beside(link(run, quality.health.word), findings[0]["title"] if findings else "")
 
 
 def model_facts(model: SavedModel) -> Iterator[Fact]:
@@ -40,7 +41,7 @@ def model_facts(model: SavedModel) -> Iterator[Fact]:
     yield "Size", size(model.bytes)
     yield "Saved", format_html("{} ago", ago(checkpoint.event.at))
     if model.host:
-        yield "Host", _link(reverse("hardware"), model.host.name)
+        yield "Host", link(reverse("hardware"), model.host.name)
     if checkpoint.stored:
         yield "Store", "a copy, which any host may use"
     yield "Folder", _folder(checkpoint.path or checkpoint.folder)
@@ -49,11 +50,11 @@ def model_facts(model: SavedModel) -> Iterator[Fact]:
 def lineage_facts(model: SavedModel, siblings: Iterable[SavedModel]) -> Iterator[Fact]:
     run, checkpoint, version = model.run, model.checkpoint, model.run.dataset_version
     yield "Base model", format_html("<code>{}</code>", model.base)
-    trained_by = _link(reverse("run", args=[model.trained_by.pk]), model.trained_by.name)
+    trained_by = link(reverse("run", args=[model.trained_by.pk]), model.trained_by.name)
     yield "Trained by", format_html("{}, step {}", trained_by, sig(checkpoint.step, 9))
     if run != model.trained_by:
-        yield "Merged by", _link(reverse("run", args=[run.pk]), run.pk)
-    dataset = _link(reverse("dataset_version", args=[version.dataset_id, version.number]), str(version))
+        yield "Merged by", link(reverse("run", args=[run.pk]), run.pk)
+    dataset = link(reverse("dataset_version", args=[version.dataset_id, version.number]), str(version))
     checksum = str(run.spec.get("data", {}).get("sha256", ""))[:12]
     code = format_html('<code class="muted small" title="sha256 of its rows">{}</code>', checksum)
     yield "Dataset", format_html("{} {}", dataset, code)
@@ -61,9 +62,7 @@ def lineage_facts(model: SavedModel, siblings: Iterable[SavedModel]) -> Iterator
     deleted = SafeString('<span class="muted">deleted since</span>')
     yield (
         "Rewards",
-        _link(reverse("reward_version", args=[rewards.config_id, rewards.number]), str(rewards))
-        if rewards
-        else deleted,
+        link(reverse("reward_version", args=[rewards.config_id, rewards.number]), str(rewards)) if rewards else deleted,
     )
     steps = [
         (reverse("model", args=[sibling.checkpoint.event.pk]), sig(sibling.checkpoint.step, 9)) for sibling in siblings
@@ -97,16 +96,16 @@ def why_unusable(model: SavedModel) -> str | SafeString:
 GAIN = "Mean of the 10 steps up to this model minus mean of the first 10"
 
 
-def _evaluation(newest: EvaluationResult | None) -> SafeString:
+def _evaluation(newest: EvaluationResult | None) -> str | SafeString:
     if newest is None:
         return SafeString('<span class="muted">none of this model yet</span>')
     run = reverse("run", args=[newest.run.pk])
     if newest.live:
-        return _link(run, "under way")
+        return link(run, "under way")
     solved = format_html("pass@1 {}, ", percent(newest.pass_1)) if newest.pass_1 is not None else ""
-    link = format_html('<a href="{}?tab=completions">{}reward {}</a>', run, solved, fixed(newest.reward))
+    figures = format_html("{}reward {}", solved, fixed(newest.reward))
     gain = change(newest.gain.mean) if newest.gain else ""
-    return _beside(link, gain, "In reward, against the model before training")
+    return _beside(link(f"{run}?tab=completions", figures), gain, "In reward, against the model before training")
 
 
 def _folder(path: str) -> SafeString:
@@ -124,7 +123,3 @@ def _beside(text: str | SafeString, more: str, title: str = "") -> SafeString:
     titled = format_html(' title="{}"', title) if title else ""
     muted = format_html(' <span class="muted"{}>{}</span>', titled, more) if more else ""
     return format_html("{}{}", text, muted)
-
-
-def _link(address: str, text: str) -> SafeString:
-    return format_html('<a href="{}">{}</a>', address, text)

@@ -230,7 +230,6 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
 
 
 def _take(source: CompletionSource, group: SampleRow | None) -> None:
-    """Fill in the stored group."""
     stored = completions_of(group.data) if group else []
     if group is None or not any(item.text is not None for item in stored):
         source.group = group

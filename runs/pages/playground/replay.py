@@ -337,7 +337,6 @@ def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> Compone
 
 
 def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
-    """Each component's share of one group's variance."""
     shares = iter(variance_shares([scores for scores in columns if scores.counts], aggregation))
     return [next(shares) if scores.counts else None for scores in columns]
 

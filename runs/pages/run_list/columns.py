@@ -51,7 +51,7 @@ class Column:
     """SETTING, METRIC or FIGURE."""
     name: str
     label: str = field(default="", compare=False)
-    """A metric's name in the charts; see `named`."""
+    """A metric's name in the charts; see `labelled`."""
 
     @property
     def key(self) -> str:
@@ -110,7 +110,7 @@ def column(key: str) -> Column:
     return Column(f"{kind}.", name)
 
 
-def named(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
+def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
     """Label metrics as these runs' charts do."""
     columns = list(columns)
     words: dict[str, str] = {}

@@ -31,15 +31,15 @@ from runs.pages.run_list.columns import (
     column,
     figure_columns,
     is_setting,
-    named,
+    labelled,
     offered,
     with_figures,
 )
 from runs.pages.run_list.groups import Grouping, grouping
-from runs.pages.run_list.query import ARCHIVED, HEALTH_ASKED, KINDS, SORTS, STATUSES, TAG, RunListQuery
+from runs.pages.run_list.query import ARCHIVED, HEALTH_FILTERS, KINDS, SORTS, STATUSES, TAG, RunListQuery
 from runs.pages.run_list.row import RunListRow, row_of
 
-A_PAGE = 50
+PAGE_SIZE = 50
 READY_VIEWS = {
     "Every run": "",
     "Active": "status=active&sort=status",
@@ -99,7 +99,7 @@ class RunListing:
         """Which of the runs this page lists."""
         if self.last_page == 1:
             return counted(self.found, "run")
-        first = (self.query.page - 1) * A_PAGE
+        first = (self.query.page - 1) * PAGE_SIZE
         return f"{sig(first + 1, 9)}–{sig(first + len(self.rows), 9)} of {sig(self.found, 9)}"
 
     @property
@@ -206,9 +206,9 @@ def listing(request: HttpRequest) -> RunListing:
     query = query.at_most(_last_page(total))
     others = chosen(query.columns)[1]
     runs = _runs(everything, _page(query, matching), others)
-    others = named(others, runs)
+    others = labelled(others, runs)
     grouped = grouping(query, others, matching, total) if query.group else None
-    counts, rising = _going(query.kind)
+    counts, rising = _active(query.kind)
     busy = Lease.objects.filter(leasing.ACTIVE, resource__startswith="gpu:").count()
     gpus = sum(len(total or []) for total in Host.objects.values_list("inventory__gpus", flat=True))
     places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in runs) else {}
@@ -219,12 +219,12 @@ def listing(request: HttpRequest) -> RunListing:
 def choices(request: HttpRequest, listed: RunListing) -> Choices:
     query = listed.query
     unlike, same, metrics = offered(row.values for row in listed.rows)
-    metrics = named(metrics, (row.run for row in listed.rows))
+    metrics = labelled(metrics, (row.run for row in listed.rows))
     user, every_tag = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
     hosts = Host.objects.values_list("name", flat=True)
-    health = [(value, words) for value, (words, _) in HEALTH_ASKED.items()]
+    health = [(value, words) for value, (words, _) in HEALTH_FILTERS.items()]
     return Choices(
         status=_filter(
             query, "status", "Status", "Every status", [(status, status.capitalize()) for status in STATUSES]
@@ -269,13 +269,13 @@ def tags() -> list[str]:
 
 
 def _last_page(total: int) -> int:
-    return max(1, -(-total // A_PAGE))
+    return max(1, -(-total // PAGE_SIZE))
 
 
 def _page(query: RunListQuery, matching: QuerySet[Run]) -> list[str]:
     """The page's ids alone: sorting whole rows would make the database read all of them in full."""
-    first = (query.page - 1) * A_PAGE
-    return list(query.ordered(matching).values_list("pk", flat=True)[first : first + A_PAGE])
+    first = (query.page - 1) * PAGE_SIZE
+    return list(query.ordered(matching).values_list("pk", flat=True)[first : first + PAGE_SIZE])
 
 
 def _runs(everything: QuerySet[Run], ids: list[str], columns: list[Column]) -> list[Run]:
@@ -283,7 +283,7 @@ def _runs(everything: QuerySet[Run], ids: list[str], columns: list[Column]) -> l
     return [runs[pk] for pk in ids if pk in runs]
 
 
-def _going(kind: str) -> tuple[dict[str, int], int]:
+def _active(kind: str) -> tuple[dict[str, int], int]:
     """The active runs by status, in life-cycle order, and how many running ones have a rising reward."""
     runs = Run.objects.filter(KINDS[kind][1], attempts__status__in=ACTIVE).order_by()
     active = list(runs.values_list("attempts__status", "reward_ends"))

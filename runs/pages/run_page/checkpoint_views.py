@@ -145,7 +145,6 @@ def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 
 def _notes(saved: list[Checkpoint], columns: dict[str, str], best_by: str, may_act: bool) -> Iterator[str | SafeString]:
-    """Sentences below the table."""
     usable = [checkpoint for checkpoint in saved if checkpoint.usable]
     store = vault.artifact_store_address() if may_act and usable else ""
     if store:
@@ -224,7 +223,6 @@ def _host_problems(saved: list[Checkpoint]) -> dict[str, str]:
 
 
 def _recommended(run: Run, saved: list[Checkpoint]) -> Checkpoint | None:
-    """Find the checkpoint nearest to the recommended step."""
     step = limits.recommended_step(run)
     usable = [checkpoint for checkpoint in saved if checkpoint.usable]
     return None if step is None else min(usable, key=lambda checkpoint: abs(checkpoint.step - step), default=None)

@@ -39,7 +39,7 @@ from runs.pages.run_page.status_line import status_facts
 from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
 
-TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
+ERROR_WORDS = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 AWAY = "The host is out of reach: the run stops when it reconnects, and may continue until then."
 LAST_LINES = 10
 LONGEST_TITLE = 30
@@ -53,7 +53,7 @@ _SUPERVISOR = {
     EndReason.DISK_FULL,
     EndReason.FOLDER_LOST,
 }
-_SAME_AGAIN = {
+_REPEATING = {
     EndReason.REWARD_FAILED,
     EndReason.SPEC_REFUSED,
     EndReason.NO_STEPS,
@@ -62,18 +62,18 @@ _SAME_AGAIN = {
     EndReason.DISK_FULL,
 }
 """Failures that a resumed attempt usually repeats."""
-_AT_WORK = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
+_RUNNING_WORDS = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
 """Kind of a run that trains nothing -> the word for "running"."""
 
 
 @dataclass(frozen=True)
 class HeaderLogLine:
     text: str
-    telling: bool
+    is_error: bool
 
     @property
     def css(self) -> str:
-        return "telling" if self.telling else ""
+        return "telling" if self.is_error else ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "run": run,
         "attempt": attempt,
         "s": summary,
-        "status_word": _AT_WORK.get(run.kind, "Running")
+        "status_word": _RUNNING_WORDS.get(run.kind, "Running")
         if attempt.status == RunStatus.RUNNING
         else attempt.status.capitalize(),
         "status_facts": list(status_facts(run, attempt, summary, job=job, stop_effect=stop_effect)),
@@ -157,7 +157,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
         "resumes": resumes,
         "resume_words": resume_words(resumes) if resumes else None,
-        "same_again": attempt.reason in _SAME_AGAIN,
+        "repeats": attempt.reason in _REPEATING,
         "reward_failed": attempt.reason == EndReason.REWARD_FAILED,
         "reward_editor": _reward_editor(run) if user.may_operate else "",
         "archiving": UNARCHIVE if run.archived_at else ARCHIVE,
@@ -232,8 +232,8 @@ def last_lines(attempt: Attempt, name: str) -> list[HeaderLogLine]:
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
     # Lines of step metrics contain names such as rewards/right/failed.
-    telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
-    return [HeaderLogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-LAST_LINES:]
+    is_error = [not line.startswith("{'") and bool(ERROR_WORDS.search(line)) for line in lines]
+    return [HeaderLogLine(line[:400], tells) for line, tells in zip(lines, is_error, strict=True) if line][-LAST_LINES:]
 
 
 def stops(run: Run, attempt: Attempt) -> list[StopDialog]:

@@ -49,7 +49,6 @@ def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _has_server(spec: dict[str, Any]) -> bool:
-    """Check for a vLLM server in a spec of any version."""
     hardware = spec.get("hardware")
     return isinstance(hardware, dict) and bool(hardware.get("server"))
 

@@ -34,7 +34,7 @@ from workers.contract.wire.names import EventKind
 
 LONGEST = 100
 """Longest query, in characters."""
-OF_EACH = 5
+HITS_PER_KIND = 5
 """Hits of each kind."""
 RUNS_SEARCHED = 5000
 RECENT = 8
@@ -97,7 +97,7 @@ NOUNS = {
 def palette(request: HttpRequest) -> JsonResponse:
     """Answer ?q=words; without words, ?recent= has the addresses that this browser has shown, newest first."""
     text = request.GET.get("q", "")
-    hits = search(request, text) if text.strip() else begin(request, request.GET.getlist("recent"))
+    hits = search(request, text) if text.strip() else suggestions(request, request.GET.getlist("recent"))
     drawn = [{"icon": lucide(hit.icon, size=16), "parts": ends(hit.title)[0]} for hit in hits]
     return JsonResponse({"items": [asdict(hit) | more for hit, more in zip(hits, drawn, strict=True)]})
 
@@ -109,22 +109,22 @@ def search(request: HttpRequest, text: str) -> list[SearchHit]:
         return []
     user = person(request)
     hits = [*_places(ACTS, "Action", user, words), *_places(PAGES, "Page", user, words)]
-    named = list(_runs(request, words).values_list("pk", flat=True)[: 8 * OF_EACH])
-    runs = queries.runs_for(request).filter(pk__in=[words[0].lower(), *named[:OF_EACH]])
+    named = list(_runs(request, words).values_list("pk", flat=True)[: 8 * HITS_PER_KIND])
+    runs = queries.runs_for(request).filter(pk__in=[words[0].lower(), *named[:HITS_PER_KIND]])
     hits += NOUNS["run"].hits(runs.order_by("-created_at"))
     for noun in list(NOUNS.values())[1:]:
         rows = noun.rows(request).filter(_has(words, noun.name)).order_by(noun.name)
-        hits += _ranked(noun.hits(rows[: 4 * OF_EACH]), words)[:OF_EACH]
+        hits += _ranked(noun.hits(rows[: 4 * HITS_PER_KIND]), words)[:HITS_PER_KIND]
     hits += _models(request, named)
     hits += _others(request, user, words)
     return [*hits, *_stops(request, user, words)]
 
 
-def begin(request: HttpRequest, recent: Iterable[str]) -> list[SearchHit]:
+def suggestions(request: HttpRequest, recent: Iterable[str]) -> list[SearchHit]:
     """List what the palette shows before typing: recent pages that still exist, the newest runs, actions and pages."""
     user = person(request)
     known = [hit for address in list(recent)[:RECENT] if (hit := _of_address(request, address)) is not None]
-    newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:OF_EACH]) if hit not in known]
+    newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:HITS_PER_KIND]) if hit not in known]
     acts = [_hit(place, "Action") for place in ACTS if place.open_to(user)]
     pages = [_hit(place, "Page") for place in PAGES if place.open_to(user)]
     recents = [SearchHit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in known]
@@ -132,7 +132,6 @@ def begin(request: HttpRequest, recent: Iterable[str]) -> list[SearchHit]:
 
 
 def _of_address(request: HttpRequest, address: str) -> SearchHit | None:
-    """Find the object whose page has this address."""
     try:
         match = resolve(address[:300])
     except Resolver404:
@@ -166,7 +165,7 @@ def _runs(request: HttpRequest, words: list[str]) -> QuerySet[Run]:
 def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[SearchHit]:
     """Newest usable model of each of these runs, newest runs first."""
     saving = Exists(RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.CHECKPOINT))
-    for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:OF_EACH]:
+    for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:HITS_PER_KIND]:
         saved = next((checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable), None)
         if saved is not None:
             yield SearchHit("Model", saved.name, reverse("model", args=[saved.event.pk]), "box", saved.kind)
@@ -174,12 +173,12 @@ def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[SearchHit]:
 
 def _others(request: HttpRequest, user: User, words: list[str]) -> Iterator[SearchHit]:
     """Objects without a page of their own."""
-    for name in hosts_for(request).filter(_has(words, "name")).values_list("name", flat=True)[:OF_EACH]:
+    for name in hosts_for(request).filter(_has(words, "name")).values_list("name", flat=True)[:HITS_PER_KIND]:
         yield SearchHit("Host", name, reverse("hardware"), "cpu")
-    for version in corpora_for(request).filter(_has(words, "corpus__name"))[:OF_EACH]:
+    for version in corpora_for(request).filter(_has(words, "corpus__name"))[:HITS_PER_KIND]:
         yield SearchHit("Corpus", str(version), version.get_absolute_url(), "database")
     if user.may_administer:
-        for name in User.objects.filter(_has(words, "username")).values_list("username", flat=True)[:OF_EACH]:
+        for name in User.objects.filter(_has(words, "username")).values_list("username", flat=True)[:HITS_PER_KIND]:
             yield SearchHit("User", name, reverse("users"), "users")
 
 
@@ -190,7 +189,9 @@ def _stops(request: HttpRequest, user: User, words: list[str]) -> Iterator[Searc
         return
     named = [word for word in words if word not in verbs and word.lower() not in ("and", "now")]
     active = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
-    for run in queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")[:OF_EACH]:
+    for run in (
+        queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")[:HITS_PER_KIND]
+    ):
         page = reverse("run", args=[run.pk])
         for title, mode in ((f"Stop “{run.name}” now…", "now"), (f"Save and stop “{run.name}”…", "save")):
             if _all_in(words, title):

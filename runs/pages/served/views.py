@@ -18,7 +18,7 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.engine.served import conversation, starting
 from runs.engine.served.conversation import NotAsked
 from runs.insight.scoring import rows
-from runs.pages.served import asking, page, scoring
+from runs.pages.served import page, questions, scoring
 from runs.pages.served.forms import AskForm, PlaceForm
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StopMode
@@ -73,7 +73,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
 def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
     """One turn, polled while it is answered."""
     model = catalogue.model_for(request, event_id)
-    chat_turn = asking.turn_of(model, turn_id)
+    chat_turn = questions.turn_of(model, turn_id)
     conversation.see(chat_turn.run)
     return render(request, "pages/served/_turn.html", _about(request, model) | {"view": page.view_of(chat_turn)})
 
@@ -87,10 +87,10 @@ def ask(request: HttpRequest, event_id: int) -> HttpResponse:
     status = 200
     try:
         if again.isdecimal():
-            asking.ask(model, person(request), asking.anew(asking.turn_of(model, int(again))))
+            questions.ask(model, person(request), questions.anew(questions.turn_of(model, int(again))))
             return _asked(HttpResponse(status=204))
         if form.is_valid():
-            asking.ask(model, person(request), asking.question(model, form))
+            questions.ask(model, person(request), questions.question(model, form))
             form = AskForm(initial={**form.cleaned_data, "text": "", "new": False, "row": None})
         else:
             status = 422
@@ -121,7 +121,7 @@ def stop(request: HttpRequest, event_id: int) -> HttpResponse:
 def scores(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
     """Score a turn's finished answers by the run's own rewards."""
     model = catalogue.model_for(request, event_id)
-    view = page.view_of(asking.turn_of(model, turn_id))
+    view = page.view_of(questions.turn_of(model, turn_id))
     if not view.live:
         for answer_view in view.answers:
             if answer_view.wants_scores:
@@ -137,7 +137,7 @@ def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
     version = model.run.dataset_version
     place = whole(request, "place", 0, 0, 10**9)
     dataset_row = rows.at(version, place)
-    form = AskForm(initial={**_typed(request), **asking.prompt_of(dataset_row.row), "new": True})
+    form = AskForm(initial={**_typed(request), **questions.prompt_of(dataset_row.row), "new": True})
     context = _about(request, model) | {
         "form": form,
         "prompts": version.rows,

@@ -25,7 +25,7 @@ from runs.engine.models import Run
 from runs.engine.sharing import links
 from runs.engine.sharing.models import SharedLink
 from runs.insight.metrics import views as metrics_views
-from runs.pages.sharing import shown
+from runs.pages.sharing import content
 from runs.pages.sharing.forms import ShareForm
 
 HEADERS = {
@@ -127,20 +127,20 @@ def _by_link(view: LinkView) -> Callable[[HttpRequest, str], HttpResponse]:
 
 @_by_link
 def shared(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
-    return render(request, "pages/sharing/shared.html", shown.page(link, shown.run_of(link), token))
+    return render(request, "pages/sharing/shared.html", content.page(link, content.run_of(link), token))
 
 
 @_by_link
 def shared_now(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
     """The parts that change, for the page to swap in."""
-    return render(request, "pages/sharing/_now.html", {**shown.now(link, shown.run_of(link)), "parts": True})
+    return render(request, "pages/sharing/_now.html", {**content.now(link, content.run_of(link)), "parts": True})
 
 
 @_by_link
 def shared_series(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
     """Points of its charts, in the format of a run's page."""
-    run = shown.run_of(link)
-    known, requested = shown.metrics(run), listed(request.GET.get("metrics", ""))
+    run = content.run_of(link)
+    known, requested = content.metrics(run), listed(request.GET.get("metrics", ""))
     return metrics_views.points_of(request, run, [name for name in known if name in requested] if requested else known)
 
 

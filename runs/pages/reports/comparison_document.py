@@ -15,7 +15,7 @@ from runs.insight.comparing.curves import Final, curves, finals
 from runs.insight.metrics.spread import Spread
 from runs.pages.reports import charts, pictures
 from runs.pages.reports.markdown import archive, facts, image, plain, sections, table
-from runs.pages.reports.of_run import ended, figure, moment
+from runs.pages.reports.run_document import ended, figure, moment
 
 POINTS = 400
 SEED = "grpo.seed"
