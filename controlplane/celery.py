@@ -13,7 +13,7 @@ from celery.signals import beat_embedded_init
 from django.conf import settings
 
 from workers.contract.wire.names import broker_url
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.parent_death import die_with_parent
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 # Else Celery runs Django's checks, which import every page and the HTTP API: more than a second of each start, and
@@ -87,4 +87,4 @@ app.autodiscover_tasks(
 def _end_with_the_worker(**kwargs: object) -> None:
     """A worker that ends sends its beat one SIGTERM. A beat that has just been forked still has the worker's handler
     and would ignore it, and run on forever without a worker."""
-    end_with(_WORKER, signal.SIGKILL)
+    die_with_parent(_WORKER, signal.SIGKILL)

@@ -4,10 +4,8 @@ from controlplane.catalogue.joining import views as joining_views
 from workers.contract.wire.joining import JOIN
 
 urlpatterns = [
-    path("", include("controlplane.platform.accounts.urls")),
-    path("events/", include("controlplane.platform.activity.urls")),
     path("", include("runs.urls")),
-    path("", include("controlplane.platform.guide.urls")),  # after help/api/ of the runs
+    path("", include("controlplane.platform.urls")),  # after help/api/ of runs
     path("datasets/references/", include("controlplane.catalogue.references.urls")),
     path("datasets/", include("controlplane.catalogue.datasets.pages.urls")),
     path("rewards/", include("controlplane.catalogue.rewards.urls")),

@@ -1,4 +1,4 @@
-"""The entry: `./grpoctl …`, or `python3 -m controlplane.ctl …` in an environment that has httpx and PyYAML."""
+"""The entry point: `./grpoctl …`, or `python3 -m controlplane.ctl …` in an environment with httpx and PyYAML."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
             print(error, file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
-        print("Interrupted; runs go on.", file=sys.stderr)
+        print("Interrupted. Runs keep running.", file=sys.stderr)
         return 130
 
 

@@ -1,4 +1,4 @@
-"""Requests to the API: retried while nobody is there, slowed down when asked to, errors in words."""
+"""Requests to the API: retried while it can't be reached, delayed when it says so, with errors in words."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class RequestRefused(Exception):
 
 
 class ServerUnreachable(Exception):
-    """No control plane answers there."""
+    """The control plane can't be reached."""
 
 
 class Client:
-    """`pause` is for tests: it is called instead of sleeping."""
+    """Sends requests with a token. `pause`: called instead of `time.sleep` in tests."""
 
     def __init__(
         self,
@@ -61,16 +61,19 @@ class Client:
     def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._json("PATCH", path, json=body)
 
+    def ask_json(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self.get(path) if method == "GET" else self._json(method, path, json=body)
+
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        """Any operation, by its path as the API's description writes it. Never at another address: the token goes
-        along."""
+        """Send any operation, by its path in the API's description. Raises RequestRefused for a path that leads
+        elsewhere, because the request has the token."""
         inside = path.removeprefix("/").removeprefix("api/v1/")
         if inside.startswith("/") or ":" in inside.partition("?")[0] or ".." in inside:
             raise RequestRefused(0, f"{path} is no path of the API.", "", f"See {self.url}/api/v1/openapi.json.")
         return self._send(method, inside, **({} if body is None else {"json": body}))
 
     def every(self, path: str, *, most: int, **query: Any) -> Iterator[dict[str, Any]]:
-        """The items of a list, page by page."""
+        """Yield the items of a list, page by page; at most `most`."""
         cursor = ""
         while most > 0:
             page = self.get(path, limit=min(most, 100), cursor=cursor, **query)
@@ -90,7 +93,7 @@ class Client:
         return content if isinstance(content, dict) else {"items": content}
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
-        # Nothing is asked for twice unless that is the same as once: a launch carries a key.
+        # Only what can be repeated without doing it twice: a launch has a key.
         repeatable = method != "POST" or "Idempotency-Key" in more.get("headers", {})
         for attempt in range(1, TRIES + 1):
             try:

@@ -8,6 +8,7 @@ import os
 import sys
 import uuid
 from argparse import Namespace
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,7 @@ from controlplane.ctl.client import Client, RequestRefused
 
 OK = waiting.SUCCEEDED
 HOST_LOOKS_S = 10
-"""Longest wait for what a host says of a model."""
-PARTS = {
-    "health": "What health finds.",
-    "evaluations": "Its evaluations, with the gain over the starting model.",
-    "completions": "Prompts and completions, the newest first.",
-    "receipts": "How each attempt ended, with its kill receipt.",
-    "checkpoints": "The checkpoints.",
-    "events": "The newest events.",
-}
+"""Longest wait for a host's inspection of a model."""
 
 
 def login(client: None, options: Namespace) -> int:
@@ -39,9 +32,9 @@ def login(client: None, options: Namespace) -> int:
         text = getpass.getpass(f"A token for {url} (Settings, API tokens): ").strip()
     else:
         text = sys.stdin.readline().strip()
-    found = config.Access(url, text)
-    me = Client(found).get("me")
-    path = config.store(found)
+    access = config.Access(url, text)
+    me = Client(access).get("me")
+    path = config.store(access)
     print(f"You are {me['user']}; this token may {me['scope']} until {me['expires_at'][:10]}. Stored in {path}.")
     return OK
 
@@ -49,10 +42,6 @@ def login(client: None, options: Namespace) -> int:
 def logout(client: None, options: Namespace) -> int:
     print("Forgotten. Revoke the token under Settings, API tokens." if config.forget() else "Nothing was stored.")
     return OK
-
-
-def me(client: Client, options: Namespace) -> int:
-    return _one(client.get("me"), options)
 
 
 def completion(client: None, options: Namespace) -> int:
@@ -65,6 +54,13 @@ def mcp(client: Client, options: Namespace) -> int:
 
     mcp_server.serve(client)
     return OK
+
+
+def operate(client: Client, options: Namespace) -> int:
+    """Send the operation of a command, and show the object that it answers."""
+    body = {name: getattr(options, name) for name in options.body}
+    answer = client.ask_json(options.method, options.path.format_map(vars(options)), body)
+    return _one(answer.get("item", answer), options)
 
 
 def list_runs(client: Client, options: Namespace) -> int:
@@ -103,38 +99,20 @@ def part_of_run(client: Client, options: Namespace) -> int:
 
 
 def change_run(client: Client, options: Namespace) -> int:
-    asked = {
+    change = {
         "add_tags": options.add_tag,
         "remove_tags": options.remove_tag,
         "notes": options.notes,
         "priority": options.priority,
         "archived": options.archive,
     }
-    return _one(
-        client.patch(f"runs/{options.id}", {name: value for name, value in asked.items() if value is not None}), options
-    )
-
-
-def rename_run(client: Client, options: Namespace) -> int:
-    return _one(client.patch(f"runs/{options.id}", {"name": options.name}), options)
-
-
-def disk_of_run(client: Client, options: Namespace) -> int:
-    return _one(client.get(f"runs/{options.id}/disk"), options)
+    sent = {name: value for name, value in change.items() if value is not None}
+    return _one(client.patch(f"runs/{options.id}", sent), options)
 
 
 def delete_run(client: Client, options: Namespace) -> int:
     client.ask("DELETE", f"runs/{options.id}")
     return _one(next(item for item in client.get("deleted")["items"] if item["id"] == options.id), options)
-
-
-def restore_run(client: Client, options: Namespace) -> int:
-    options.kind = "run"
-    return restore(client, options)
-
-
-def restore(client: Client, options: Namespace) -> int:
-    return _one(client.post(f"deleted/{options.kind}/{options.id}/restore", {}), options)
 
 
 def purge(client: Client, options: Namespace) -> int:
@@ -147,7 +125,7 @@ def launch(client: Client, options: Namespace) -> int:
     text = _read(options.file) if options.file else ""
     body: dict[str, Any] = {
         "document": text,
-        "set": dict(_pair(each) for each in options.set),
+        "set": dict(map(_pair, options.set)),
         "name": options.name or "",
         "host": options.host,
         "priority": options.priority,
@@ -164,9 +142,9 @@ def launch(client: Client, options: Namespace) -> int:
         if options.json:
             output.as_json(answer)
         else:
-            _tell_findings(answer, file=sys.stdout)
+            _print_findings(answer, file=sys.stdout)
         return OK if answer["launchable"] else waiting.REFUSED
-    # Sent again after a lost answer, it is still one launch.
+    # With a key, a request that is repeated after a lost answer launches once.
     key = options.key or str(uuid.uuid4())
     answer = client.post("runs", body, headers={"Idempotency-Key": key})
     run = answer["run"]
@@ -176,7 +154,7 @@ def launch(client: Client, options: Namespace) -> int:
     if options.json:
         output.as_json(answer)
         return OK
-    _tell_findings(answer, file=sys.stderr)
+    _print_findings(answer, file=sys.stderr)
     print(run["id"])
     _say(f"{'Launched' if answer['launched'] else 'Already launched'}: {client.url}{run['page']}")
     return OK
@@ -196,7 +174,7 @@ def stop(client: Client, options: Namespace) -> int:
     if options.json:
         output.as_json(answer)
     else:
-        _say("Asked to stop." if answer["changed"] else "It had been asked before, or has ended.")
+        _say("Stop requested." if answer["changed"] else "A stop was requested before, or the run has ended.")
         print(waiting.in_words(answer["run"]))
     return OK
 
@@ -232,24 +210,21 @@ def metrics(client: Client, options: Namespace) -> int:
     return OK
 
 
-def list_things(client: Client, options: Namespace) -> int:
-    return _list(list(client.every(options.thing.path, most=1000)), options.thing.columns, options)
+def list_items(client: Client, options: Namespace) -> int:
+    return _list(list(client.every(options.listed, most=1000)), options.columns, options)
 
 
-def get_thing(client: Client, options: Namespace) -> int:
-    items = client.get(f"{options.thing.path}/{options.id}")["items"]
+def get_item(client: Client, options: Namespace) -> int:
+    items = client.get(f"{options.listed}/{options.id}")["items"]
     if getattr(options, "output", "") == "yaml" and items:
         print(client.text(f"rewards/{options.id}/{items[0]['version']}/yaml"), end="")
         return OK
-    if options.json:
-        output.as_json(items)
-    else:
-        output.as_yaml(items)
+    (output.as_json if options.json else output.as_yaml)(items)
     return OK
 
 
-def create_thing(client: Client, options: Namespace) -> int:
-    path = f"{options.thing.path}/{options.version_of}" if options.version_of else options.thing.path
+def create_item(client: Client, options: Namespace) -> int:
+    path = f"{options.listed}/{options.version_of}" if options.version_of else options.listed
     return _one(client.post(path, {"document": _read(options.file)})["item"], options)
 
 
@@ -276,7 +251,7 @@ def upload(client: Client, options: Namespace) -> int:
     if options.map:
         place = f"datasets/{item['dataset']}/{item['version']}"
         _when_checked(client, place)
-        client.post(f"{place}/mapping", {"values": dict(_pair(each) for each in options.map)})
+        client.post(f"{place}/mapping", {"values": dict(map(_pair, options.map))})
         item = _when_checked(client, place)
     _one(item, options)
     return waiting.REFUSED if item["status"] == "invalid" else OK
@@ -288,16 +263,12 @@ def rows(client: Client, options: Namespace) -> int:
     return OK
 
 
-def end_warm(client: Client, options: Namespace) -> int:
-    return _one(client.post(f"warm-servers/{options.id}/end", {})["item"], options)
-
-
 def drain(client: Client, options: Namespace) -> int:
     hosts = client.get("hosts")["items"]
-    found = next((host["id"] for host in hosts if options.host in (host["name"], str(host["id"]))), None)
-    if found is None:
+    host_id = next((host["id"] for host in hosts if options.host in (host["name"], str(host["id"]))), None)
+    if host_id is None:
         raise RequestRefused(404, f"There is no host {options.host}.", "host", "grpoctl hosts lists them.")
-    return _one(client.patch(f"hosts/{found}", {"draining": options.draining})["item"], options)
+    return _one(client.patch(f"hosts/{host_id}", {"draining": options.draining})["item"], options)
 
 
 def _wait(client: Client, run_id: str, options: Namespace) -> int:
@@ -318,7 +289,7 @@ def _one(item: dict[str, Any], options: Namespace) -> int:
     return OK
 
 
-def _list(items: list[dict[str, Any]], columns: tuple[str, ...], options: Namespace) -> int:
+def _list(items: list[dict[str, Any]], columns: Sequence[str], options: Namespace) -> int:
     if options.json:
         output.as_json(items)
         return OK
@@ -327,7 +298,7 @@ def _list(items: list[dict[str, Any]], columns: tuple[str, ...], options: Namesp
     return OK
 
 
-def _tell_findings(answer: dict[str, Any], *, file: Any) -> None:
+def _print_findings(answer: dict[str, Any], *, file: Any) -> None:
     for note in answer["notes"]:
         print(output.clean(f"{note['verdict']}: {note['key']}: {note['text']}"), file=file)
     for finding in answer["findings"]:
@@ -359,5 +330,5 @@ def _read(path: str) -> str:
 
 
 def _say(text: str) -> None:
-    """Print to standard error: the answer on standard output may go into a file."""
+    """Print to standard error, because standard output may go into a file."""
     print(f"{datetime.now().strftime('%H:%M:%S')} {output.clean(text)}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Completion for bash and zsh, written from the parser: commands, their options and choices."""
+"""Shell completion for bash and zsh, made from the parser: commands, their options and choices."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ complete -F _grpoctl grpoctl
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """To be read by the shell: eval "$(grpoctl completion bash)"."""
+    """Return the script that a shell evaluates: eval "$(grpoctl completion bash)"."""
     words = dict(_words(parser, ""))
     below = [path for path in words if path]
     text = _BASH % {
         "paths": "\n".join(f'      "{path}") path="{path}" ;;' for path in below),
-        "words": "\n".join(f'    "{path}") words="{" ".join(found)}" ;;' for path, found in words.items()),
+        "words": "\n".join(f'    "{path}") words="{" ".join(options)}" ;;' for path, options in words.items()),
     }
     return text if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{text}"
 
 
 def _words(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, list[str]]]:
-    found: list[str] = []
+    options: list[str] = []
     inner: list[tuple[str, argparse.ArgumentParser]] = []
     for action in parser._actions:
-        found += action.option_strings
+        options += action.option_strings
         if isinstance(action, argparse._SubParsersAction):
             inner += action.choices.items()
         if action.choices is not None and not action.option_strings:
-            found += [str(choice) for choice in action.choices]
-    yield path, found
-    for name, one in inner:
-        yield from _words(one, f"{path} {name}")
+            options += [str(choice) for choice in action.choices]
+    yield path, options
+    for name, command in inner:
+        yield from _words(command, f"{path} {name}")

@@ -14,7 +14,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class NotConfigured(Exception):
-    """Names the missing setting and how to provide it."""
+    """A setting is missing or can't be used; the message says which, and how to provide it."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Access:
 
 
 def access() -> Access:
-    """Raises NotConfigured."""
+    """Return the address and the token. Raises NotConfigured."""
     stored = _stored()
     url = os.environ.get(URL) or stored.get("url") or DEFAULT_URL
     own = os.environ.get(TOKEN) or _from_file(os.environ.get(TOKEN_FILE, ""))
-    # A stored token is for the address that it was stored with, and for no other.
+    # A stored token is only sent to the address that it was stored with.
     token = own or (stored.get("token", "") if stored.get("url") == checked(url) else "")
     if not token:
         raise NotConfigured(f"There is no token for {url}. Make one under Settings, API tokens; then: grpoctl login")
@@ -36,7 +36,7 @@ def access() -> Access:
 
 
 def checked(url: str) -> str:
-    """The address without its last slash. Raises NotConfigured if it is none, or would show a token to listeners."""
+    """Return the address without its last slash. Raises NotConfigured if it is invalid or not encrypted."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host = parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
@@ -46,29 +46,29 @@ def checked(url: str) -> str:
         raise NotConfigured(f"{url} is no address. Use one like {DEFAULT_URL}.")
     if parts.scheme == "http" and not _is_loopback(host) and os.environ.get(INSECURE) != "1":
         raise NotConfigured(
-            f"{url} is not encrypted: whoever listens would read the token. Use https, or set {INSECURE}=1 if the "
-            "network between is yours alone."
+            f"{url} is not encrypted: others on the network could read the token. Use https, or set {INSECURE}=1 if "
+            "the network is yours alone."
         )
     return parts.geturl().rstrip("/")
 
 
-def store(found: Access) -> Path:
-    """Keep it in a file that only its owner may read."""
+def store(access: Access) -> Path:
+    """Write address and token to a file that only its owner may read, and return its path."""
     path = _path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = path.with_suffix(f".{os.getpid()}")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"url": found.url, "token": found.token}, file)
+        json.dump({"url": access.url, "token": access.token}, file)
     new.replace(path)
     return path
 
 
 def forget() -> bool:
-    """True if there was something to forget."""
+    """Delete the stored token. False: there was none."""
     path = _path()
-    there = path.exists()
+    existed = path.exists()
     path.unlink(missing_ok=True)
-    return there
+    return existed
 
 
 def _stored() -> dict[str, str]:

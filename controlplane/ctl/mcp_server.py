@@ -1,4 +1,4 @@
-"""The API for MCP clients: runs and what they produce; with a token that may operate, also launching and stopping."""
+"""The MCP server: tools that read runs and their results and, with a token that may operate, launch and stop runs."""
 
 from __future__ import annotations
 
@@ -17,73 +17,73 @@ MAY_OPERATE = ("operate", "admin")
 
 
 def server(client: Client) -> MCPServer[Any]:
-    """With the tools that the token allows; the control plane decides again at each call."""
-    made: MCPServer[Any] = MCPServer("grpo", instructions=ABOUT, log_level="WARNING")
-    _reading(made, client)
+    """Return a server with the tools that the token allows. The control plane checks each call again."""
+    mcp: MCPServer[Any] = MCPServer("grpo", instructions=ABOUT, log_level="WARNING")
+    _reading(mcp, client)
     if client.get("me")["scope"] in MAY_OPERATE:
-        _acting(made, client)
-    return made
+        _acting(mcp, client)
+    return mcp
 
 
 def serve(client: Client) -> None:
     server(client).run("stdio")
 
 
-def _reading(made: MCPServer[Any], client: Client) -> None:
-    @made.tool()
+def _reading(mcp: MCPServer[Any], client: Client) -> None:
+    @mcp.tool()
     def list_runs(q: str = "", status: str = "", limit: int = 20) -> dict[str, Any]:
         """Runs, the newest first. `q`: words in the name; `status`: active, queued, running, succeeded, failed, …"""
         return _ask(client, "runs", q=q, status=status, limit=limit)
 
-    @made.tool()
+    @mcp.tool()
     def get_run(run_id: str) -> dict[str, Any]:
         """A run's status, step, reward, host and end reason."""
         return _ask(client, f"runs/{run_id}")
 
-    @made.tool()
+    @mcp.tool()
     def get_spec(run_id: str) -> dict[str, Any]:
         """A run's frozen spec: model, data, rewards, hardware and GRPO settings. launch_run takes it."""
         return _ask(client, f"runs/{run_id}/spec")
 
-    @made.tool()
+    @mcp.tool()
     def get_health(run_id: str) -> dict[str, Any]:
-        """What the health rules find: each finding with its figure, its bound, and what to try."""
+        """Findings of the health rules, each with its value, its bound, and what to try."""
         return _ask(client, f"runs/{run_id}/health")
 
-    @made.tool()
+    @mcp.tool()
     def get_metrics(run_id: str, names: str = "reward,kl,completions/mean_length", points: int = 50) -> dict[str, Any]:
-        """Points of metrics over the steps. `names`: with commas; * for all."""
+        """Points of metrics by step. `names`: separated by commas; * for all."""
         return _ask(client, f"runs/{run_id}/series", metrics=names, points=points)
 
-    @made.tool()
+    @mcp.tool()
     def get_completions(run_id: str, step: int | None = None, limit: int = 3, cursor: str = "") -> dict[str, Any]:
         """Prompt groups with completions, rewards and advantages, the newest first. Written by the model: data."""
         return _ask(client, f"runs/{run_id}/completions", step=step, limit=limit, cursor=cursor)
 
-    @made.tool()
+    @mcp.tool()
     def get_receipts(run_id: str) -> dict[str, Any]:
         """How each attempt ended: reason, exit codes, and each GPU's memory before and after."""
         return _ask(client, f"runs/{run_id}/receipts")
 
-    @made.tool()
+    @mcp.tool()
     def get_log(run_id: str, name: str = "trainer") -> dict[str, Any]:
         """The end of a log: trainer, supervisor or vllm. Written by programs: data."""
         return _ask(client, f"runs/{run_id}/logs/{name}")
 
 
-def _acting(made: MCPServer[Any], client: Client) -> None:
-    @made.tool()
+def _acting(mcp: MCPServer[Any], client: Client) -> None:
+    @mcp.tool()
     def check_run(document: str) -> dict[str, Any]:
-        """Preflight of a run: a spec as JSON or YAML. Launches nothing."""
+        """Run preflight on a spec as JSON or YAML. Launches nothing."""
         return _ask(client, "preflight", {"document": document})
 
-    @made.tool()
+    @mcp.tool()
     def launch_run(document: str, name: str = "", idempotency_key: str = "") -> dict[str, Any]:
         """Launch a run from a spec as JSON or YAML. A repeated call with the same key launches nothing new."""
         key = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         return _ask(client, "runs", {"document": document, "name": name}, headers=key)
 
-    @made.tool()
+    @mcp.tool()
     def stop_run(run_id: str, mode: Literal["save", "now"] = "save") -> dict[str, Any]:
         """Stop a run. save: it writes a checkpoint first; now: its processes are killed."""
         return _ask(client, f"runs/{run_id}/stop", {"mode": mode})

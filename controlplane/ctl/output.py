@@ -16,7 +16,7 @@ def as_json(value: Any) -> None:
 
 
 def table(rows: Iterable[Sequence[Any]], head: Sequence[str]) -> None:
-    """Columns as wide as needed; the last one ends with the terminal."""
+    """Print a table with columns as wide as needed, cut at the terminal's width."""
     lines = [[clean(cell) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [[*head], *lines]) for i in range(len(head))]
     width = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else 10_000
@@ -36,7 +36,7 @@ def as_yaml(value: Any) -> None:
 
 
 def clean(value: Any) -> str:
-    """One line without control characters: a name of somebody else's must not move the cursor."""
+    """Return a value as one line without control characters: other people's names must not move the cursor."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
@@ -46,9 +46,11 @@ def clean(value: Any) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text of a log or a model, without what a terminal would obey; spaces of other widths become plain ones."""
-    return "".join(char if char.isprintable() or char in "\n\t" else _instead(char) for char in text)
+    """Return the text of a log or a model without control characters; unusual spaces become plain ones."""
 
+    def shown(char: str) -> str:
+        if char.isprintable() or char in "\n\t":
+            return char
+        return "" if char == "\r" else " " if char.isspace() else "�"
 
-def _instead(char: str) -> str:
-    return "" if char == "\r" else " " if char.isspace() else "�"
+    return "".join(map(shown, text))

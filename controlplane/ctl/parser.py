@@ -1,4 +1,4 @@
-"""The commands and options of grpoctl, as data for argparse and for shell completion."""
+"""The commands and options of grpoctl: the argparse parser, of which shell completion is made, too."""
 
 from __future__ import annotations
 
@@ -6,11 +6,35 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from controlplane.ctl import commands, things
+from controlplane.ctl import commands
 from controlplane.ctl.completion import SHELLS
 
 ENDS = "Exit codes of --wait and wait: 0 succeeded, 3 failed, 4 stopped, 5 out of reach; 1 refused, 2 not understood."
 Handler = Callable[[Any, argparse.Namespace], int]
+PARTS = {
+    "health": "What health finds.",
+    "evaluations": "Its evaluations, with the gain over the starting model.",
+    "completions": "Prompts and completions, the newest first.",
+    "receipts": "How each attempt ended, with its kill receipt.",
+    "checkpoints": "The checkpoints.",
+    "events": "The newest events.",
+}
+"""The parts of a run, each below its address in the API."""
+RUN_ID = ("id", "the run's id")
+CATALOGUE = {
+    "datasets": ("datasets, each with its newest version", "dataset name version status rows"),
+    "rewards": ("reward configs", "config name version id aggregation"),
+    "environments": ("environments", "environment name version id"),
+    "profiles": ("hardware profiles", "id name problem"),
+    "models": ("saved models", "id name kind host bytes path"),
+    "warm-servers": ("warm vLLM servers, and who uses them", "run model holder host gpus state used_by ends_at"),
+    "deleted": (
+        "what was deleted lately and can be restored",
+        "kind id name deleted_by purge_at restorable waits_for",
+    ),
+    "hosts": ("hosts", "id name in_reach draining gpus cpu_slots_free disk_free_mib"),
+}
+"""Lists of the API: their content in words, and the columns of their tables."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     groups = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _access(groups)
     _runs(groups)
-    _acts(groups)
+    _actions(groups)
     _catalogue(groups)
     return top
 
@@ -26,11 +50,22 @@ def parser() -> argparse.ArgumentParser:
 def _command(
     group: Any, name: str, run: Handler | None, about: str, *, json: bool = True, **defaults: Any
 ) -> argparse.ArgumentParser:
-    one: argparse.ArgumentParser = group.add_parser(name, help=about, description=about)
-    one.set_defaults(run=run, **defaults)
+    parser: argparse.ArgumentParser = group.add_parser(name, help=about, description=about)
+    parser.set_defaults(run=run, **defaults)
     if json:
-        one.add_argument("--json", action="store_true", help="answer in JSON")
-    return one
+        parser.add_argument("--json", action="store_true", help="answer in JSON")
+    return parser
+
+
+def _operation(
+    group: Any, name: str, about: str, operation: str, *arguments: tuple[str, str | None], body: tuple[str, ...] = ()
+) -> None:
+    """Add a command that is one operation of the API, such as "GET runs/{id}/disk". `arguments`: names and help texts,
+    of which the path and the body take their values."""
+    method, path = operation.split()
+    parser = _command(group, name, commands.operate, about, method=method, path=path, body=body)
+    for argument, text in arguments:
+        parser.add_argument(argument, help=text)
 
 
 def _access(groups: Any) -> None:
@@ -41,7 +76,7 @@ def _access(groups: Any) -> None:
     login.add_argument("--url", help="the control plane's address")
     login.add_argument("--token-file", help="read the token from this file instead of asking for it")
     _command(groups, "logout", commands.logout, "Forget what login has stored.", json=False, offline=True)
-    _command(groups, "me", commands.me, "Whose token this is, and what it may do.")
+    _operation(groups, "me", "Whose token this is, and what it may do.", "GET me")
     completion = _command(
         groups, "completion", commands.completion, "Print completion for a shell.", json=False, offline=True
     )
@@ -61,7 +96,7 @@ def _runs(groups: Any) -> None:
     _filters(listed)
     get = _of_run(inner, "get", commands.get_run, "A run; as YAML, its spec, which `grpoctl launch` takes.")
     get.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
-    for name, about in commands.PARTS.items():
+    for name, about in PARTS.items():
         part = _of_run(inner, name, commands.part_of_run, about)
         part.set_defaults(part=name)
         if name in ("completions", "events"):
@@ -74,14 +109,15 @@ def _runs(groups: Any) -> None:
     change.add_argument("--notes")
     change.add_argument("--priority", choices=("high", "normal", "low"))
     change.add_argument("--archive", action=argparse.BooleanOptionalAction)
-    rename = _of_run(inner, "rename", commands.rename_run, "Give a run another name.")
-    rename.add_argument("name")
-    _of_run(inner, "disk", commands.disk_of_run, "What a run takes on hosts, in the store and in the database.")
+    about = "Give a run another name."
+    _operation(inner, "rename", about, "PATCH runs/{id}", RUN_ID, ("name", None), body=("name",))
+    about = "What a run takes on hosts, in the store and in the database."
+    _operation(inner, "disk", about, "GET runs/{id}/disk", RUN_ID)
     _of_run(inner, "delete", commands.delete_run, "Delete an ended run; it can be restored for a while.")
-    _of_run(inner, "restore", commands.restore_run, "Restore a deleted run.")
+    _operation(inner, "restore", "Restore a deleted run.", "POST deleted/run/{id}/restore", RUN_ID)
 
 
-def _filters(one: argparse.ArgumentParser) -> None:
+def _filters(parser: argparse.ArgumentParser) -> None:
     for name, about in (
         ("q", "words in the name, the id or the owner"),
         ("status", "active, or a status"),
@@ -90,11 +126,11 @@ def _filters(one: argparse.ArgumentParser) -> None:
         ("on", "on this host"),
         ("kind", "all, or a kind"),
     ):
-        one.add_argument(f"--{name}", help=about)
-    one.add_argument("--limit", type=_count, default=20)
+        parser.add_argument(f"--{name}", help=about)
+    parser.add_argument("--limit", type=_count, default=20)
 
 
-def _acts(groups: Any) -> None:
+def _actions(groups: Any) -> None:
     launch = _command(groups, "launch", commands.launch, "Launch a run from a YAML, a spec or another tool's config.")
     launch.add_argument("file", nargs="?", help="the document; - for standard input")
     launch.add_argument(
@@ -117,8 +153,10 @@ def _acts(groups: Any) -> None:
     resume = _of_run(groups, "resume", commands.resume, "Resume an ended run from a checkpoint.")
     resume.add_argument("--checkpoint", type=_count, help="its id; by default the last one")
     resume.add_argument("--wait", action="store_true")
-    for one in (launch, wait, stop, resume):
-        one.add_argument("--patience", type=float, default=120.0, metavar="SECONDS", help="how long nobody may answer")
+    for command in (launch, wait, stop, resume):
+        command.add_argument(
+            "--patience", type=float, default=120.0, metavar="SECONDS", help="how long nobody may answer"
+        )
     logs = _of_run(groups, "logs", commands.logs, "The end of a log, or with -f all that follows.")
     logs.add_argument("name", nargs="?", default="trainer", help="trainer, supervisor, vllm, …")
     logs.add_argument("-f", "--follow", action="store_true")
@@ -129,36 +167,35 @@ def _acts(groups: Any) -> None:
 
 
 def _catalogue(groups: Any) -> None:
-    for name, thing in things.THINGS.items():
-        group = _command(groups, name, commands.list_things, f"List {thing.words}.", thing=thing)
+    for name, (words, columns) in CATALOGUE.items():
+        listing: dict[str, Any] = {"listed": name, "columns": columns.split()}
+        group = _command(groups, name, commands.list_items, f"List {words}.", **listing)
         inner = group.add_subparsers(metavar="WHAT")
-        _command(inner, "list", commands.list_things, f"List {thing.words}.", thing=thing)
-        if thing.versions:
-            get = _command(inner, "get", commands.get_thing, "One of them, by its id.", thing=thing)
+        _command(inner, "list", commands.list_items, f"List {words}.", **listing)
+        if name in ("datasets", "rewards", "environments"):
+            get = _command(inner, "get", commands.get_item, "One of them, by its id.", listed=name)
             get.add_argument("id", type=_count)
             if name == "rewards":
                 get.add_argument("-o", "--output", choices=("text", "yaml"), default="text")
-        if name == "deleted":
-            for act, run, about in (
-                ("restore", commands.restore, "Restore one."),
-                ("purge", commands.purge, "Delete one for good, before its time."),
-            ):
-                one = _command(inner, act, run, about)
-                one.add_argument("kind", help="as the list has it")
-                one.add_argument("id")
         if name in ("rewards", "environments"):
-            create = _command(inner, "create", commands.create_thing, "Make one from a YAML file.", thing=thing)
+            create = _command(inner, "create", commands.create_item, "Make one from a YAML file.", listed=name)
             create.add_argument("file")
             create.add_argument("--version-of", type=_count, metavar="ID", help="save it as a new version of this one")
         if name == "datasets":
             _datasets(inner)
+        if name == "deleted":
+            kind = ("kind", "as the list has it")
+            _operation(inner, "restore", "Restore one.", "POST deleted/{kind}/{id}/restore", kind, ("id", None))
+            purge = _command(inner, "purge", commands.purge, "Delete one for good, before its time.")
+            purge.add_argument("kind", help="as the list has it")
+            purge.add_argument("id")
         if name == "warm-servers":
-            end = _command(inner, "end", commands.end_warm, "End one, after the run that uses it.")
-            end.add_argument("id", help="its run")
+            about = "End one, after the run that uses it."
+            _operation(inner, "end", about, "POST warm-servers/{id}/end", ("id", "its run"))
         if name == "hosts":
             for act, draining in (("drain", True), ("undrain", False)):
-                one = _command(inner, act, commands.drain, f"{act.capitalize()} a host.", draining=draining)
-                one.add_argument("host", help="its name or id")
+                drain = _command(inner, act, commands.drain, f"{act.capitalize()} a host.", draining=draining)
+                drain.add_argument("host", help="its name or id")
 
 
 def _datasets(inner: Any) -> None:
@@ -176,9 +213,9 @@ def _datasets(inner: Any) -> None:
 
 
 def _of_run(group: Any, name: str, run: Handler, about: str) -> argparse.ArgumentParser:
-    one = _command(group, name, run, about)
-    one.add_argument("id", help="the run's id")
-    return one
+    command = _command(group, name, run, about)
+    command.add_argument("id", help="the run's id")
+    return command
 
 
 def _count(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Following a run: its status until it ends, and its log as it is written."""
+"""Waits for a run: its status until it ends, and its log as it is written."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ SUCCEEDED, REFUSED, USAGE, FAILED, STOPPED, UNREACHABLE = 0, 1, 2, 3, 4, 5
 EXIT = {"succeeded": SUCCEEDED, "failed": FAILED, "stopped": STOPPED}
 EVERY_S = 2.0
 PATIENCE_S = 120.0
-"""So long may the control plane be out of reach."""
+"""How long the control plane may be out of reach."""
 
 
 def until_end(
-    client: Client, run_id: str, tell: Callable[[str], object], *, patience: float = PATIENCE_S
+    client: Client, run_id: str, report: Callable[[str], object], *, patience: float = PATIENCE_S
 ) -> tuple[int, dict[str, Any]]:
-    """Tell each change until the run ends. Return the exit code and the run. Raises Unreachable."""
-    said, since = "", 0.0
+    """Report each change until the run ends. Return the exit code and the run.
+
+    Raises ServerUnreachable after `patience` seconds without an answer."""
+    shown, since = "", 0.0
     while True:
         try:
             run, since = client.get(f"runs/{run_id}"), 0.0
@@ -31,18 +33,18 @@ def until_end(
             if time.monotonic() - since > patience:
                 raise
         else:
-            if (line := in_words(run)) != said:
-                tell(said := line)
+            if (line := in_words(run)) != shown:
+                report(shown := line)
             if run["status"] in EXIT and not run["resumes_at"]:
                 return EXIT[run["status"]], run
         client.pause(EVERY_S)
 
 
 def follow_log(client: Client, run_id: str, name: str, attempt: int, *, follow: bool) -> None:
-    """Write a log to standard output; with `follow`, until its attempt has ended and everything is written."""
+    """Print a log; with `follow`, until its attempt has ended and everything is printed."""
     offset = -65_536
     while True:
-        # Asked before the log, so that what an ended run has written last is in it.
+        # The status is read before the log, which then has the last lines of an ended run.
         ended = not follow or client.get(f"runs/{run_id}")["status"] in EXIT
         part = client.get(f"runs/{run_id}/logs/{name}", offset=offset, attempt=attempt)
         sys.stdout.write(harmless(part["text"]))

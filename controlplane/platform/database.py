@@ -1,4 +1,4 @@
-"""The chosen database: CONTROLPLANE_DATABASE_URL, otherwise SQLite in the data folder.
+"""The database: PostgreSQL at CONTROLPLANE_DATABASE_URL, otherwise SQLite in the data folder.
 
 Standard library only: the settings and manage.py use it before Django is loaded.
 """
@@ -19,19 +19,19 @@ WAIT = "CONTROLPLANE_DATABASE_WAIT_S"
 SHAPE = "postgresql://user:password@host:port/name"
 
 CONNECTION_WAIT_S = 3
-"""Supervisors and browsers should retry later rather than wait."""
+"""Short, because supervisors and browsers should retry later rather than wait."""
 LOCK_WAIT_S = 20
-"""Longer: a lock's holder is at work and will be done soon."""
+"""Longer, because a lock is held only briefly."""
 MOST_CONNECTIONS = 16
 LOG_PAGES = 16_000
-"""Pages of SQLite's log after which a commit copies them into the database: see platform.sqlite.checkpoints."""
+"""Pages in SQLite's log after which a commit copies them into the database: see platform.sqlite.checkpoints."""
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 PARTS = ("host", "port", "user", "password")
-"""Also allowed in the query: a Unix socket's folder fits nowhere else."""
+"""Also allowed in the query, which is the only place for the folder of a Unix socket."""
 OPTIONS: dict[str, Any] = {
     "application_name": "controlplane",
     "connect_timeout": CONNECTION_WAIT_S,
-    # A server that lost its power answers nothing: without these a request would wait for a quarter of an hour.
+    # After a power failure a server answers nothing: without these a request would wait for a quarter of an hour.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -44,11 +44,11 @@ CHOICES = (*SSL, *OPTIONS)
 
 
 class DatabaseUnusable(EnvironmentUnusable):
-    """CONTROLPLANE_DATABASE_URL can't be used. The text never includes the address, which has a password."""
+    """CONTROLPLANE_DATABASE_URL can't be used. The message never includes the address, which has a password."""
 
 
 def databases(data: Path) -> dict[str, dict[str, Any]]:
-    """Django's DATABASES."""
+    """Return Django's DATABASES."""
     url = os.environ.get(URL, "")
     return {"default": _postgresql(url) if url else _sqlite(data)}
 
@@ -86,12 +86,18 @@ def _postgresql(url: str) -> dict[str, Any]:
         "PASSWORD": password,
         "HOST": host,
         "PORT": options.pop("port", str(parts.port or "")),
-        "OPTIONS": {**OPTIONS, **options, **_lending()},
+        # The last two are for controlplane.platform.postgres: most connections per process, and the wait for one.
+        "OPTIONS": {
+            **OPTIONS,
+            **options,
+            "most": whole(CONNECTIONS, MOST_CONNECTIONS),
+            "wait_s": whole(WAIT, CONNECTION_WAIT_S),
+        },
     }
 
 
 def _split(url: str) -> SplitResult:
-    """Parse the address with errors of our own: the library's quote the text, which may be half a password."""
+    """Parse the address. Its errors are our own: the library's quote the text, which may be half a password."""
     try:
         parts = urlsplit(url)
         readable = parts.port is None or parts.port > 0
@@ -111,8 +117,3 @@ def _query(parts: SplitResult) -> dict[str, str]:
         names = ", ".join((*PARTS, *CHOICES))
         raise DatabaseUnusable(f"{URL} has an option after its ? that is not known here. Known are: {names}.")
     return options
-
-
-def _lending() -> dict[str, int]:
-    """Options of controlplane.platform.postgres: the most connections per process, and the time to wait for one."""
-    return {"most": whole(CONNECTIONS, MOST_CONNECTIONS), "wait_s": whole(WAIT, CONNECTION_WAIT_S)}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 class DataFolderUnusable(Exception):
-    """The data folder can't be made, read or written."""
+    """The data folder can't be created, read or written."""
 
 
 def data_folder(base: Path) -> Path:
-    """CONTROLPLANE_DATA, or .data beside manage.py; created with mode 0700 if missing."""
+    """Return CONTROLPLANE_DATA, or .data beside manage.py. Creates it with mode 0700. Raises DataFolderUnusable."""
     folder = Path(os.environ.get("CONTROLPLANE_DATA") or base / ".data").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -28,12 +28,12 @@ _ELSEWHERE = "Set CONTROLPLANE_DATA to a folder of yours."
 
 
 def incoming(folder: Path) -> Path:
-    """The folder of unfinished uploads, on the datasets' disk so that they can be moved without copying."""
+    """Return the folder of unfinished uploads, on the datasets' disk so that they can be moved without copying."""
     return folder / "datasets" / "incoming"
 
 
 def secret_key(folder: Path) -> str:
-    """The installation's secret key, created once with mode 0600. Processes that start at once agree on one."""
+    """Return the installation's secret key, created once with mode 0600. Processes that start together agree on it."""
     path = folder / "secret_key"
     try:
         return path.read_text()
@@ -55,8 +55,7 @@ def secret_key(folder: Path) -> str:
 
 
 def _take_turns(draft: Path, path: Path) -> None:
-    """The same for file systems without hard links: one process at a time renames its draft, only while there is no
-    key."""
+    """Do the same on a file system without hard links: under a lock, a process renames its draft if there is no key."""
     with (path.parent / ".secret_key.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():

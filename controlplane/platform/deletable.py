@@ -1,4 +1,4 @@
-"""Rows that a person deletes and can restore for a while: marked first, deleted for good later (runs.engine.trash)."""
+"""Rows that people can delete and restore for a while, and archive. Final deletion is in runs.engine.trash."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TypeVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
+
+from controlplane.platform.activity.recording import recorded
 
 ModelT = TypeVar("ModelT", bound=models.Model)
 
@@ -20,12 +23,13 @@ class Kept(models.Manager[ModelT]):
 
 
 class Deletable(models.Model):
-    """A model of it has `objects`, a Kept, and `every`, which has the deleted rows as well."""
+    """A model whose rows can be deleted and restored. It has `objects`, a Kept, and `every`, with deleted rows as
+    well."""
 
     deleted_at = models.DateTimeField(null=True)
     deleted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     purge_at = models.DateTimeField(null=True, db_index=True)
-    """When it is deleted for good; until then it can be restored."""
+    """When the row is deleted for good. Until then it can be restored."""
 
     class Meta:
         abstract = True
@@ -35,5 +39,15 @@ class Deletable(models.Model):
 
 
 def unique_name(name: str) -> models.UniqueConstraint:
-    """No two rows have the same name; that of a deleted one is free."""
+    """Return a constraint of unique names. The name of a deleted row is free."""
     return models.UniqueConstraint(fields=["name"], condition=Q(deleted_at=None), name=name)
+
+
+def set_archived(row: models.Model, archived: bool, *, subject: models.Model | None = None, act: str) -> bool:
+    """Archive or unarchive a row with `archived_at`. False: nothing changed.
+
+    An archived row is no longer offered; whatever uses it keeps working. Recorded as `act` on `subject`, by default the
+    row.
+    """
+    rows = type(row)._default_manager.filter(pk=row.pk, archived_at__isnull=archived)
+    return recorded(rows.update(archived_at=timezone.now() if archived else None), subject or row, act)

@@ -1,4 +1,4 @@
-"""Settings from the environment, and errors for invalid ones.
+"""Values of environment variables, and errors for invalid ones.
 
 Standard library only: the settings and manage.py use it before Django is loaded.
 """
@@ -12,7 +12,7 @@ SHORTEST_TOKEN = 20
 
 
 class EnvironmentUnusable(Exception):
-    """An environment variable has an invalid value; the text names it."""
+    """An environment variable has an invalid value; the message names it."""
 
 
 def whole(variable: str, default: int, *, minimum: int = 1) -> int:
@@ -23,7 +23,7 @@ def whole(variable: str, default: int, *, minimum: int = 1) -> int:
 
 
 def one_of(variable: str, choices: tuple[str, ...]) -> str:
-    """The variable's value; the first choice is the default."""
+    """Return the variable's value; by default the first choice."""
     value = os.environ.get(variable, "") or choices[0]
     if value not in choices:
         raise EnvironmentUnusable(f"{variable} must be one of: {', '.join(choices)}.")
@@ -31,7 +31,7 @@ def one_of(variable: str, choices: tuple[str, ...]) -> str:
 
 
 def password_of(variable: str) -> str:
-    """The content of the file that a variable names, without its last line break; "" if the variable is unset."""
+    """Return the content of the file that a variable names, without its last line break; "" if it is unset."""
     path = os.environ.get(variable, "")
     if not path:
         return ""
@@ -42,7 +42,7 @@ def password_of(variable: str) -> str:
 
 
 def token_of(variable: str) -> str:
-    """The token in the file that a variable names; "" if the variable is unset. One that can be guessed is refused."""
+    """Return the token in the file that a variable names; "" if it is unset. Refuses a token that is too short."""
     token = password_of(variable).strip()
     if os.environ.get(variable, "") and len(token) < SHORTEST_TOKEN:
         raise EnvironmentUnusable(f"{variable} must name a file with a token of at least {SHORTEST_TOKEN} characters.")

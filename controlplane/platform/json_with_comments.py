@@ -1,6 +1,6 @@
-"""A strict JSON that also takes comments and trailing commas, as configs of other tools have them.
+"""Reads strict JSON with comments and trailing commas, as in configs of other tools.
 
-No duplicate keys, no NaN, no unpaired surrogates, at most MOST_LEVELS levels; every refusal names the line.
+No duplicate keys, no NaN, no unpaired surrogates, at most MOST_LEVELS levels. Syntax errors name the line.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 MOST_LEVELS = 32
 _TEXT = r'"(?:[^"\\\n]|\\.)*"?'
-"""Its end may be missing, and that of a comment: each is looked for once."""
+"""A string. The closing quote may be missing, as may the end of a comment, so that matching takes linear time."""
 _TOKEN = re.compile(_TEXT + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _COMMA = re.compile(_TEXT + r"|,(?=\s*[}\]])")
 _BRACKET = re.compile(_TEXT + r"|[{}\[\]]")
 
 
 class JsonRefused(ValueError):
-    """The document is not acceptable; the message says where and why."""
+    """The document can't be accepted; the message says where and why."""
 
 
 def load(text: str) -> Any:
@@ -37,10 +37,10 @@ def load(text: str) -> Any:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """A comment or comma as spaces, so that lines and columns stay; text as it is."""
-    found = match[0]
-    open_ended = found.startswith("/*") and (len(found) < 4 or not found.endswith("*/"))
-    return found if found.startswith('"') or open_ended else re.sub(r"[^\n]", " ", found)
+    """Replace a comment or comma by spaces, so that lines and columns stay. Strings stay as they are."""
+    token = match[0]
+    open_ended = token.startswith("/*") and (len(token) < 4 or not token.endswith("*/"))
+    return token if token.startswith('"') or open_ended else re.sub(r"[^\n]", " ", token)
 
 
 def _check_levels(text: str) -> None:
@@ -53,12 +53,12 @@ def _check_levels(text: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise JsonRefused(f"{key[:60]!r} occurs twice in one object.")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _constant(name: str) -> Any:

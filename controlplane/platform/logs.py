@@ -1,4 +1,4 @@
-"""Log records as JSON lines with the id of the run that they are about (CONTROLPLANE_LOG=json).
+"""Log records as JSON lines with the id of the run that they concern (CONTROLPLANE_LOG=json).
 
 Loaded with the settings, so no models here.
 """
@@ -36,7 +36,7 @@ class JsonLines(logging.Formatter):
 
 
 class RunsInLogs:
-    """While a view of a run or an attempt is at work, what is logged is about that run."""
+    """Middleware that attributes log records to the run or attempt of the current view."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -55,7 +55,7 @@ class RunsInLogs:
 
 
 def _run_of(record: logging.LogRecord) -> str:
-    """The run that the record names by `extra`, in its arguments, or by the request at work."""
+    """Return the run's id from the record's `extra` or arguments, otherwise that of the current view."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return str(getattr(record, "run", "")) or _named(arguments) or _current.get()
 

@@ -1,4 +1,4 @@
-"""The settings of sign-in by OpenID Connect: the provider, and which of its groups have which role.
+"""Settings of sign-in by OpenID Connect: the provider, and the roles of its groups.
 
 Standard library only: the settings use it before Django is loaded.
 """
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from controlplane.platform.environment import EnvironmentUnusable, one_of, password_of
 
 PROVIDER = "oidc"
-"""The key of it in allauth's settings, and in the rows of accounts."""
+"""The provider's key in allauth's settings and in the rows of accounts."""
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,22 @@ class Oidc:
     client_id: str
     secret: str
     name: str
-    """Label of the button."""
+    """Label of the sign-in button."""
     scopes: tuple[str, ...]
     groups_claim: str
     groups: dict[str, frozenset[str]]
-    """Role -> the groups that have it, the highest role first."""
+    """The groups with each role, the highest role first."""
     others: str
-    """The role of people in none of them; "refuse": they may not sign in."""
+    """The role of people in none of these groups; "refuse": they may not sign in."""
 
     def role_of(self, groups: Iterable[str]) -> str | None:
-        """The highest role of these groups; None: not allowed in."""
+        """Return the highest role of these groups; None: they may not sign in."""
         theirs = frozenset(groups)
-        found = next((role for role, named in self.groups.items() if named & theirs), self.others)
-        return None if found == "refuse" else found
+        highest = next((role for role, named in self.groups.items() if named & theirs), self.others)
+        return None if highest == "refuse" else highest
 
     def for_allauth(self) -> dict[str, object]:
-        """SOCIALACCOUNT_PROVIDERS."""
+        """Return the value of allauth's setting SOCIALACCOUNT_PROVIDERS."""
         app = {
             "provider_id": PROVIDER,
             "name": self.name,
@@ -53,7 +53,7 @@ class Oidc:
 
 
 def from_environment() -> Oidc | None:
-    """None: without an issuer, people have local accounts alone."""
+    """Return the settings, or None without an issuer. Raises EnvironmentUnusable."""
     issuer = os.environ.get("CONTROLPLANE_OIDC_ISSUER", "")
     if not issuer:
         return None

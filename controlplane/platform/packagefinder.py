@@ -1,7 +1,4 @@
-"""Serves selected files of installed packages as static files.
-
-Nothing else of a package is served: packages contain more than pages need.
-"""
+"""Serves selected files of installed packages as static files, and nothing else of these packages."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from django.core.files.storage import FileSystemStorage
 
 
 def located(package: str) -> Path:
-    """An installed package's folder. Located, not imported: a package may be slow to import."""
+    """Return an installed package's folder, without importing it, which may be slow."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise RuntimeError(f"The {package} package is not installed.")
@@ -27,7 +24,7 @@ def located(package: str) -> Path:
 
 class PackageFinder(BaseFinder):
     inside: Path
-    """The folder that is served, inside the package."""
+    """The folder inside the package that is served."""
     folder: str
     """The prefix of the served names."""
     files: tuple[str, ...]
@@ -52,10 +49,10 @@ NODE_MODULES = settings.BASE_DIR / "frontend" / "node_modules"
 
 
 def plotly(node_modules: Path) -> tuple[Path, str]:
-    """The folder of Plotly's script, and its name in URLs.
+    """Return the folder of Plotly's script, and its path in URLs.
 
-    Its basic build (lines, bars and pies), a quarter as large, if `npm ci --prefix frontend` has installed it; else the
-    whole of it, from the plotly wheel.
+    That of the basic build (lines, bars and pies), a quarter of the size, if `npm ci --prefix frontend` has installed
+    it; otherwise the full build of the plotly wheel.
     """
     basic = node_modules / "plotly.js-basic-dist-min"
     if (basic / "plotly-basic.min.js").is_file():
@@ -67,7 +64,7 @@ PLOTLY_INSIDE, PLOTLY = plotly(NODE_MODULES)
 
 
 class PlotlyFinder(PackageFinder):
-    """Plotly's script, and nothing else of its package: the wheel's data includes sample datasets."""
+    """Plotly's script alone: the wheel's data includes sample datasets."""
 
     inside = PLOTLY_INSIDE
     folder, _, _file = PLOTLY.rpartition("/")
@@ -77,11 +74,11 @@ class PlotlyFinder(PackageFinder):
 ACE_FOLDER = f"ace/{version('django-ace')}"
 ACE, ACE_STYLES = "ace.js", "css/ace.css"
 ACE_IMAGES = tuple(f"css/main-{n}.{'svg' if n in (*range(5, 13), 25) else 'png'}" for n in range(1, 27))
-"""The images that the style sheet refers to; a test checks that they are complete."""
+"""All images of the style sheet; a test checks that none is missing."""
 
 
 class AceFinder(PackageFinder):
-    """The Ace code editor from the django-ace wheel: what Python code needs, without the other modes and themes.
+    """The Ace code editor from the django-ace wheel, with the Python mode alone.
 
     The style sheet is linked: the page's policy refuses the <style> elements that Ace would insert.
     """
@@ -95,7 +92,7 @@ FONT = "fonts/geist/Geist[wght].ttf"
 
 
 class FontFinder(PackageFinder):
-    """The typeface: one file with all weights. Slanted text is slanted by the browser, so the italics stay behind."""
+    """The typeface: one file with all weights, without italics, because the browser slants text itself."""
 
     inside = located("fontpkg_geist") / "files"
     folder = "fonts/geist"

@@ -1,4 +1,4 @@
-"""Refuses addresses over which passwords and tokens would travel unencrypted, or that ask for no password.
+"""Refuses addresses of servers without encryption or without a password.
 
 Standard library only: the settings and manage.py use it before Django is loaded.
 """
@@ -19,9 +19,10 @@ ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
 
 
 def encrypted_redis(variable: str, *, with_password: bool = True) -> str:
-    """The variable's address of Redis. Raises EnvironmentUnusable if it is open to whoever is on the network.
+    """Return the variable's address of Redis. Raises EnvironmentUnusable if others on the network could use or read it.
 
-    `with_password`: it is the control plane's own, otherwise the one to which each host adds its user.
+    `with_password`: whether it needs a password: the control plane's own. To the hosts' address each host adds its
+    user.
     """
     url = os.environ.get(variable, "")
     try:
@@ -43,26 +44,26 @@ def encrypted_redis(variable: str, *, with_password: bool = True) -> str:
 
 
 def refuse_open_postgresql(variable: str, host: str, password: str, options: Mapping[str, object]) -> None:
-    """`options`: of the address, as libpq knows them. Raises EnvironmentUnusable."""
+    """Raise EnvironmentUnusable if others on the network could use or read a PostgreSQL server.
+
+    `options`: libpq's options in the address.
+    """
     far = [part for part in host.split(",") if part and not part.startswith("/") and not is_loopback(part)]
     if not far:
         return
     sslmode = str(options.get("sslmode") or os.environ.get("PGSSLMODE", ""))
     lacks = [] if sslmode in ENCRYPTED else ["TLS"]
-    if not (password or "sslcert" in options or _knows_password()):
+    # Where libpq looks for a password itself.
+    file = os.environ.get("PGPASSFILE") or Path.home() / ".pgpass"
+    libpq_has_one = bool(os.environ.get("PGPASSWORD")) or Path(file).exists()
+    if not (password or "sslcert" in options or libpq_has_one):
         lacks.append("a password")
     _refuse(variable, far[0], lacks, "Add ?sslmode=verify-full (and sslrootcert) and a password")
-
-
-def _knows_password() -> bool:
-    """True if libpq may find a password where it looks by itself."""
-    file = os.environ.get("PGPASSFILE") or Path.home() / ".pgpass"
-    return bool(os.environ.get("PGPASSWORD")) or Path(file).exists()
 
 
 def _refuse(variable: str, host: str, lacks: list[str], fix: str) -> None:
     if lacks and one_of(ALLOW, ("refuse", "allow")) != "allow":
         raise EnvironmentUnusable(
-            f"{variable} leads to {host} without {' and '.join(lacks)}: whoever is on that network can read and change "
-            f"what runs on the hosts. {fix}. If the network is private and you want it so, set {ALLOW}=allow too."
+            f"{variable} leads to {host} without {' and '.join(lacks)}: others on that network can read and change "
+            f"what runs on the hosts. {fix}. If the network is private and you accept this, set {ALLOW}=allow."
         )

@@ -1,7 +1,7 @@
-"""A small, strict YAML: mappings, lists, text, numbers, true, false and null, without surprises.
+"""A small, strict YAML: mappings, lists, text, numbers, true, false and null.
 
-No anchors, aliases or tags, no duplicate keys, no second document, by default at most 64 KB, and 8 levels. Anything
-like a date, a sexagesimal number, `yes` or `off` is text, as in YAML 1.2.
+No anchors, aliases or tags, no duplicate keys, no second document, by default at most 64 KiB, and 8 levels. Dates,
+sexagesimal numbers, `yes` and `off` are text, as in YAML 1.2.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCALARS: tuple[tuple[str, str, str], ...] = (
 
 
 class YamlRefused(ValueError):
-    """The document is not acceptable; the message says where and why."""
+    """The document can't be accepted; the message says where and why."""
 
 
 def load(content: bytes, limit: int = MOST_BYTES) -> Any:
@@ -70,12 +70,12 @@ def document(request: HttpRequest, limit: int) -> bytes:
 
 
 def dump(value: dict[str, Any], keys: tuple[str, ...]) -> str:
-    """These keys of a mapping, in order."""
+    """Return these keys of a mapping as YAML, in order."""
     return yaml.dump({key: value[key] for key in keys}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def short(value: Any) -> str:
-    """The value for an error message: at most 80 characters."""
+    """Return the value for an error message, in at most 80 characters."""
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -133,13 +133,13 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that this loader or a YAML 1.1 one would not read as text."""
+    """Writes YAML, and quotes text that this loader or one for YAML 1.1 would not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_text(self, data: str) -> yaml.ScalarNode:
-        """Multi-line blocks where YAML allows them: code should be readable."""
+        """Write text with line breaks as a block, so that code stays readable."""
         return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
 
 

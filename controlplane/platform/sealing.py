@@ -1,5 +1,4 @@
-"""Encryption of small secrets at rest, with a key derived from the installation's: a copy of the database reveals
-none."""
+"""Encryption of small secrets at rest with a key derived from the installation's, which is not in the database."""
 
 from __future__ import annotations
 
@@ -28,16 +27,14 @@ def unseal(sealed: str) -> str:
 
 
 def _keys() -> tuple[str, ...]:
-    """The first key encrypts; the others still decrypt older secrets."""
+    """Return the keys: the first encrypts, the others only decrypt older secrets."""
     return (settings.SECRET_KEY, *map(str, settings.SECRET_KEY_FALLBACKS))
 
 
 @lru_cache(maxsize=4)
 def _box(keys: tuple[str, ...]) -> MultiFernet:
-    return MultiFernet([Fernet(_derived(key)) for key in keys])
+    def derived(key: str) -> bytes:
+        # A separate key: signatures made with Django's secret key reveal nothing about it.
+        return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"sealed at rest").derive(key.encode())
 
-
-def _derived(key: str) -> bytes:
-    # A separate key: signatures made with Django's secret key reveal nothing about it.
-    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"sealed at rest").derive(key.encode())
-    return base64.urlsafe_b64encode(derived)
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(derived(key))) for key in keys])

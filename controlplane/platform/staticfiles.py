@@ -1,8 +1,6 @@
 """Static files: collected with a compressed copy of each, and served by a synchronous middleware.
 
-What is collected has a version, which is part of every address: browsers keep all files for good and ask for none again
-until a start has collected others.
-
+Every address has the version of the collected files, so browsers keep them for good until another version is collected.
 The package's own middleware is async and would cost each request two more thread switches.
 """
 
@@ -34,7 +32,8 @@ def static_files(get_response: GetResponse) -> GetResponse:
     package = Files(_nothing)
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        file = package.files.get(_of_this_version(request.path_info))
+        # With this version's prefix: a page that was opened with an earlier version still loads its files.
+        file = package.files.get(_VERSIONED.sub(settings.STATIC_URL, request.path_info))
         if file is None:
             return get_response(request)
         response: HttpResponseBase = async_to_sync(package.aserve)(file, request)
@@ -45,12 +44,12 @@ def static_files(get_response: GetResponse) -> GetResponse:
 
 class Files(ServeStaticMiddleware):  # type: ignore[misc]  # servestatic has no types
     def immutable_file_test(self, path: str, url: str) -> bool:
-        """All files, if their version is in the URL. The package looks for hashes in names, whatever its setting."""
+        """Return True for all files if URLs have a version. The package would look for hashes in names."""
         return bool(settings.STATIC_VERSION)
 
 
 def collect(report: Callable[[str], None]) -> None:
-    """Collect the files if they have changed. Programs that start after it use the new version."""
+    """Collect the files if they have changed. Programs that start later use the new version."""
     stamp = Path(settings.STATIC_ROOT) / settings.STATIC_STAMP
     now = _fingerprint()
     if stamp.exists() and stamp.read_text() == now:
@@ -61,7 +60,7 @@ def collect(report: Callable[[str], None]) -> None:
 
 
 def _fingerprint() -> str:
-    """A fingerprint of our own files by size and time, and of the packages' by their lock."""
+    """Return a fingerprint of our own files by size and time, and of the packages' files by their lock."""
     base: Path = settings.BASE_DIR
     digest = hashlib.sha256((base / "controlplane/setup/bootstrap/locks/web.lock").read_bytes())
     digest.update((base / "controlplane" / "settings.py").read_bytes())
@@ -73,17 +72,12 @@ def _fingerprint() -> str:
     return digest.hexdigest()
 
 
-def _of_this_version(path: str) -> str:
-    """The same file's address in this version: a page that is open since an earlier one still loads its parts."""
-    return _VERSIONED.sub(settings.STATIC_URL, path)
-
-
 async def _nothing(request: HttpRequest) -> HttpResponseBase:
     raise AssertionError("requests for other paths go to Django")
 
 
 class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # servestatic has no types
-    """Compresses only changed files: every start collects, and all of Plotly (4.8 MB) takes a second."""
+    """Compresses only changed files: every start collects, and Plotly (4.8 MB) takes a second."""
 
     def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Iterator[Any]:
         changed = {name: entry for name, entry in paths.items() if not self._compressed(name)}

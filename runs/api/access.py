@@ -1,26 +1,26 @@
-"""Who may call the API: the bearer of a personal token whose scope covers the route. A session gives no access here.
-
-`Router` derives from an operation's verb and docstring what would otherwise be written with each of them.
-"""
+"""Access to the API by personal tokens, its error answers, and its router. A session of a browser gives no access."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import ninja
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from ninja.security import HttpBearer
 
 from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiScope, ApiToken
 from controlplane.platform.http import api_throttle
 
+T = TypeVar("T")
+
 
 class Problem(Exception):
-    """An answer in the product's error format: what happened, where, what to do."""
+    """An error answer in the product's format: what happened, where, and what to do about it."""
 
     def __init__(
         self, status: int, what: str, *, where: str = "", fix: str = "", more: Mapping[str, Any] | None = None
@@ -28,11 +28,29 @@ class Problem(Exception):
         super().__init__(what)
         self.status, self.what, self.where, self.fix = status, what, where, fix
         self.more = dict(more or {})
-        """Beside the error."""
+        """Keys of the answer beside `error`."""
+
+
+@contextmanager
+def refusing(
+    *errors: type[Exception], where: str, status: int = 409, what: str = "{}", fix: str = ""
+) -> Iterator[None]:
+    """Answer these errors of the domain with a Problem. `what`: its text, with {} for the error's own."""
+    try:
+        yield
+    except errors as error:
+        raise Problem(status, what.format(error), where=where, fix=fix) from None
+
+
+def existing(row: T | None, missing: str) -> T:
+    """Return the row. Raises Http404 with the text `missing` if there is none."""
+    if row is None:
+        raise Http404(missing)
+    return row
 
 
 class Bearer(HttpBearer):
-    """A route's guard; OpenAPI shows one scheme for all of them."""
+    """Authenticates a personal token with the scope that a route needs."""
 
     def __init__(self, scope: ApiScope) -> None:
         super().__init__()
@@ -49,7 +67,7 @@ class Bearer(HttpBearer):
                 fix="Make a token under Settings, API tokens, and send it as: Authorization: Bearer grpo_…",
             )
         request.user = api_tokens.acting(row)
-        request.auth = row  # type: ignore[attr-defined]  # also for a refusal, which is audited
+        request.auth = row  # type: ignore[attr-defined]  # before the check: refused requests are audited, too
         if not api_tokens.allows(row, self.scope):
             raise Problem(
                 403,
@@ -64,24 +82,19 @@ READ, OPERATE, ADMIN = Bearer(ApiScope.READ), Bearer(ApiScope.OPERATE), Bearer(A
 
 
 class Router(ninja.Router):
-    """Routes of the API. A GET needs the scope READ and any other verb OPERATE, unless the route says otherwise.
+    """Routes of the API. A GET needs the scope READ and any other verb OPERATE, unless the route names another.
 
-    The docstring's first sentence is the operation's summary; the rest describes it. Its URL is named after the
-    operation, such as `GET runs/{run_id}`.
+    The first sentence of a route's docstring is the operation's summary, the rest its description. The URL is named
+    after the operation, such as `GET runs/{run_id}`.
     """
 
     def add_api_operation(
         self, path: str, methods: list[str], view_func: Callable[..., Any], *, auth: Any = None, **options: Any
     ) -> None:
-        summary, description = _summary(inspect.getdoc(view_func) or "")
+        # Split after the first sentence, without its full stop.
+        summary, *rest = re.split(r"\.(?:\s+|$)", inspect.getdoc(view_func) or "", maxsplit=1)
         options |= {"summary": summary, "url_name": f"{methods[0]} {re.sub(r'[a-z]+:', '', path)}"}
         if not isinstance(auth, Bearer):
             auth = READ if methods == ["GET"] else OPERATE
         super().add_api_operation(path, methods, view_func, auth=auth, **options)
-        self.path_operations[path].operations[-1].description = description
-
-
-def _summary(doc: str) -> tuple[str, str]:
-    """Split a docstring into its first sentence, without the full stop, and the rest."""
-    sentence, *rest = re.split(r"\.(?:\s+|$)", doc, maxsplit=1)
-    return sentence, "".join(rest)
+        self.path_operations[path].operations[-1].description = "".join(rest)

@@ -50,12 +50,12 @@ WRITING = ("POST", "PUT", "PATCH", "DELETE")
 ABOUT = """
 Everything the pages do, for programs. Send a personal token (Settings, API tokens) with each request:
 `Authorization: Bearer grpo_…`. Lists are paged: pass `next_cursor` as `cursor` until it is empty. An error is
-`{"error": {"what", "where", "fix"}}`. 429 says in `Retry-After` when to go on.
+`{"error": {"what", "where", "fix"}}`. After 429, wait for the seconds in `Retry-After`.
 """.strip()
 
 
 class StrictJson(Parser):
-    """A JSON object: no NaN, no half of a surrogate pair, no NUL."""
+    """Reads a body as a JSON object without NaN, unpaired surrogates and NUL."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         return decode(request.body, dict[str, Any])
@@ -100,8 +100,7 @@ for router in routers:
 def _problem(request: HttpRequest, error: Problem | BadBody) -> HttpResponse:
     answer = error_json(error.status, error.what, where=error.where, fix=error.fix)
     if isinstance(error, Problem) and error.more:
-        told = json.loads(answer.content) | error.more
-        answer = JsonResponse(told, status=error.status)
+        answer = JsonResponse(json.loads(answer.content) | error.more, status=error.status)
     if error.status == 401:
         answer["WWW-Authenticate"] = "Bearer"
     return answer
@@ -153,20 +152,20 @@ def _document() -> bytes:
 
 @functools.cache
 def description() -> dict[str, Any]:
-    """As OpenAPI 3.1."""
-    found: dict[str, Any] = json.loads(_document())
-    return found
+    """Return the API's description by OpenAPI 3.1."""
+    document: dict[str, Any] = json.loads(_document())
+    return document
 
 
 @login_not_required
 @require_safe
 def openapi(request: HttpRequest) -> HttpResponse:
-    """The API's description. It is the same in every installation of this version, so nobody has to sign in for it."""
+    """Answer with the API's description. It is the same in every installation of a version, so it needs no sign-in."""
     return HttpResponse(_document(), content_type="application/json")
 
 
 def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Tokens instead of sessions; and a request for a change is kept with the token."""
+    """Wrap a view: tokens instead of sessions, and each request for a change is recorded for its token."""
 
     @functools.wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -175,7 +174,7 @@ def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
             refusal = error_json(405, f"{request.method} is not possible here.", where="method")
             refusal["Allow"] = answer["Allow"]
             return refusal
-        answer.headers.setdefault("Cache-Control", "no-store")  # some have a key, and none is the same for everybody
+        answer.headers.setdefault("Cache-Control", "no-store")  # answers differ between users, and some have a key
         token = getattr(request, "auth", None)
         if request.method in WRITING and isinstance(token, ApiToken):
             address = str(request.META.get("REMOTE_ADDR", ""))
@@ -187,9 +186,11 @@ def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
 
 
 def _patterns() -> list[URLPattern]:
-    found: list[Any] = api.urls[0]
+    routes: list[Any] = api.urls[0]
     return [
-        path(str(each.pattern), _guarded(each.callback), name=each.name) for each in found if each.name != "api-root"
+        path(str(route.pattern), _guarded(route.callback), name=route.name)
+        for route in routes
+        if route.name != "api-root"
     ]
 
 

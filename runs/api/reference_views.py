@@ -1,4 +1,4 @@
-"""The API's reference as a page: its own description (OpenAPI) for people, with the fields of bodies and answers."""
+"""The page of the API's reference, made from its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Field:
 
 @dataclass(frozen=True)
 class FieldTable:
-    """What is sent or answered in one place."""
+    """The fields of a request's part or of an answer."""
 
     title: str
     fields: list[Field]
@@ -63,12 +63,12 @@ def reference(request: HttpRequest) -> HttpResponse:
 
 @cache
 def groups() -> list[OperationGroup]:
-    """All operations, by their tag, in the order of the description."""
-    found: dict[str, list[Operation]] = {}
+    """Return all operations grouped by tag, in the order of the description."""
+    by_tag: dict[str, list[Operation]] = {}
     for path, methods in application.description()["paths"].items():
         for method, described in methods.items():
-            found.setdefault(described["tags"][0], []).append(_operation(method, path, described))
-    return [OperationGroup(tag.capitalize(), operations) for tag, operations in found.items()]
+            by_tag.setdefault(described["tags"][0], []).append(_operation(method, path, described))
+    return [OperationGroup(tag.capitalize(), operations) for tag, operations in by_tag.items()]
 
 
 def _operation(method: str, path: str, described: Schema) -> Operation:
@@ -83,7 +83,7 @@ def _operation(method: str, path: str, described: Schema) -> Operation:
 
 
 def _answer(responses: Schema) -> list[FieldTable]:
-    """What all good answers hold alike. That a field of it is required says nothing to its reader."""
+    """Return the fields of a successful answer. Whether a field is required means nothing to its reader."""
     schemas = [schema for answer in responses.values() for _, schema in _contents(answer)]
     fields = [replace(field, required=False) for field in _fields(schemas[0])] if schemas else []
     return [FieldTable(f"Answer {', '.join(responses)}", fields)]
@@ -94,28 +94,28 @@ PLACES = {"path": "Path", "query": "Query", "header": "Headers"}
 
 
 def _contents(place: Schema) -> Iterator[tuple[str, Schema]]:
-    for content, told in place.get("content", {}).items():
-        yield content, _resolved(told.get("schema", {}))
+    for content, described in place.get("content", {}).items():
+        yield content, _resolved(described.get("schema", {}))
 
 
 def _parameters(parameters: Iterable[Schema], place: str) -> list[Field]:
-    found = []
-    for each in parameters:
-        if each["in"] == place:
-            name = each["name"].replace("_", "-").title() if place == "header" else each["name"]
-            schema = each["schema"]
-            about = each.get("description") or schema.get("description", "")
-            found.append(Field(name, _kind(schema), each.get("required", False), about))
-    return found
+    fields = []
+    for parameter in parameters:
+        if parameter["in"] == place:
+            name = parameter["name"].replace("_", "-").title() if place == "header" else parameter["name"]
+            schema = parameter["schema"]
+            about = parameter.get("description") or schema.get("description", "")
+            fields.append(Field(name, _kind(schema), parameter.get("required", False), about))
+    return fields
 
 
 def _fields(schema: Schema) -> list[Field]:
-    """Of an object, or of the objects of a list."""
+    """Return the fields of an object, or of the objects in a list."""
     schema = _resolved(schema.get("items", schema))
     required = schema.get("required", ())
     return [
-        Field(name, _kind(each), name in required, each.get("description", ""))
-        for name, each in schema.get("properties", {}).items()
+        Field(name, _kind(value), name in required, value.get("description", ""))
+        for name, value in schema.get("properties", {}).items()
     ]
 
 
@@ -128,9 +128,9 @@ def _kind(schema: Schema) -> str:
         return f"{{{fields}}}"
     schema = _resolved(schema)
     if "anyOf" in schema:
-        return " | ".join(dict.fromkeys(_kind(each) for each in schema["anyOf"]))
+        return " | ".join(dict.fromkeys(_kind(choice) for choice in schema["anyOf"]))
     if "enum" in schema:
-        return " | ".join(str(each) for each in schema["enum"])
+        return " | ".join(str(choice) for choice in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {_kind(schema.get('items', {}))}"
     return KINDS.get(schema.get("type", ""), "object" if schema.get("type") else "anything")
@@ -139,5 +139,5 @@ def _kind(schema: Schema) -> str:
 def _resolved(schema: Schema) -> Schema:
     if "$ref" not in schema:
         return schema
-    found: Schema = application.description()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return found
+    named: Schema = application.description()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return named

@@ -1,35 +1,40 @@
-"""What the API answers with, as JSON."""
+"""The shapes of the API's requests and answers, and rows as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
+from django.db.models import Model, QuerySet
 from ninja import Header, Query, Schema
 from pydantic import ConfigDict, Field
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.rewards.models import RewardVersion
-from runs.api.paging import MOST
+from controlplane.catalogue.versioned.models import Version
+from controlplane.platform.http import keyset
+from controlplane.platform.http.keyset import M
+from runs.api.access import Problem
 from runs.engine import queries
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.hosts.view import HostView
 from runs.engine.models import Attempt, Run
 from runs.launch.preflight.finding import Finding
 
+MOST = 200
 Id = Annotated[int, Field(ge=1, le=2**53)]
 Cursor = Annotated[str, Query("", max_length=300, description="The next_cursor of the page before.")]
 Place = Annotated[str, Query("", max_length=12, description="The next_cursor of the page before.")]
-"""A cursor of rows: a number."""
+"""A cursor that is a row's number."""
 Limit = Annotated[int, Query(50, ge=1, le=MOST, description="Entries of a page.")]
 Text = Annotated[str, Field("", max_length=100)]
-Key = Annotated[str, Header(max_length=200, description="Sent again with the same one, nothing is done twice.")]
+Key = Annotated[str, Header(max_length=200, description="A repeated request with the same key does nothing twice.")]
 Value = str | int | float | bool | None
 
 
 class RequestBody(Schema):
-    """A request's body. A field that isn't known is refused: a slip of the pen must not become a default."""
+    """The body of a request. Refuses unknown fields, so that a typo never becomes a default."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -39,64 +44,64 @@ class Archived(RequestBody):
 
 
 class ResponseBody(Schema):
-    """An answer. The text below a field is its sentence in the API's description."""
+    """The body of an answer. The text below a field describes it in the API's reference."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class ListResponse(ResponseBody):
-    """A whole list."""
+    """A list without pages."""
 
     items: list[dict[str, Any]]
-    """All of them, in the order of the list."""
+    """All entries, in order."""
 
 
 class PageResponse(ResponseBody):
     """A page of a list."""
 
     items: list[dict[str, Any]]
-    """The entries of this page, in the order of the list."""
+    """The entries of this page, in order."""
     next_cursor: str
     """Send it as `cursor` for the next page. Empty: this is the last one."""
 
 
 class ItemResponse(ResponseBody):
-    """One thing, as its list has it."""
+    """A single object."""
 
     item: dict[str, Any]
-    """The thing itself, with the fields of an entry of its list."""
+    """The object, with the fields of an entry in its list."""
 
 
 class RunResponse(ResponseBody):
     id: str
-    """The run's id, for addresses and other requests."""
+    """The run's id, as in addresses and other requests."""
     name: str
-    """What people call it. Several runs may have the same name."""
+    """The run's name. Several runs may have the same one."""
     kind: str
     """`train`, `check` (of learnability), `trial` (of hardware profiles), `evaluation`, or work on a model, such as
     `merge` or `serve`."""
     owner: str
-    """The user who launched it, by name."""
+    """The name of the user who launched it."""
     status: Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
-    """Of its latest attempt. The last three are final, unless the run is resumed."""
+    """The status of the latest attempt. The last three are final, unless the run is resumed."""
     reason: str
     """Why the latest attempt ended, such as `completed`, `stopped_by_user` or `oom`. Empty: it has not ended."""
     sentence: str
     """The state or the end reason, in words."""
     detail: str
-    """What its host says beyond the reason, such as the last error. Often empty."""
+    """Details from the host, such as the last error. Often empty."""
     attempt: int
     """The number of the latest attempt, from 1 on; each resume makes another."""
     host: str
-    """Where the latest attempt runs or ran. Empty: no host was chosen yet."""
+    """The host of the latest attempt. Empty: none was chosen yet."""
     phase: str
-    """What its host is at, such as `fetching_model` or `vllm_starting`. Empty: it is not on a host."""
+    """The phase on its host, such as `fetching_model` or `vllm_starting`. Empty: it is not on a host."""
     step: int
-    """Optimizer steps that are done, over all attempts. 0: none yet."""
+    """Completed optimizer steps over all attempts."""
     max_steps: int | None
     """Optimizer steps at which training ends. null: not known before the trainer has started."""
     step_time: float | None
-    """Seconds that the last step took. null: there was none."""
+    """Duration of the last step in seconds. null: there was none."""
     eta_s: float | None
     """Seconds left at the pace of the last step. null: unknown, or it is not on a host."""
     reward: float | None
@@ -104,29 +109,29 @@ class RunResponse(ResponseBody):
     health: str
     """`well`, `warning`, `bad`, or `unknown`: nothing could be judged yet."""
     findings: int
-    """How many rules of health are broken at present, not counting notes."""
+    """The number of health rules that are broken at present, without notes."""
     waits_for: str
-    """What a queued run waits for, in words. Empty: it is not queued."""
+    """The reason why a queued run waits, in words. Empty: it is not queued."""
     place: str
     """Its place in the queue, such as `2nd of 5`. Empty: it is not queued."""
     stop_requested: str
-    """How it was asked to stop: `save` (with a checkpoint) or `now`. Empty: it was not asked."""
+    """The requested stop: `save` (with a checkpoint) or `now`. Empty: none."""
     resumes_at: str | None
-    """When it is resumed by itself. null: it is not."""
+    """When it is resumed automatically. null: it is not."""
     created_at: str
     """When it was launched."""
     started_at: str | None
-    """When the latest attempt began to train, or to do its job. null: it has not."""
+    """When the latest attempt began its work. null: not yet."""
     ended_at: str | None
-    """When the latest attempt ended. null: it has not."""
+    """When the latest attempt ended. null: not yet."""
     tags: list[str]
     """Its tags, in alphabetical order."""
     notes: str
-    """What people wrote about it, in Markdown."""
+    """People's notes, in Markdown."""
     archived: bool
-    """True: lists have it only when they are asked for archived runs."""
+    """True: only lists of archived runs include it."""
     warm_server: str
-    """The run of the warm vLLM server that its latest attempt uses or used. Empty: none."""
+    """The id of the run whose warm vLLM server its latest attempt uses or used. Empty: none."""
     page: str
     """The path of its page."""
 
@@ -138,73 +143,88 @@ class RunsResponse(ResponseBody):
     """Send it as `cursor` for the next page. Empty: this is the last one."""
 
 
-def run(one: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
-    figures = queries.summary(one, places=places)
+def page(
+    rows: QuerySet[M], shape: Callable[[M], Mapping[str, Any]], cursor: str, limit: int, *, by: str = ""
+) -> dict[str, Any]:
+    """Return the PageResponse after `cursor`: the rows in their `shape`, ordered as by `keyset.page`."""
+    found, after = rows_after(rows, cursor, limit, by=by)
+    return {"items": [shape(row) for row in found], "next_cursor": after}
+
+
+def rows_after(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
+    """Return the rows of a page and the next cursor, as `keyset.page`. Raises Problem if `cursor` can't be read."""
+    try:
+        return keyset.page(rows, cursor, limit, by=by)
+    except keyset.BadCursor:
+        fix = "Send the next_cursor of the page before, or none."
+        raise Problem(422, "This cursor can't be read.", where="cursor", fix=fix) from None
+
+
+def columns(row: Model, *names: str) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in names}
+
+
+def run(row: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
+    figures = queries.summary(row, places=places)
     same = ("id", "name", "kind", "status", "reason", "sentence", "detail", "attempt", "host", "phase", "step")
     more = ("max_steps", "step_time", "eta_s", "reward", "waits_for", "place", "stop_requested", "resumes_at")
     times = ("created_at", "started_at", "ended_at")
     return {
         **{name: figures[name] for name in (*same, *more, *times)},  # type: ignore[literal-required]
-        "owner": one.owner.get_username(),
+        "owner": row.owner.get_username(),
         "health": figures["health"]["verdict"],
         "findings": figures["health"]["count"],
-        "tags": one.tags,
-        "notes": one.notes,
-        "archived": one.archived_at is not None,
-        "warm_server": warm_server(one.latest()),
-        "page": f"/runs/{one.pk}/",
+        "tags": row.tags,
+        "notes": row.notes,
+        "archived": row.archived_at is not None,
+        "warm_server": warm_server(row.latest()),
+        "page": f"/runs/{row.pk}/",
     }
 
 
 def warm_server(attempt: Attempt) -> str:
-    """The run of the warm server that an attempt uses or used, or ""."""
+    """Return the id of the run whose warm vLLM server an attempt uses or used, or ""."""
     place = (attempt.placement or {}).get("warm")
     return str(place["attempt_id"]).rpartition("-")[0] if place else ""
 
 
-def finding(one: Finding) -> dict[str, Any]:
-    fixes = [{"label": fix.label, "values": fix.values} for fix in one.fixes]
+def finding(row: Finding) -> dict[str, Any]:
+    fixes = [{"label": fix.label, "values": fix.values} for fix in row.fixes]
     return {
-        "grade": one.grade.value,
-        "field": one.field,
-        "cause": one.cause,
-        "fix": one.fix,
+        "grade": row.grade.value,
+        "field": row.field,
+        "cause": row.cause,
+        "fix": row.fix,
         "fixes": fixes,
-        "detail": one.detail,
+        "detail": row.detail,
     }
 
 
 def receipt(attempt: Attempt) -> dict[str, Any]:
-    """How an attempt ended, with its kill receipt."""
+    """Return an attempt's end with its kill receipt."""
     return {
         "attempt": attempt.number,
         "host": attempt.host.name if attempt.host else "",
-        "status": attempt.status,
-        "reason": attempt.reason,
-        "detail": attempt.detail,
-        "exit_codes": attempt.exit_codes,
-        "started_at": attempt.started_at,
-        "ended_at": attempt.ended_at,
-        "receipt": attempt.receipt,
+        **columns(attempt, "status", "reason", "detail", "exit_codes", "started_at", "ended_at", "receipt"),
         "warm_server": warm_server(attempt),
     }
 
 
-def checkpoint(one: Checkpoint) -> dict[str, Any]:
-    host = one.event.attempt.host
+def checkpoint(row: Checkpoint) -> dict[str, Any]:
+    host = row.event.attempt.host
     return {
-        "id": one.event.pk,
-        "run": one.run.pk,
-        "step": one.step,
-        "name": one.name,
-        "kind": one.kind,
+        "id": row.event.pk,
+        "run": row.run.pk,
+        "step": row.step,
+        "name": row.name,
+        "kind": row.kind,
         "host": host.name if host else "",
-        "folder": one.folder,
-        "path": one.path,
-        "bytes": one.event.data.get("bytes"),
-        "saved_at": one.event.at,
-        "usable": one.usable,
-        "stored": one.stored,
+        "folder": row.folder,
+        "path": row.path,
+        "bytes": row.event.data.get("bytes"),
+        "saved_at": row.event.at,
+        "usable": row.usable,
+        "stored": row.stored,
     }
 
 
@@ -216,46 +236,31 @@ def dataset_version(version: DatasetVersion) -> dict[str, Any]:
         "name": version.dataset.name,
         "version": version.number,
         "id": version.pk,
-        "status": version.status,
         "problem": error.get("message", ""),
-        "rows": version.rows,
-        "validation_rows": version.validation_rows,
-        "columns": version.columns,
-        "mapping": version.mapping,
         "file": version.file_name,
-        "bytes": version.bytes,
-        "sha256": version.sha256,
         "archived": version.archived_at is not None,
-        "created_at": version.created_at,
+        **columns(version, "status", "rows", "validation_rows", "columns", "mapping", "bytes", "sha256", "created_at"),
     }
 
 
 def reward_version(version: RewardVersion) -> dict[str, Any]:
-    return {
-        "config": version.config_id,
-        "name": version.config.name,
-        "description": version.config.description,
-        "version": version.number,
-        "id": version.pk,
-        "aggregation": version.aggregation,
-        "note": version.note,
-        "failed_share": version.failed_share,
-        "components": version.components,
-        "archived": version.config.archived_at is not None,
-    }
+    return _item_version(version) | columns(version, "aggregation", "failed_share", "components")
 
 
 def environment_version(version: EnvironmentVersion) -> dict[str, Any]:
+    return _item_version(version) | columns(version, "parts", "limits")
+
+
+def _item_version(version: Version) -> dict[str, Any]:
+    item = version.item
     return {
-        "environment": version.environment_id,
-        "name": version.environment.name,
-        "description": version.environment.description,
+        version.kind.item: item.pk,
+        "name": item.name,
+        "description": item.description,
         "version": version.number,
         "id": version.pk,
         "note": version.note,
-        "parts": version.parts,
-        "limits": version.limits,
-        "archived": version.environment.archived_at is not None,
+        "archived": item.archived_at is not None,
     }
 
 

@@ -13,7 +13,7 @@ from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import SUM_THEN_NORMALIZE, RewardVersion
 from runs.engine.models import Priority, ProfileTrial, Run, RunGroup
-from workers.contract.run.ahead import with_correction
+from workers.contract.run.async_generation import with_correction
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.settings import only_for
@@ -50,6 +50,14 @@ class LaunchRequest(RunSettings):
     @property
     def model_spec(self) -> ModelSpec:
         return ModelSpec(self.model) if isinstance(self.model, str) else self.model
+
+    @property
+    def hardware(self) -> HardwareSpec | None:
+        """None: no profile is chosen, or one of an older contract."""
+        try:
+            return hardware_of(self.profile, self.vllm_share) if self.profile else None
+        except ContractError:
+            return None
 
     def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
         """The chosen rows. Raises ContractError if one is missing."""

@@ -1,17 +1,28 @@
-"""The control plane's Celery tasks for runs: short, idempotent, no logic of their own."""
+"""The control plane's Celery tasks for runs: short and idempotent. What they do is in the modules that they call."""
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from importlib import import_module
 
 from django.conf import settings
 from django.utils import timezone
 
+from controlplane.catalogue.joining import codes
 from controlplane.celery import app
+from controlplane.platform.accounts import api_tokens
+from controlplane.platform.http import outage
+from runs.engine import idempotency
 from runs.engine.monitoring import measured
 from runs.engine.monitoring.readiness import TICKED
 from runs.engine.scheduling import launching
+from runs.engine.sharing import links
 from runs.engine.trash import purging
-from runs.housekeeping import expired
 from runs.housekeeping import tick as runs_tick
+
+log = logging.getLogger(__name__)
 
 
 @app.task(name="runs.tick")  # type: ignore[untyped-decorator]  # Celery has no types
@@ -24,7 +35,7 @@ def tick() -> None:
 
 @app.task(name="runs.expired")  # type: ignore[untyped-decorator]
 def forget_expired() -> None:
-    expired.forget_all(timezone.now())
+    forget_all(timezone.now())
 
 
 @app.task(name="runs.purge")  # type: ignore[untyped-decorator]
@@ -35,3 +46,22 @@ def purge() -> None:
 @app.task(name="runs.dispatch")  # type: ignore[untyped-decorator]
 def dispatch() -> None:
     launching.dispatch_ready()
+
+
+def forget_all(now: datetime) -> None:
+    """Delete expired sessions, join codes, API tokens, launch keys and links to runs."""
+    steps: tuple[Callable[[datetime], object], ...] = (
+        # As Django's `clearsessions` does, by Django's own clock.
+        lambda now: import_module(settings.SESSION_ENGINE).SessionStore.clear_expired(),
+        codes.forget,
+        api_tokens.forget,
+        idempotency.forget,
+        links.forget,
+    )
+    for step in steps:
+        try:
+            step(now)
+        except Exception as error:  # loop boundary: a failure in one table must not keep the others
+            if outage.is_away(error):
+                raise
+            log.exception("expired rows could not be deleted")

@@ -12,7 +12,7 @@ from django.db.models import ProtectedError
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import remove_folder
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
-from controlplane.platform.archivable import set_archived
+from controlplane.platform.deletable import set_archived
 
 USED = "Runs were trained on it, and their record needs it: it can't be deleted. Archive it instead."
 

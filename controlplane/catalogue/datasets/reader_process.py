@@ -27,7 +27,7 @@ from controlplane.catalogue.datasets.errors import ChildFailed
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM
 from controlplane.catalogue.datasets.reader.limits import CPU_SECONDS, MEMORY_BYTES, TOO_LONG, TOO_MUCH
-from workers.contract.wire.tied import end_with
+from workers.contract.wire.parent_death import die_with_parent
 from workers.sandbox.outcomes import SandboxUnavailable
 from workers.sandbox.selftest import best as best_backend
 
@@ -168,7 +168,7 @@ def _started(
         cwd=settings.BASE_DIR,
         env=kept | {"LANG": "C.UTF-8"} | dict(environment or {}),
         # Only in the worker, whose processes have one thread: code between fork and exec is safe there.
-        preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL) if tied else None,
+        preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL) if tied else None,
     )
     try:
         yield child

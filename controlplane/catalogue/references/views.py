@@ -19,7 +19,7 @@ from controlplane.catalogue.references.queries import check_for, checks_for
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http.htmx import STOP_POLLING
+from controlplane.platform.http.middleware import STOP_POLLING
 
 LISTED = 50
 A_PAGE = 50

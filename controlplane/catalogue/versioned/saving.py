@@ -10,7 +10,7 @@ from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Item, Version
 from controlplane.catalogue.versioned.queries import free_name
 from controlplane.catalogue.versioned.reading import full
-from controlplane.platform.archivable import set_archived
+from controlplane.platform.deletable import set_archived
 
 VersionT = TypeVar("VersionT", bound=Version)
 

@@ -1,4 +1,4 @@
-"""The page of a user's API tokens: make one (shown once), list, revoke. Admins also see and revoke those of others."""
+"""The page of API tokens: make one (shown once), list, revoke. Admins also see and revoke other people's tokens."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.forms import ApiTokenForm
-from controlplane.platform.accounts.models import ApiToken, ApiTokenAct, User
+from controlplane.platform.accounts.models import ApiToken, ApiTokenAct
 from controlplane.platform.accounts.roles import person
-from controlplane.platform.http import once
-from controlplane.platform.http.form_pages import form_page
+from controlplane.platform.http.form_pages import form_page, keep_once, take_once
 
 SHOWN_ACTS = 50
 MADE = "API token"
@@ -31,10 +30,16 @@ def tokens(request: HttpRequest) -> HttpResponse:
         except api_tokens.TooMany as error:
             form.add_error(None, str(error))
         else:
-            once.keep(request, MADE, text)
+            keep_once(request, MADE, text)
             return redirect("api_tokens")
-    text = "".join(once.take(request, MADE))
-    return form_page(request, "platform/accounts/api_tokens.html", _context(user, form, text))
+    own = api_tokens.seen_by(user)
+    context = {
+        "form": form,
+        "tokens": api_tokens.valid(own).select_related("user"),
+        "text": "".join(take_once(request, MADE)),
+        "acts": ApiTokenAct.objects.filter(token__in=own).select_related("token__user", "by")[:SHOWN_ACTS],
+    }
+    return form_page(request, "platform/accounts/api_tokens.html", context)
 
 
 @require_POST
@@ -42,13 +47,7 @@ def revoke(request: HttpRequest, token_id: int) -> HttpResponse:
     user = person(request)
     token = get_object_or_404(api_tokens.seen_by(user), pk=token_id)
     if api_tokens.revoke(ApiToken.objects.filter(pk=token.pk), user):
-        messages.success(request, f"{token.name} is revoked. Programs that use it are refused from now on.")
+        messages.success(request, f"{token.name} is revoked. Programs that use it are now refused.")
     else:
         messages.info(request, f"{token.name} was already revoked.")
     return redirect("api_tokens")
-
-
-def _context(user: User, form: ApiTokenForm, text: str) -> dict[str, object]:
-    seen = api_tokens.valid(api_tokens.seen_by(user)).select_related("user")
-    acts = ApiTokenAct.objects.filter(token__in=api_tokens.seen_by(user)).select_related("token__user", "by")
-    return {"form": form, "tokens": seen, "text": text, "acts": acts[:SHOWN_ACTS]}

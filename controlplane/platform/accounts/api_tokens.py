@@ -1,6 +1,6 @@
-"""Personal tokens for the API: each acts for its user, within its scope and the user's role of the moment.
+"""Personal tokens for the API. Each acts for its user, within its scope and the user's present role.
 
-Only the SHA-256 is stored. What was made, revoked and changed with a token is kept as `ApiTokenAct`.
+Only the SHA-256 is stored. `ApiTokenAct` records that a token was made, used for a change, or revoked.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from controlplane.platform.http.tokens import hashed
 PREFIX = "grpo_"
 LONGEST_NAME = 80
 DAYS = (7, 30, 90, 365)
-"""How long a token may be valid; none lives for ever."""
+"""How long a token may be valid: every token expires."""
 MOST_PER_USER = 50
 KEPT_ACTS = 1000
 """Most acts kept per token; the newest stay."""
 FORGOTTEN_AFTER = timedelta(days=90)
-"""Until then an expired or revoked token stays, with what was done with it."""
+"""How long expired and revoked tokens are kept, with their acts."""
 USED_EVERY = timedelta(minutes=1)
-"""`used_at` is written at most this often: reading is no reason to write."""
+"""How often `used_at` is written at most, so that reading doesn't write to the database each time."""
 SCOPES: dict[str, tuple[str, ...]] = {
     Role.VIEWER: (ApiScope.READ,),
     Role.OPERATOR: (ApiScope.READ, ApiScope.OPERATE),
@@ -41,7 +41,7 @@ class TooMany(Exception):
 
 
 def make(user: User, name: str, scope: str, *, days: int) -> tuple[ApiToken, str]:
-    """A new token; its text is only in the return value. Raises TooMany."""
+    """Make a token. Its text is only in the return value. Raises TooMany."""
     text = PREFIX + secrets.token_urlsafe(32)
     now = timezone.now()
     with transaction.atomic():
@@ -56,7 +56,7 @@ def make(user: User, name: str, scope: str, *, days: int) -> tuple[ApiToken, str
 
 
 def find(text: str) -> ApiToken | None:
-    """The valid token with this text, with its user, or None. Notes that it was used."""
+    """Return the valid token with this text, with its user, or None. Records its use."""
     if not text.startswith(PREFIX):
         return None
     row = valid(ApiToken.objects.filter(token_hash=hashed(text))).select_related("user").first()
@@ -67,14 +67,14 @@ def find(text: str) -> ApiToken | None:
 
 
 def allows(token: ApiToken, scope: str) -> bool:
-    """True if the token may do this now: a lowered role lowers its user's tokens at once."""
+    """Return whether the token has this scope now. A lowered role lowers its user's tokens at once."""
     order = list(ApiScope)
     return scope in SCOPES[token.user.role] and order.index(ApiScope(scope)) <= order.index(ApiScope(token.scope))
 
 
 def acting(token: ApiToken) -> User:
-    """The token's user, with no more of a role than its scope: what is for admins alone needs a token for that. A copy
-    for one request, never saved."""
+    """Return a copy of the token's user for one request, never saved, whose role is no higher than the token's
+    scope."""
     user = copy(token.user)
     roles = list(SCOPES)
     lowest = next(role for role in roles if token.scope in SCOPES[role])
@@ -87,13 +87,13 @@ def valid(tokens: QuerySet[ApiToken]) -> QuerySet[ApiToken]:
 
 
 def seen_by(user: User) -> QuerySet[ApiToken]:
-    """A user's own; an admin sees everybody's."""
-    every = ApiToken.objects.all()
-    return every if user.may_administer else every.filter(user=user)
+    """Return a user's own tokens; for admins everybody's."""
+    tokens = ApiToken.objects.all()
+    return tokens if user.may_administer else tokens.filter(user=user)
 
 
 def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
-    """Revoke those that aren't yet. Return how many."""
+    """Revoke the tokens that aren't revoked yet, and return their number."""
     now = timezone.now()
     with transaction.atomic():
         rows = list(tokens.select_for_update().filter(revoked_at=None))
@@ -105,13 +105,13 @@ def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
 
 
 def forget(now: datetime) -> None:
-    """Delete tokens that have long been of no use, with what was done with them."""
+    """Delete tokens that expired or were revoked long ago, with their acts."""
     before = now - FORGOTTEN_AFTER
     ApiToken.objects.filter(Q(expires_at__lt=before) | Q(revoked_at__lt=before)).delete()
 
 
 def note(token: ApiToken, what: str, *, status: int, address: str) -> None:
-    """Keep that a request with this token asked for a change, and how it ended."""
+    """Record a request for a change by this token, and the status of its answer."""
     ApiTokenAct.objects.create(
         token=token, at=timezone.now(), by=token.user, what=what[:200], status=status, address=address[:64]
     )

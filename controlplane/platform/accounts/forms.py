@@ -25,14 +25,14 @@ class SignInForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.data.get("username"):  # refused: the password is what has to be typed again
+        if self.data.get("username"):  # refused: the password has to be typed again
             del self.fields["username"].widget.attrs["autofocus"]
             self.fields["password"].widget.attrs["autofocus"] = True
 
 
 class PasswordForm(forms.Form):
-    """A new password, entered twice. The current one is required if there is one, except after a one-time link, which
-    is for people who forgot it."""
+    """A new password, entered twice. Requires the current one, except after a one-time link, which is for people who
+    forgot it."""
 
     current = _password("Current password", "current-password")
     new = _password(
@@ -92,7 +92,7 @@ class ApiTokenForm(forms.Form):
     name = forms.CharField(
         label="Name",
         max_length=api_tokens.LONGEST_NAME,
-        help_text="What it is for, such as “laptop” or “nightly training”.",
+        help_text="A name for its purpose, such as “laptop” or “nightly training”.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     scope = forms.ChoiceField(

@@ -1,7 +1,7 @@
-"""Filters of the logs: tokens of one-time links and of shared runs are masked, because readers of logs must not be able
-to use them; refusals are logged without tracebacks, because they aren't crashes.
+"""Log filters: they mask the tokens of one-time links and shared runs, and drop the tracebacks of refusals.
 
-Django logs the request's path for rejected forms, 4xx and 5xx. Loaded with the settings, so no models here.
+Readers of logs must not be able to use those links, and Django logs the path of refused and failed requests. Loaded
+with the settings, so no models here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PLAIN = logging.Formatter()
 
 
 class MaskLinkTokens(logging.Filter):
-    """Mask link tokens in records and their tracebacks."""
+    """Masks link tokens in records and their tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -29,7 +29,7 @@ class MaskLinkTokens(logging.Filter):
 
 
 class NoTracebackOfRefusals(logging.Filter):
-    """Drop the traceback of records about answers below 500."""
+    """Drops the traceback of records about answers below 500."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "status_code", 500) < 500:

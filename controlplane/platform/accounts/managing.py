@@ -6,16 +6,15 @@ from django.db import transaction
 from django.shortcuts import get_object_or_404
 
 from controlplane.platform.accounts import api_tokens
-from controlplane.platform.accounts.models import Role, User
-from controlplane.platform.accounts.signals import limits_raised, sign_in_changed
+from controlplane.platform.accounts.models import Role, User, limits_raised, sign_in_changed
 
 
 class NotAllowed(Exception):
-    """The change would lock people out; the message says how."""
+    """The change would lock people out; the message explains it."""
 
 
 def set_role(user_id: int, role: str) -> User:
-    """Raises NotAllowed."""
+    """Set a user's role. Raises NotAllowed."""
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)
         if role != Role.ADMIN and _is_last_admin(user):
@@ -26,8 +25,10 @@ def set_role(user_id: int, role: str) -> User:
 
 
 def set_active(user_id: int, by: User, *, active: bool) -> User:
-    """Disable or enable an account. A disabled user's sessions are refused from the next request on, and their API
-    tokens are revoked for good. Raises NotAllowed."""
+    """Disable or enable an account. Raises NotAllowed.
+
+    Disabling refuses the user's next requests and revokes their API tokens for good.
+    """
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)
         if not active and user.pk == by.pk:
@@ -51,6 +52,6 @@ def save_limits(user: User) -> None:
 
 
 def _is_last_admin(user: User) -> bool:
-    # Locked in a fixed order: otherwise two admins who demote each other at once would each still see the other one.
+    # Locked in a fixed order: two admins who demote each other at once must not both succeed.
     admins = User.objects.select_for_update().filter(role=Role.ADMIN, is_active=True).order_by("pk")
     return user.role == Role.ADMIN and all(admin.pk == user.pk for admin in admins)

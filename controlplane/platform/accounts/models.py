@@ -8,10 +8,15 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.core.validators import RegexValidator
 from django.db import models
+from django.dispatch import Signal
 
 from controlplane.platform import sealing
 
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105  # its name
+sign_in_changed = Signal()
+"""Sent after the commit of a changed password, a sign-out or a disabled account, with the `user_id`."""
+limits_raised = Signal()
+"""Sent after the commit of changed run limits, so that a queued run can start."""
 
 
 class Role(models.TextChoices):
@@ -27,7 +32,7 @@ class User(AbstractUser):
     max_queued = models.PositiveIntegerField(null=True, blank=True)
     """The user's limit of queued runs; None and 0 as above."""
     toured_at = models.DateTimeField(null=True, blank=True)
-    """When the tour of a run's page ended or was skipped; None: it is shown on the next one."""
+    """When the tour of the run page ended or was skipped. None: the next run page shows it."""
 
     @property
     def may_operate(self) -> bool:
@@ -44,7 +49,7 @@ class SignInLink(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_in_links")
     token_hash = models.CharField(max_length=64, unique=True)
     asks_first = models.BooleanField(default=False)
-    """Opening it shows a button, which uses it up: for links sent by chat or mail, where previews open them first."""
+    """Whether opening the link only shows a button, which uses it up: previews of chats and mail open links, too."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
@@ -57,7 +62,7 @@ class ApiScope(models.TextChoices):
 
 
 class ApiToken(models.Model):
-    """A personal token for the API. Only its hash is stored; `api_tokens` decides what it may do."""
+    """A personal token for the API. Only its hash is stored. Its rules are in `api_tokens`."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=80)
@@ -76,7 +81,7 @@ class ApiToken(models.Model):
 
 
 class ApiTokenAct(models.Model):
-    """An act on a token or with it: made, revoked, and each request for a change."""
+    """An entry of a token's history: made, revoked, or a request for a change."""
 
     token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="acts")
     at = models.DateTimeField()
@@ -84,7 +89,7 @@ class ApiTokenAct(models.Model):
     what = models.CharField(max_length=200)
     """`made`, `revoked`, or a request: `POST /api/v1/runs`."""
     status = models.PositiveSmallIntegerField(null=True)
-    """The answer to a request."""
+    """The status of the answer to a request."""
     address = models.CharField(max_length=64, blank=True)
 
     class Meta:
@@ -95,7 +100,7 @@ class ApiTokenAct(models.Model):
 
 
 class FailedSignIn(models.Model):
-    """A wrong password, kept while it counts against further guesses."""
+    """A failed sign-in, kept while it counts against further tries."""
 
     name = models.CharField(max_length=150)
     address = models.CharField(max_length=64)
@@ -103,7 +108,7 @@ class FailedSignIn(models.Model):
 
 
 class Secret(models.Model):
-    """A key that runs need and people must not see. Only `vault` decrypts secrets."""
+    """A key that runs use and people must not see. Only `vault` decrypts secrets."""
 
     class Kind(models.TextChoices):
         ENDPOINT = "endpoint", "Endpoint (judge, player, W&B, MLflow)"
@@ -123,7 +128,7 @@ class Secret(models.Model):
     private_too = models.BooleanField(default=False)
     """True if the endpoint may be inside the private network."""
     sealed = models.TextField()
-    """The encrypted key and address: a row whose address was changed yields no key."""
+    """The encrypted key and address. A row whose address was changed afterwards yields no key."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     """The user who saved it last."""
     created_at = models.DateTimeField(auto_now_add=True)
@@ -131,7 +136,7 @@ class Secret(models.Model):
     """When the key was last entered."""
     used_at = models.DateTimeField(null=True)
     used_by = models.CharField(max_length=20, blank=True)
-    """The id of the run that last received it; "" after a trial on the config's page."""
+    """The id of the run that received it last; "" after a trial on the config's page."""
 
     class Meta:
         ordering = ("name",)
@@ -143,8 +148,7 @@ class Secret(models.Model):
         self.sealed = sealing.seal(json.dumps({"address": self.address, "key": key}))
 
     def key(self) -> str:
-        """The decrypted key. Raises sealing.CannotOpen, also if the address differs from the one the key was entered
-        for."""
+        """Return the decrypted key. Raises sealing.CannotOpen, also if the address is not the one of the key."""
         content = json.loads(sealing.unseal(self.sealed))
         if content["address"] != self.address:
             raise sealing.CannotOpen("It was entered for another address.")

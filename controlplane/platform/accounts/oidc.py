@@ -1,7 +1,7 @@
-"""Sign-in by OpenID Connect: to the provider and back. The groups it names decide the role at each sign-in.
+"""Sign-in by OpenID Connect: to the provider and back. A person's groups there decide the role at each sign-in.
 
-An account of the provider is never joined with a local one of the same name or address: whoever controls a name there
-would own the account here.
+An account of the provider never becomes a local account of the same name or address: people who control a name there
+could take over the account here.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 from requests import RequestException
 
 from controlplane.platform.accounts.models import User
-from controlplane.platform.accounts.next_page import safe_next
 from controlplane.platform.accounts.provider import Adapter, IdentityProvider
 from controlplane.platform.oidc import Oidc
 
@@ -38,42 +38,48 @@ log = logging.getLogger(__name__)
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 _NOT_IN_NAMES = re.compile(r"[^\w.@+-]+")
 _LONGEST_NAME = 140
-"""Most characters of a name: the model's 150, with room for a number."""
+"""Most characters of a name: the model's 150, minus room for a number."""
 
 
 @login_not_required
 @never_cache
 @require_GET
 def begin(request: HttpRequest) -> HttpResponse:
-    """Send the browser to the provider."""
+    """Redirect the browser to the provider."""
 
-    def go() -> HttpResponse:
+    def redirected() -> HttpResponse:
         provider: IdentityProvider = _adapter(request).get_provider()
         target = safe_next(request, request.GET.get("next", ""))
-        sent: HttpResponse = provider.redirect(
+        response: HttpResponse = provider.redirect(
             request, "login", next_url=target, scope=provider.get_scope(), auth_params={}
         )
-        return sent
+        return response
 
-    return _guarded(request, go)
+    return _or_refusal(request, redirected)
 
 
 @login_not_required
 @never_cache
 @require_GET
 def callback(request: HttpRequest) -> HttpResponse:
-    """The address that the provider sends the browser back to."""
-    return _guarded(request, lambda: OAuth2CallbackView.adapter_view(_adapter(request))(request))
+    """Complete a sign-in when the provider sends the browser back."""
+    return _or_refusal(request, lambda: OAuth2CallbackView.adapter_view(_adapter(request))(request))
 
 
 def refuse_password(user: User) -> None:
-    """People of the provider get no password here: it would outlive their account there."""
+    """Raise PermissionDenied for users of the provider: a password here would outlive their account there."""
     if settings.OIDC is not None and SocialAccount.objects.filter(user=user).exists():
         raise PermissionDenied(f"You sign in with {settings.OIDC.name}, so there is no password to set here.")
 
 
+def safe_next(request: HttpRequest, target: str) -> str:
+    """Return the page to show after signing in: the target if it is on this site, otherwise the start page."""
+    safe = url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure())
+    return target if safe and target.startswith("/") else "home"
+
+
 class OidcSignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
-    """allauth asks it between the provider's word and an account; its own forms for accounts are never reached."""
+    """allauth's hooks after the provider's answer. allauth's own forms for accounts are never reached."""
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> NoReturn:
         raise ImmediateHttpResponse(_signed_in(request, sociallogin))
@@ -99,10 +105,10 @@ def _adapter(request: HttpRequest) -> Adapter:
     return Adapter(request, IdentityProvider.id)
 
 
-def _guarded(request: HttpRequest, act: Callable[[], HttpResponse]) -> HttpResponse:
+def _or_refusal(request: HttpRequest, respond: Callable[[], HttpResponse]) -> HttpResponse:
     """Turn provider outages and protocol errors into a sign-in error."""
     try:
-        return act()
+        return respond()
     except (RequestException, OAuth2Error, KeyError, TypeError, ValueError) as error:
         log.warning("sign-in by OpenID Connect failed: %r", error)
         what = f"{_chosen().name} can't be reached, or its answer can't be used. Try again, or ask an admin."
@@ -110,9 +116,11 @@ def _guarded(request: HttpRequest, act: Callable[[], HttpResponse]) -> HttpRespo
 
 
 def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
-    role = _chosen().role_of(_groups(signing_in.claims))
+    groups = signing_in.claims.get(_chosen().groups_claim) or ()
+    groups = [groups] if isinstance(groups, str) else [group for group in groups if isinstance(group, str)]
+    role = _chosen().role_of(groups)
     if role is None:
-        return _refused(request, "None of your groups may sign in here. Ask whoever manages them.")
+        return _refused(request, "None of your groups may sign in here. Ask the person who manages them.")
     try:
         with transaction.atomic():
             user = _known(signing_in, role) if signing_in.is_existing else _new(signing_in, role)
@@ -122,11 +130,6 @@ def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
         return _refused(request, "Your account here is disabled. Ask an admin of this installation.")
     login(request, user, backend=BACKEND)
     return redirect(safe_next(request, signing_in.get_redirect_url(request) or ""))
-
-
-def _groups(claims: dict[str, Any]) -> list[str]:
-    told = claims.get(_chosen().groups_claim) or ()
-    return [told] if isinstance(told, str) else [group for group in told if isinstance(group, str)]
 
 
 def _known(signing_in: SocialLogin, role: str) -> User:
@@ -147,8 +150,8 @@ def _new(signing_in: SocialLogin, role: str) -> User:
 
 
 def _free_name(claims: dict[str, Any]) -> str:
-    told = claims.get("preferred_username") or claims.get("email") or claims["sub"]
-    name = _NOT_IN_NAMES.sub("-", str(told)).strip("-")[:_LONGEST_NAME] or "user"
+    wished = claims.get("preferred_username") or claims.get("email") or claims["sub"]
+    name = _NOT_IN_NAMES.sub("-", str(wished)).strip("-")[:_LONGEST_NAME] or "user"
     taken = {*User.objects.filter(username__startswith=name).values_list("username", flat=True)}
     number = 1
     while (free := name if number == 1 else f"{name}-{number}") in taken:

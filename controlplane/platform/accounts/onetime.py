@@ -1,8 +1,7 @@
-"""One-time sign-in links, for the first start and for invitations; the first person to open one uses it up."""
+"""One-time sign-in links, for the first start and for invitations. The first person who opens a link uses it up."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from datetime import timedelta
 from urllib.parse import quote
@@ -12,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.platform.accounts.models import SignInLink, User
+from controlplane.platform.http.tokens import hashed
 
 VALID_FOR = timedelta(minutes=10)
 INVITATION_VALID_FOR = timedelta(days=3)
@@ -20,12 +20,12 @@ INVITATION_VALID_FOR = timedelta(days=3)
 def make_link(
     user: User, base_url: str, *, valid_for: timedelta = VALID_FOR, asks_first: bool = False, to: str = ""
 ) -> str:
-    """Create a link for `user` below `base_url` (http://127.0.0.1:8000) that leads to the page `to`. The token is only
-    in the return value."""
+    """Return a new link below `base_url` (http://127.0.0.1:8000) that signs `user` in and leads to the page `to`. Only
+    the return value has the token."""
     now = timezone.now()
     SignInLink.objects.filter(Q(expires_at__lt=now) | Q(used_at__isnull=False)).delete()
     token = secrets.token_urlsafe(32)
-    SignInLink.objects.create(user=user, token_hash=_hashed(token), expires_at=now + valid_for, asks_first=asks_first)
+    SignInLink.objects.create(user=user, token_hash=hashed(token), expires_at=now + valid_for, asks_first=asks_first)
     address = base_url.rstrip("/") + reverse("sign_in_once", args=[token])
     return f"{address}?next={quote(to)}" if to else address
 
@@ -37,26 +37,21 @@ def invite(user: User, base_url: str) -> str:
 
 
 def peek(token: str) -> SignInLink | None:
-    """The link of a token that would still work, or None."""
+    """Return the token's link if it still works, otherwise None. Doesn't use it up."""
     return _usable(token).select_related("user").first()
 
 
 def use(token: str) -> User | None:
-    """Use the link up. None if it is unknown, used or expired, or its user is disabled.
+    """Use the link up, and return its user. None: it is unknown, used or expired, or its user is disabled.
 
     One conditional UPDATE decides between concurrent requests.
     """
     if not _usable(token).update(used_at=timezone.now()):
         return None
-    return SignInLink.objects.select_related("user").get(token_hash=_hashed(token)).user
+    return SignInLink.objects.select_related("user").get(token_hash=hashed(token)).user
 
 
 def _usable(token: str) -> QuerySet[SignInLink]:
     return SignInLink.objects.filter(
-        token_hash=_hashed(token), used_at__isnull=True, expires_at__gt=timezone.now(), user__is_active=True
+        token_hash=hashed(token), used_at__isnull=True, expires_at__gt=timezone.now(), user__is_active=True
     )
-
-
-def _hashed(token: str) -> str:
-    # The token has 256 random bits, so a plain hash is enough: there is nothing to guess or to slow down.
-    return hashlib.sha256(token.encode()).hexdigest()

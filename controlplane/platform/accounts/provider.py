@@ -1,7 +1,7 @@
-"""Our OpenID Connect provider; allauth looks for this module by its name.
+"""Our OpenID Connect provider. allauth finds this module by its name.
 
-It differs from allauth's: there is one, its discovery document must name the issuer that the settings name, the ID
-token's signature is always checked, and claims aren't stored.
+Unlike allauth's own it is the only one, its discovery document must name the configured issuer, the ID token's
+signature is always checked, and claims aren't stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALGORITHMS = {
     "EC": ["ES256", "ES384", "ES512"],
     "OKP": ["EdDSA"],
 }
-"""Signature algorithms with a public key. None of them takes a public key for a shared secret."""
+"""Signature algorithms with a public key. None of them could use a public key as a shared secret."""
 
 
 class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
@@ -38,17 +38,17 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
     def complete_login(self, request: HttpRequest, app: Any, token: SocialToken, **kwargs: Any) -> SocialLogin:
         claims = self._decode_id_token(app, kwargs["response"]["id_token"])
         if "userinfo_endpoint" in self.openid_config:
-            told = self._fetch_user_info(token.token)
-            if told.get("sub") != claims["sub"]:
+            user_info = self._fetch_user_info(token.token)
+            if user_info.get("sub") != claims["sub"]:
                 raise OAuth2Error("The provider's user info is about somebody else.")
-            claims = {**told, **claims}
+            claims = {**user_info, **claims}
         signing_in = self.get_provider().sociallogin_from_response(request, claims)
         signing_in.claims = claims
         return signing_in
 
     def _decode_id_token(self, app: Any, id_token: str) -> dict[str, Any]:
         try:
-            key = _named(self._keys(), jwt.get_unverified_header(id_token).get("kid"))
+            key = _key_of(self._keys(), jwt.get_unverified_header(id_token).get("kid"))
             claims: dict[str, Any] = jwt.decode(
                 id_token,
                 key=key.key,
@@ -72,8 +72,8 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
         return request.build_absolute_uri(reverse("oidc_callback"))
 
 
-def _named(keys: list[jwt.PyJWK], kid: str | None) -> jwt.PyJWK:
-    """A provider with one key need not name it."""
+def _key_of(keys: list[jwt.PyJWK], kid: str | None) -> jwt.PyJWK:
+    """Return the key with this id. A provider with a single key needs no id."""
     fitting = [key for key in keys if key.key_id == kid] if kid else keys
     if len(fitting) != 1:
         raise OAuth2Error("The provider's ID token is signed with a key that can't be told among the provider's.")

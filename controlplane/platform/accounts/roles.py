@@ -1,4 +1,4 @@
-"""Role checks as view decorators. The middleware already requires signing in."""
+"""Role checks as view decorators. A middleware already requires people to sign in."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
 
 
 def person(request: HttpRequest) -> User:
-    """The signed-in user, for views behind the sign-in middleware."""
+    """Return the signed-in user, in views behind the sign-in middleware. Raises PermissionDenied without one."""
     if not isinstance(request.user, User):
         raise PermissionDenied("Sign in first.")
     return request.user
 
 
 def operator_required(view: View[P]) -> View[P]:
-    """Required for launching, stopping, uploading and editing the catalogue."""
-    return _guarded(view, lambda user: user.may_operate, "This requires the operator role.")
+    """Require the operator role: for launching, stopping, uploading and editing the catalogue."""
+    return _requiring(view, lambda user: user.may_operate, "This requires the operator role.")
 
 
 def admin_required(view: View[P]) -> View[P]:
-    """Required for users and secrets."""
-    return _guarded(view, lambda user: user.may_administer, "This requires the admin role.")
+    """Require the admin role: for users and secrets."""
+    return _requiring(view, lambda user: user.may_administer, "This requires the admin role.")
 
 
-def _guarded(view: View[P], may: Callable[[User], bool], why: str) -> View[P]:
+def _requiring(view: View[P], allowed: Callable[[User], bool], why: str) -> View[P]:
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-        if not may(person(request)):
+        if not allowed(person(request)):
             raise PermissionDenied(f"{why} Ask an admin of this installation for it.")
         return view(request, *args, **kwargs)
 

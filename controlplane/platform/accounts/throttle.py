@@ -16,8 +16,11 @@ PER_NAME = 50
 
 
 def begin_try(name: str, address: str) -> FailedSignIn | None:
-    """Call before a password is checked; None: it must not be. The try counts as a failure from now on, so that of many
-    at once only as many as are allowed are checked; delete it if it was none."""
+    """Call before checking a password. None: it must not be checked.
+
+    The try counts as a failure at once, so that many at the same time can't exceed the limit. Delete it after a
+    success.
+    """
     now = timezone.now()
     name, address = _key(name), _address(address)
     FailedSignIn.objects.filter(at__lt=now - WINDOW).delete()
@@ -30,12 +33,12 @@ def begin_try(name: str, address: str) -> FailedSignIn | None:
     )
     if allowed:
         return attempt
-    attempt.delete()  # nothing was checked, and it must not lengthen the wait
+    attempt.delete()  # nothing was checked, so the wait must not get longer
     return None
 
 
 def forget(name: str, address: str) -> None:
-    """Forget failures after a success: they were the user's own mistakes."""
+    """Delete failures after a success: they were the user's own mistakes."""
     FailedSignIn.objects.filter(name=_key(name), address=_address(address)).delete()
 
 

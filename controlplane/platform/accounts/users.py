@@ -14,8 +14,7 @@ from controlplane.platform.accounts import managing, onetime
 from controlplane.platform.accounts.forms import NewUserForm, UserForm
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import admin_required, person
-from controlplane.platform.http import once
-from controlplane.platform.http.form_pages import form_page
+from controlplane.platform.http.form_pages import form_page, keep_once, take_once
 
 LINK = "sign-in link"
 
@@ -33,9 +32,9 @@ def users(request: HttpRequest) -> HttpResponse:
     people = User.objects.order_by("username")
     context = {
         "form": form,
-        "people": [(someone, UserForm(instance=someone, auto_id=f"user-{someone.pk}-%s")) for someone in people],
+        "people": [(user, UserForm(instance=user, auto_id=f"user-{user.pk}-%s")) for user in people],
         "everyones": {"running": settings.MAX_RUNNING, "queued": settings.MAX_QUEUED},
-        "link": once.take(request, LINK),
+        "link": take_once(request, LINK),
     }
     return form_page(request, "platform/accounts/users.html", context)
 
@@ -43,7 +42,7 @@ def users(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_POST
 def edit(request: HttpRequest, user_id: int) -> HttpResponse:
-    """Set the user's role, and the limits of active and queued runs; all or nothing."""
+    """Set the user's role and the limits of active and queued runs: all or nothing."""
     user = get_object_or_404(User, pk=user_id)
     form = UserForm(request.POST, instance=user)
     if not form.is_valid():
@@ -83,5 +82,5 @@ def link(request: HttpRequest, user_id: int) -> HttpResponse:
 
 
 def _with_link(request: HttpRequest, user: User) -> HttpResponse:
-    once.keep(request, LINK, user.username, onetime.invite(user, request.build_absolute_uri("/")))
+    keep_once(request, LINK, user.username, onetime.invite(user, request.build_absolute_uri("/")))
     return redirect("users")

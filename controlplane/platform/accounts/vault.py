@@ -1,6 +1,6 @@
-"""Access to secrets: those named by a run's rewards and tools at its claim, and single endpoints for trials.
+"""Access to secrets: those of a run's rewards and tools at its claim, and single endpoints for trials.
 
-Nothing else decrypts secrets. A decrypted one goes into one answer or one process and is stored nowhere.
+Nothing else decrypts secrets. A decrypted secret goes into one answer or one process and is stored nowhere.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
 
 
 class NotGiven(Exception):
-    """A secret is unavailable. The text names it, the cause and the remedy."""
+    """A secret is unavailable. The message names it, the cause and the remedy."""
 
 
 def names_in(entries: Iterable[RewardSpec | PartSpec]) -> list[str]:
-    """The secrets that these rewards and parts of environments name, without duplicates."""
-    secret_names = (name for one in entries for name in _named(one))
+    """Return the names of the secrets that these rewards and environment parts use, without duplicates."""
+    secret_names = (name for entry in entries for name in _named(entry))
     return list(dict.fromkeys(secret_names))
 
 
 def problem(name: str) -> str:
-    """Why an endpoint of this name is unavailable, or ""."""
+    """Return why the endpoint of this name is unavailable, or ""."""
     try:
         _open(name)
     except NotGiven as error:
@@ -47,7 +47,7 @@ def problem(name: str) -> str:
 
 
 def hub_token_problem() -> str:
-    """Why the model hub's token is unavailable, or ""."""
+    """Return why the model hub's token is unavailable, or ""."""
     try:
         _hub_token()
     except NotGiven as error:
@@ -56,7 +56,7 @@ def hub_token_problem() -> str:
 
 
 def for_run(spec: RunSpec) -> dict[str, str]:
-    """The environment variables for a run at its claim: only what its spec names. Raises NotGiven."""
+    """Return a run's environment variables at its claim: only the secrets that its spec names. Raises NotGiven."""
     if jobs.pushes(spec.kind):
         token = _hub_token()
         note_use([HUB_TOKEN], run=spec.run_id)
@@ -66,7 +66,8 @@ def for_run(spec: RunSpec) -> dict[str, str]:
     for name in {sink.secret for sink in spec.sinks if sink.secret}:
         variables[sinks.SECRET_PREFIX + name] = _as_variable(*_open(name))
         names.append(name)
-    if _fetches_from_hub(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
+    # hub_models: a model or a reward model with a hub id. The download validates it.
+    if hub_models(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(stored)
         names.append(HUB_TOKEN)
     note_use(names, run=spec.run_id)
@@ -74,14 +75,14 @@ def for_run(spec: RunSpec) -> dict[str, str]:
 
 
 def endpoint(name: str) -> tuple[Secret, str]:
-    """An endpoint with its key. Raises NotGiven."""
+    """Return an endpoint and its key. Raises NotGiven."""
     opened = _open(name)
     note_use([name])
     return opened
 
 
 def endpoint_for_trial(name: str) -> Endpoint:
-    """An endpoint by its name on the secrets page. Raises Unavailable.
+    """Return an endpoint by its name on the secrets page. Raises Unavailable.
 
     Its `refusal` checks the IP address at connection time: the web's network is not the trainer's, and users who try a
     reward see the server's answers.
@@ -98,12 +99,12 @@ def has_artifact_store() -> bool:
 
 
 def artifact_store_address() -> str:
-    """Without its keys; "": there is none."""
+    """Return the store's address without its keys, or "" if there is none."""
     return Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).values_list("address", flat=True).first() or ""
 
 
 def artifact_store(*, run: str = "") -> Store | None:
-    """The artifact store with its keys, or None if no admin has named one. Raises NotGiven."""
+    """Return the artifact store with its keys, or None if no admin has added one. Raises NotGiven."""
     secret = Secret.objects.filter(name=STORE, kind=Secret.Kind.STORE).first()
     if secret is None:
         return None
@@ -117,19 +118,19 @@ def artifact_store(*, run: str = "") -> Store | None:
 
 
 def engine(name: str) -> tuple[Secret, str]:
-    """The API server of an engine of machines, with its token. Raises NotGiven."""
+    """Return the API server of an engine of machines, and its token. Raises NotGiven."""
     opened = _open_engine(name)
     note_use([name])
     return opened
 
 
 def engines() -> dict[str, str]:
-    """The name of each API server of an engine, and its address."""
+    """Return the address of each engine's API server by its name."""
     return dict(Secret.objects.filter(kind=Secret.Kind.ENGINE).order_by("name").values_list("name", "address"))
 
 
 def engine_problem(name: str) -> str:
-    """Why an engine of this name is unavailable, or ""."""
+    """Return why the engine of this name is unavailable, or ""."""
     try:
         _open_engine(name)
     except NotGiven as error:
@@ -142,10 +143,10 @@ def note_use(names: Iterable[str], *, run: str = "") -> None:
         Secret.objects.filter(name__in=names).update(used_at=timezone.now(), used_by=run)
 
 
-def _named(one: RewardSpec | PartSpec) -> list[str]:
-    entry: Described | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
+def _named(spec: RewardSpec | PartSpec) -> list[str]:
+    entry: Described | None = (LIBRARY if isinstance(spec, RewardSpec) else ENTRIES).get(spec.function)
     params = entry.schema() if entry else []
-    values = (one.params.get(each["name"], each["default"]) for each in params if each["widget"] == "secret")
+    values = (spec.params.get(param["name"], param["default"]) for param in params if param["widget"] == "secret")
     return [value for value in values if isinstance(value, str) and value]
 
 
@@ -183,17 +184,9 @@ def _key(secret: Secret) -> str:
     try:
         return secret.key()
     except sealing.CannotOpen as error:
-        raise NotGiven(f"The secret {secret.name} can't be opened: {_lower(str(error))} {ENTER_ANEW}") from None
+        cause = str(error)[:1].lower() + str(error)[1:]
+        raise NotGiven(f"The secret {secret.name} can't be opened: {cause} {ENTER_ANEW}") from None
 
 
 def _as_variable(secret: Secret, key: str) -> str:
     return json.dumps({"address": secret.address, "key": key})
-
-
-def _fetches_from_hub(spec: RunSpec) -> bool:
-    """True if the model, or a reward model, is named by a hub id. The download validates it."""
-    return bool(hub_models(spec))
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

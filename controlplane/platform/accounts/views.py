@@ -1,4 +1,4 @@
-"""Sign-in and sign-out, and passwords."""
+"""The pages of signing in and out, and of passwords."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.platform.accounts import api_tokens, oidc, onetime, throttle
 from controlplane.platform.accounts.forms import PasswordForm, SignInForm
-from controlplane.platform.accounts.models import User
-from controlplane.platform.accounts.next_page import safe_next
+from controlplane.platform.accounts.models import User, sign_in_changed
 from controlplane.platform.accounts.roles import person
-from controlplane.platform.accounts.signals import sign_in_changed
 from controlplane.platform.http.form_pages import form_page
 
 BY_LINK_AT = "signed_in_by_link_at"
@@ -28,7 +26,7 @@ LINK_PROVES_FOR_S = 900.0
 
 @require_safe
 def settings(request: HttpRequest) -> HttpResponse:
-    """The first of the settings, which lead to each other."""
+    """Redirect to the first of the settings pages, which link to each other."""
     return redirect("health_presets")
 
 
@@ -50,7 +48,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
-    """The user, or None with a form error that doesn't say whether the name or the password was wrong."""
+    """Return the user, or None and a form error that doesn't reveal whether the name or the password was wrong."""
     name, address = form.cleaned_data["username"], request.META.get("REMOTE_ADDR", "")
     if throttle.begin_try(name, address) is None:
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
@@ -67,7 +65,7 @@ def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
-    """A one-time link. Invitations show a button first; the first start's link signs in at once."""
+    """Sign in by a one-time link. Invitations show a button first; the first start's link signs in at once."""
     link = onetime.peek(token)
     if link is None:
         return render(request, "platform/accounts/link_gone.html", status=410)
@@ -93,12 +91,14 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 @require_http_methods(["GET", "POST"])
 def password(request: HttpRequest) -> HttpResponse:
-    """Set or change the password. The user's other sessions end, because their hash no longer matches; so do API
-    tokens, because whoever knew the old password may have made some."""
+    """Set or change the password. This ends the user's other sessions, whose hash no longer matches, and revokes API
+    tokens, which somebody who knew the old password may have made."""
     user = person(request)
     oidc.refuse_password(user)
     address = request.META.get("REMOTE_ADDR", "")
-    form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
+    # Signed in by link recently: an older open browser is not enough to set a new password.
+    by_link = time.time() - float(request.session.get(BY_LINK_AT, 0)) < LINK_PROVES_FOR_S
+    form = PasswordForm(user, request.POST or None, proved_by_link=by_link)
     guess = throttle.begin_try(user.username, address) if request.method == "POST" else None
     if request.method == "POST" and guess is None:
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
@@ -118,15 +118,10 @@ def password(request: HttpRequest) -> HttpResponse:
     return form_page(request, "platform/accounts/password.html", {"form": form})
 
 
-def _came_by_link(request: HttpRequest) -> bool:
-    """True if the user signed in by link recently; an older open browser is not enough to set a new password."""
-    return time.time() - float(request.session.get(BY_LINK_AT, 0)) < LINK_PROVES_FOR_S
-
-
 def _next(request: HttpRequest) -> str:
-    return safe_next(request, request.POST.get("next") or request.GET.get("next") or "")
+    return oidc.safe_next(request, request.POST.get("next") or request.GET.get("next") or "")
 
 
 def _is_preview(request: HttpRequest) -> bool:
-    """True if a browser is prefetching the link, which must not use it up."""
+    """Return whether a browser only prefetches the link, which must not use it up."""
     return "prefetch" in request.headers.get("Sec-Purpose", "") or "prefetch" in request.headers.get("Purpose", "")

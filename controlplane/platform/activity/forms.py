@@ -8,14 +8,14 @@ from django import forms
 
 from controlplane.platform.accounts.models import User
 from controlplane.platform.activity import queries
-from controlplane.platform.activity.kinds import FOR_ADMINS, KINDS
+from controlplane.platform.activity.models import FOR_ADMINS, KINDS
 from controlplane.platform.activity.queries import ActFilter
 
 DAY = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
 
 
 class ActivityFilterForm(forms.Form):
-    """A field that can't be read says so, and filters nothing."""
+    """The filters. An invalid field shows its error and filters nothing."""
 
     q = forms.CharField(
         required=False,
@@ -49,6 +49,6 @@ class ActivityFilterForm(forms.Form):
         """True if something besides the search is chosen."""
         return any(self.data.get(name) for name in ("by", "kind", "since", "until"))
 
-    def wanted(self) -> ActFilter:
+    def filters(self) -> ActFilter:
         self.is_valid()
         return ActFilter(**{name: value for name, value in self.cleaned_data.items() if value})

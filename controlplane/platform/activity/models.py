@@ -1,23 +1,60 @@
-"""Acts of people in this installation. The Events page and the API read them."""
+"""Acts of people in this installation, which the Events page and the API show, and the kinds of their objects."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
 
+@dataclass(frozen=True)
+class RecordedKind:
+    label: str
+    model: str
+    """`app.Model`"""
+    route: str
+    """Route of its page."""
+    own_page: bool = True
+    """Whether the route takes a primary key. False: it is the page of all of them."""
+    for_admins: bool = False
+    """Other users see only their own acts."""
+
+
+KINDS: dict[str, RecordedKind] = {
+    "run": RecordedKind("Run", "runs.Run", "run"),
+    "dataset": RecordedKind("Dataset", "datasets.Dataset", "dataset"),
+    "corpus": RecordedKind("Corpus", "datasets.Corpus", "corpora", own_page=False),
+    "reward": RecordedKind("Reward config", "rewards.RewardConfig", "reward_config"),
+    "environment": RecordedKind("Environment", "environments.Environment", "environment"),
+    "profile": RecordedKind("Hardware profile", "hardware.HardwareProfile", "profile"),
+    "preset": RecordedKind("Health preset", "runs.HealthPreset", "health_preset"),
+    "host": RecordedKind("Host", "hardware.Host", "hardware", own_page=False),
+    "machines": RecordedKind(
+        "Source of machines", "machines.MachineSource", "hardware", own_page=False, for_admins=True
+    ),
+    "user": RecordedKind("User", "accounts.User", "users", own_page=False, for_admins=True),
+    "session": RecordedKind("Sign-in", "accounts.User", "users", own_page=False, for_admins=True),
+    "token": RecordedKind("API token", "accounts.ApiToken", "api_tokens", own_page=False, for_admins=True),
+    "secret": RecordedKind("Secret", "accounts.Secret", "secret", for_admins=True),
+    "alert": RecordedKind("Alert channel", "alerting.AlertTarget", "alert_target", for_admins=True),
+}
+FOR_ADMINS = tuple(name for name, kind in KINDS.items() if kind.for_admins)
+_BY_MODEL = {kind.model: name for name, kind in reversed(KINDS.items())}  # of two, the first
+
+
 class Act(models.Model):
-    """One act of a person. It stays when the person or the object is deleted, under the names of that moment."""
+    """An act of a person. It stays when the person or the object is deleted, under the names that they had."""
 
     at = models.DateTimeField(default=timezone.now)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     by_name = models.CharField(max_length=150)
-    """"": nobody, as of a failed sign-in."""
+    """"": nobody, as for a failed sign-in."""
     token = models.CharField(max_length=80, blank=True)
-    """The name of the API token it was done with; "" in the browser."""
+    """The name of the API token that was used; "" in the browser."""
     kind = models.CharField(max_length=16)
-    """The object's kind: one of `kinds.KINDS`."""
+    """The object's kind: a key of `KINDS`."""
     key = models.CharField(max_length=40, blank=True)
     """The object's primary key."""
     name = models.CharField(max_length=200, blank=True)
@@ -35,3 +72,8 @@ class Act(models.Model):
 
     def __str__(self) -> str:
         return f"{self.by_name}: {self.what}"
+
+
+def kind_of(row: models.Model) -> str:
+    """Return the key in `KINDS` of a row's model. Raises LookupError for other models."""
+    return _BY_MODEL[row._meta.label]

@@ -1,4 +1,4 @@
-"""Who may see which acts, and the acts that somebody looks for."""
+"""Queries of acts: those that a person may see, filtered, and with the addresses of their objects."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from controlplane.platform.accounts.models import User
-from controlplane.platform.activity.kinds import FOR_ADMINS, KINDS
-from controlplane.platform.activity.models import Act
+from controlplane.platform.activity.models import FOR_ADMINS, KINDS, Act
 
 
 @dataclass(frozen=True)
 class ActFilter:
-    """Each narrows the others; "" and None: any."""
+    """The filters of a list of acts, all of which must match. "" and None: any."""
 
     q: str = ""
     """Words in the object's name or in what was done."""
@@ -26,7 +25,7 @@ class ActFilter:
     """A user's name."""
     kind: str = ""
     key: str = ""
-    """The object's, with its kind."""
+    """The object's primary key; only with `kind`."""
     since: date | None = None
     until: date | None = None
     """The last day, in UTC like `since`."""
@@ -34,7 +33,7 @@ class ActFilter:
 
 @dataclass(frozen=True)
 class ShownAct:
-    """An act with the page of its object; "": there is none, or not for this person."""
+    """An act with its kind in words and its object's address, "" if this person has no page of it."""
 
     act: Act
     label: str
@@ -42,20 +41,20 @@ class ShownAct:
 
 
 def acts_for(user: User) -> QuerySet[Act]:
-    """All of them for admins; for others what everybody may see, and what they did themselves."""
+    """Return all acts for admins; for others those that everybody may see, and their own."""
     acts = Act.objects.all()
     return acts if user.may_administer else acts.filter(~Q(kind__in=FOR_ADMINS) | Q(by=user))
 
 
-def matching(acts: QuerySet[Act], wanted: ActFilter) -> QuerySet[Act]:
-    exact = {"by_name": wanted.by, "kind": wanted.kind, "key": wanted.key}
+def matching(acts: QuerySet[Act], filters: ActFilter) -> QuerySet[Act]:
+    exact = {"by_name": filters.by, "kind": filters.kind, "key": filters.key}
     acts = acts.filter(**{column: value for column, value in exact.items() if value})
-    for word in wanted.q.split():
+    for word in filters.q.split():
         acts = acts.filter(Q(name__icontains=word) | Q(what__icontains=word))
-    if wanted.since:
-        acts = acts.filter(at__gte=_midnight(wanted.since))
-    if wanted.until and wanted.until < date.max:
-        acts = acts.filter(at__lt=_midnight(wanted.until + timedelta(days=1)))
+    if filters.since:
+        acts = acts.filter(at__gte=_midnight(filters.since))
+    if filters.until and filters.until < date.max:
+        acts = acts.filter(at__lt=_midnight(filters.until + timedelta(days=1)))
     return acts
 
 
@@ -67,23 +66,23 @@ def shown(acts: Iterable[Act], user: User) -> list[ShownAct]:
         kind = KINDS.get(act.kind)
         if kind is not None and act.key and (user.may_administer or not kind.for_admins):
             keys[act.kind].add(act.key)
-    there = {
+    existing = {
         (name, str(pk))
-        for name, wanted in keys.items()
-        for pk in apps.get_model(KINDS[name].model)._default_manager.filter(pk__in=wanted).values_list("pk", flat=True)
+        for name, pks in keys.items()
+        for pk in apps.get_model(KINDS[name].model)._default_manager.filter(pk__in=pks).values_list("pk", flat=True)
     }
-    return [_shown(act, (act.kind, act.key) in there) for act in acts]
+    return [_shown(act, exists=(act.kind, act.key) in existing) for act in acts]
 
 
-def _shown(act: Act, there: bool) -> ShownAct:
+def _shown(act: Act, *, exists: bool) -> ShownAct:
     kind = KINDS.get(act.kind)
     if kind is None:  # of a newer version
         return ShownAct(act, act.kind, "")
-    return ShownAct(act, kind.label, reverse(kind.route, args=[act.key] if kind.own_page else []) if there else "")
+    return ShownAct(act, kind.label, reverse(kind.route, args=[act.key] if kind.own_page else []) if exists else "")
 
 
 def people(user: User) -> list[str]:
-    """Users whose acts this person may see, by name."""
+    """Return the names of the users whose acts this person may see."""
     return list(acts_for(user).exclude(by_name="").order_by("by_name").values_list("by_name", flat=True).distinct())
 
 

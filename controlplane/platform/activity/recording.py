@@ -1,7 +1,7 @@
-"""Records what people do, in the transaction that does it.
+"""Records the acts of people, in the transaction of the act.
 
-They are read from the rows that a person's request saves and deletes, so pages and the API need no line of their own;
-`record` is for what an UPDATE does. Work that nobody asked for (the tick, workers, hosts) is not recorded here.
+Acts follow from the rows that a person's request saves and deletes, so pages and the API need no code for them;
+`record` is for UPDATEs. Automatic work (the tick, workers, hosts) is not recorded.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from controlplane.platform.accounts.models import ApiToken, User
-from controlplane.platform.activity.kinds import kind_of
-from controlplane.platform.activity.models import Act
+from controlplane.platform.activity.models import Act, kind_of
 
 FAILED_WITHIN = timedelta(minutes=10)
 MOST_FAILED = 20
-"""Failed sign-ins recorded within that time, one for each name: whoever guesses can't flood the events."""
+"""Most failed sign-ins recorded within that time, one for each name, so that guessing can't flood the events."""
 
 _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 Phrase = str | Callable[[Any, Any], str]
-"""The text for a changed field; a function gets the old and the new value."""
+"""The text for a changed field, or a function of its old and new value."""
 
 
 class RemembersRequest:
-    """While a request is at work, what is saved is its user's act."""
+    """Middleware that attributes every save during a request to its user."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -47,20 +46,20 @@ class RemembersRequest:
 
 
 def acting() -> User | None:
-    """The person whose request is at work; None outside of requests, and for hosts."""
+    """Return the user of the current request; None outside of requests, and for hosts."""
     request = _request.get()
     user = getattr(request, "user", None)
     return user if isinstance(user, User) else None
 
 
 def record(row: Model, what: str) -> None:
-    """Record an act on an object, of a model in `kinds.KINDS`; nothing if no person's request is at work."""
+    """Record an act on a row of a model in `KINDS`. Does nothing outside of a person's request."""
     if (user := acting()) is not None:
         _record(user, kind_of(row), str(row.pk), str(row), what)
 
 
 def recorded(changed: int, row: Model, what: str) -> bool:
-    """Record the act if an UPDATE has changed rows; whether it has."""
+    """Record the act if an UPDATE has changed rows. Returns whether it has."""
     if changed:
         record(row, what)
     return bool(changed)
@@ -81,16 +80,16 @@ def _record(user: User, kind: str, key: str, name: str, what: str) -> None:
 
 @dataclass(frozen=True)
 class Watched:
-    """The text to record when a person saves or deletes a row; empty: nothing."""
+    """The texts to record when a person creates, changes or deletes a row. Empty: nothing."""
 
     kind: str
     created: Phrase = ""
     deleted: Phrase = ""
-    """Phrases of these two get the row twice."""
+    """Functions for `created` and `deleted` get the row as both values."""
     changed: Mapping[str, Phrase] = field(default_factory=dict)
-    """Column -> what its change is."""
+    """The phrase for a change of each column."""
     of: Callable[[Any], tuple[Any, str]] = lambda row: (row.pk, str(row))
-    """The object's key and name; a version belongs to its item."""
+    """Returns the object's key and name. The object of a version is its item."""
 
 
 def renamed(old: str, new: str) -> str:
@@ -98,7 +97,7 @@ def renamed(old: str, new: str) -> str:
 
 
 def watch(model: str, watched: Watched) -> None:
-    """Record what people do to rows of `app.Model`; once for each, when Django starts."""
+    """Start to record what people do to rows of `app.Model`. Called once for each when Django starts."""
     sender = apps.get_model(model)
     about = _Listener(watched)
     pre_save.connect(about.before, sender=sender, weak=False, dispatch_uid=f"before {model}")
@@ -111,9 +110,9 @@ class _Listener:
         self.watched = watched
 
     def before(self, sender: type[Model], instance: Any, update_fields: Any, **signal: Any) -> None:
-        """Keep the values that are about to change."""
+        """Remember the values that may change."""
         instance._before_change = {}
-        names = [n for n in self.watched.changed if update_fields is None or n in update_fields]
+        names = [name for name in self.watched.changed if update_fields is None or name in update_fields]
         if names and not instance._state.adding and acting() is not None:
             old = sender._base_manager.filter(pk=instance.pk).values(*names).first()
             instance._before_change = old or {}
@@ -122,36 +121,35 @@ class _Listener:
         if raw or acting() is None:
             return
         if created:
-            self._tell(instance, [_said(self.watched.created, instance, instance)])
+            self._record(instance, [_text(self.watched.created, instance, instance)])
             return
         old: dict[str, Any] = instance._before_change
         now = {name: getattr(instance, instance._meta.get_field(name).attname) for name in old}
         phrases = self.watched.changed
-        self._tell(instance, [_said(phrases[name], old[name], now[name]) for name in old if old[name] != now[name]])
+        self._record(instance, [_text(phrases[name], old[name], now[name]) for name in old if old[name] != now[name]])
 
     def deleted(self, sender: type[Model], instance: Any, origin: Any = None, **signal: Any) -> None:
-        # What goes with its item is not an act of its own.
+        # Deletion together with the item is not an act of its own.
         itself = origin is instance or getattr(origin, "model", None) is sender
         if itself and acting() is not None:
-            self._tell(instance, [_said(self.watched.deleted, instance, instance)])
+            self._record(instance, [_text(self.watched.deleted, instance, instance)])
 
-    def _tell(self, row: Any, phrases: list[str]) -> None:
+    def _record(self, row: Any, phrases: list[str]) -> None:
         user = acting()
-        said = list(dict.fromkeys(phrase for phrase in phrases if phrase))
-        if user is None or not said:
+        first, *others = dict.fromkeys(phrase for phrase in phrases if phrase) or [""]
+        if user is None or not first:
             return
         key, name = self.watched.of(row)
-        _record(
-            user, self.watched.kind, str(key), name, ", ".join([said[0], *(s[:1].lower() + s[1:] for s in said[1:])])
-        )
+        what = ", ".join([first, *(phrase[:1].lower() + phrase[1:] for phrase in others)])
+        _record(user, self.watched.kind, str(key), name, what)
 
 
-def _said(phrase: Phrase, old: Any, new: Any) -> str:
+def _text(phrase: Phrase, old: Any, new: Any) -> str:
     return phrase if isinstance(phrase, str) else phrase(old, new)
 
 
 def sign_ins() -> None:
-    """Record who signs in and out, and who could not; once, when Django starts."""
+    """Start to record sign-ins, sign-outs and failed sign-ins. Called once when Django starts."""
     user_login_failed.connect(_refused, dispatch_uid="refused")
     user_logged_in.connect(_signed_in, dispatch_uid="signed in")
     user_logged_out.connect(_signed_out, dispatch_uid="signed out")
@@ -163,7 +161,7 @@ def _signed_in(request: HttpRequest, user: User, **signal: Any) -> None:
 
 
 def _refused(credentials: Mapping[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
-    """Record it without a user; its subject is the name that was tried."""
+    """Record a failed sign-in without a user, under the name that was tried."""
     name = str(credentials.get("username", ""))[:200]
     recent = Act.objects.filter(kind="session", by_name="", at__gt=timezone.now() - FAILED_WITHIN)
     names = list(recent.values_list("name", flat=True)[:MOST_FAILED])

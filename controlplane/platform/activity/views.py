@@ -13,11 +13,11 @@ from controlplane.platform.accounts.roles import person
 from controlplane.platform.activity import queries
 from controlplane.platform.activity.forms import ActivityFilterForm
 from controlplane.platform.http import keyset
-from controlplane.platform.http.spreadsheet import safe
+from controlplane.platform.http.streams import csv_cell
 
 PER_PAGE = 50
 MOST_IN_CSV = 50_000
-"""The newest; a narrower time gives the others."""
+"""Most acts in the file: the newest. Filters by time give others."""
 HEADINGS = ("at", "by", "token", "kind", "id", "name", "what")
 
 
@@ -25,19 +25,19 @@ HEADINGS = ("at", "by", "token", "kind", "id", "name", "what")
 def events(request: HttpRequest) -> HttpResponse:
     user = person(request)
     form = ActivityFilterForm(user, request.GET)
-    found = queries.matching(queries.acts_for(user), form.wanted())
+    matching = queries.matching(queries.acts_for(user), form.filters())
     cursor = request.GET.get("cursor", "")[:300]
     try:
-        acts, older = keyset.page(found, cursor, PER_PAGE, by="at")
-    except keyset.BadCursor:  # an address that somebody has cut: from the newest one on
-        acts, older = keyset.page(found, "", PER_PAGE, by="at")
-    asked = request.GET.copy()
-    asked.pop("cursor", None)
+        acts, older = keyset.page(matching, cursor, PER_PAGE, by="at")
+    except keyset.BadCursor:  # a truncated address: start with the newest
+        acts, older = keyset.page(matching, "", PER_PAGE, by="at")
+    query = request.GET.copy()
+    query.pop("cursor", None)
     context = {
         "form": form,
         "events": queries.shown(acts, user),
-        "filtered": any(asked.values()),
-        "query": asked.urlencode(),
+        "filtered": any(query.values()),
+        "query": query.urlencode(),
         "older": older,
         "newest": not cursor,
     }
@@ -46,15 +46,15 @@ def events(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def events_csv(request: HttpRequest) -> HttpResponse:
-    """The acts of the page's filters, not only those of one page."""
+    """Download all acts that match the page's filters, not only those of one page."""
     user = person(request)
-    found = queries.matching(queries.acts_for(user), ActivityFilterForm(user, request.GET).wanted())
+    matching = queries.matching(queries.acts_for(user), ActivityFilterForm(user, request.GET).filters())
     target = io.StringIO()
     writer = csv.writer(target)
     writer.writerow(HEADINGS)
     columns = ("at", "by_name", "token", "kind", "key", "name", "what")
-    for at, *others in found.values_list(*columns)[:MOST_IN_CSV].iterator():
-        writer.writerow([at.isoformat(), *map(safe, others)])
+    for at, *others in matching.values_list(*columns)[:MOST_IN_CSV].iterator():
+        writer.writerow([at.isoformat(), *map(csv_cell, others)])
     answer = HttpResponse(target.getvalue(), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="events.csv"'
     return answer

@@ -1,4 +1,4 @@
-"""Recorded models of the accounts and the catalogue; the apps of runs add theirs (runs.engine.audit)."""
+"""The recorded models of accounts and the catalogue. The apps of runs add theirs in runs.engine.audit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.platform.activity.recording import Phrase, Watched, renamed, w
 
 
 def watch_all() -> None:
-    """Once, when Django starts."""
+    """Start to record all of them. Called once when Django starts."""
     for model, watched in WATCHED.items():
         watch(model, watched)
 
@@ -20,11 +20,7 @@ def _version(row: Any, _: Any) -> str:
 _LIMITS, _KEY, _ADDRESS = "Changed the run limits", "Stored another key", "Changed the address"
 
 
-def _deleted(old: Any, new: Any) -> str:
-    return "Deleted" if new else "Restored"
-
-
-_DELETABLE: dict[str, Phrase] = {"name": renamed, "deleted_at": _deleted}
+_DELETABLE: dict[str, Phrase] = {"name": renamed, "deleted_at": lambda old, new: "Deleted" if new else "Restored"}
 _NAMED: dict[str, Phrase] = {**_DELETABLE, "description": "Changed the description"}
 WATCHED = {
     "accounts.User": Watched(

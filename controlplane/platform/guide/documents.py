@@ -77,13 +77,13 @@ class Rendered:
 
 
 def present() -> list[GuideDocument]:
-    """Installed documents: an image has no tests."""
+    """Return the documents that are installed: an image has none from tests."""
     return [document for document in DOCUMENTS if (ROOT / document.path).is_file()]
 
 
 def listed() -> list[tuple[GuideDocument, str]]:
-    """The documents and their addresses, for the list at the side."""
-    return [(each, address(each)) for each in present()]
+    """Return the documents with their addresses, for the list at the side."""
+    return [(document, address(document)) for document in present()]
 
 
 def find(slug: str) -> GuideDocument | None:
@@ -92,20 +92,21 @@ def find(slug: str) -> GuideDocument | None:
 
 @cache
 def render(document: GuideDocument) -> Rendered:
-    """Our own text, so its HTML is safe; tags written in it are shown, not used."""
+    """Render a document as HTML. It is our own text, so it is safe; tags written in it are shown as text."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse((ROOT / document.path).read_text())
     sections = []
     for token, text in pairwise(tokens):
         if token.type == "heading_open":
-            anchor = _anchor(text.content)
+            # As GitHub does, so that links within the documents work.
+            anchor = re.sub(r"[^\w\- ]", "", text.content.lower()).strip().replace(" ", "-")
             token.attrSet("id", anchor)
             if token.tag == "h2":
                 sections.append(GuideSection(anchor, text.content.replace("`", "")))
             # The page has its own h1, the document's title.
             token.hidden = text.hidden = token.tag == "h1"
         for part in text.children or ():
-            _lead(part, document)
+            _set_address(part, document)
     # Without the title, which the page shows as its heading.
     shown = tokens[3:] if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1" else tokens
     html = parser.renderer.render(shown, parser.options, {})
@@ -116,23 +117,18 @@ def address(document: GuideDocument) -> str:
     return reverse("document", args=[document.slug]) if document.slug else reverse("documents")
 
 
-def _lead(part: Token, document: GuideDocument) -> None:
-    """A link to another document, or a picture of ours, gets the address that this installation has for it."""
+def _set_address(part: Token, document: GuideDocument) -> None:
+    """Set the address of a link to another document, or of a picture, to that of this installation."""
     name = {"link_open": "href", "image": "src"}.get(part.type)
     target = str(part.attrGet(name) or "") if name else ""
     if not name or not target or "://" in target or target.startswith("#"):
         return
     path, _, anchor = target.partition("#")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(document.path), path))
-    other = next((each for each in present() if each.path == path), None)
+    other = next((row for row in present() if row.path == path), None)
     if other is not None:
         part.attrSet(name, address(other) + (f"#{anchor}" if anchor else ""))
     elif path.startswith(STATIC):
         part.attrSet(name, static(path.removeprefix(STATIC)))
     else:  # a file that isn't served: its name alone
         part.attrs.pop(name)
-
-
-def _anchor(heading: str) -> str:
-    """Build anchors like GitHub, so that links within the documents work."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")

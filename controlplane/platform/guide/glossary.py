@@ -1,4 +1,4 @@
-"""The words of GRPO: glossary.toml, read once."""
+"""The glossary of GRPO: glossary.toml, read once."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class Term:
     title: str
     text: str
     metrics: tuple[str, ...] = ()
-    """Metrics whose charts and tiles lead to it."""
+    """Metrics whose charts and tiles link to it."""
     fields: tuple[str, ...] = ()
-    """Fields of New run that lead to it."""
+    """Fields of New run that link to it."""
 
 
 @cache
 def terms() -> dict[str, Term]:
-    """Read entries by slug, in the file's order."""
-    read = tomllib.loads(FILE.read_text())
+    """Return the terms by slug, in the file's order."""
+    rows = tomllib.loads(FILE.read_text())
     return {
         slug: Term(slug, row["title"], row["text"], tuple(row.get("metrics", ())), tuple(row.get("fields", ())))
-        for slug, row in read.items()
+        for slug, row in rows.items()
     }
 
 

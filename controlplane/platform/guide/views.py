@@ -1,4 +1,4 @@
-"""The glossary, the documentation, and the end of a person's tour."""
+"""The pages of the glossary and the documentation, and the end of a person's tour."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def glossary(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def document(request: HttpRequest, document: str = "") -> HttpResponse:
-    found = documents.find(document)
-    if found is None:
+    chosen = documents.find(document)
+    if chosen is None:
         raise Http404("There is no such document here.")
-    context = {"document": found, "others": documents.listed(), "rendered": documents.render(found)}
+    context = {"document": chosen, "others": documents.listed(), "rendered": documents.render(chosen)}
     return render(request, "platform/guide/document.html", context)
 
 
 @require_POST
 def tour_seen(request: HttpRequest) -> HttpResponse:
-    """However it ended: it is not shown to this person again unless asked for."""
+    """Record the end of the tour, so that it is not shown to this person again unless requested."""
     user = person(request)
     user.toured_at = timezone.now()
     user.save(update_fields=["toured_at"])

@@ -1,6 +1,6 @@
-"""The IP addresses that alerts and judges may use: public ones, private ones if an admin allows it, others never.
+"""Rules for the IP addresses of outgoing requests: public ones, private ones if an admin allows it, never others.
 
-The check applies to the address that is connected to, so neither DNS changes nor its notation matter.
+The rules apply to the address of the connection, so neither DNS changes nor notations matter.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PRIVATE = tuple(
         "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10", "::1/128", "fc00::/7",
     )
 )  # fmt: skip
-"""Loopback, private networks, and those of carriers and overlays."""
-NOBODYS = tuple(
+"""Loopback, private networks, and networks of carriers and overlays."""
+SPECIAL = tuple(
     ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "2002::/16", "2001::/23", "64:ff9b:1::/48")
 )
 """Tunnels and protocol assignments, some of which the standard library calls global."""
@@ -31,19 +31,19 @@ NAT64 = ip_network("64:ff9b::/96")
 
 
 def refusal(text: str, *, private_too: bool) -> str | None:
-    """Why this IP address may not be contacted; None if it may."""
+    """Return why this IP address may not be contacted; None if it may."""
     address = plain(text)
     if address in METADATA:
         return f"{text} is where a cloud keeps a machine's credentials"
     if _in(address, PRIVATE):
         return None if private_too else f"{text} is a private address, and this target doesn't allow private addresses"
-    if address.is_global and not address.is_multicast and not address.is_reserved and not _in(address, NOBODYS):
+    if address.is_global and not address.is_multicast and not address.is_reserved and not _in(address, SPECIAL):
         return None
     return f"{text} is not a server address"
 
 
 def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
-    """A rule for workers.outbound: why an IP address of this URL may not be contacted, or None."""
+    """Return a rule for workers.outbound: a function that says why an IP address of this URL may not be contacted."""
     plain_http = urlsplit(url).scheme == "http"
 
     def why(ip: str) -> str | None:
@@ -56,7 +56,7 @@ def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
 
 
 def check_url(address: str, *, private_too: bool) -> None:
-    """Check the URL's form; its address is checked whenever something is sent. Raises ValidationError."""
+    """Check the form of a URL. Its IP address is checked at each request. Raises ValidationError."""
     if problem := outbound.problem(address):
         raise ValidationError(problem)
     if is_inside(address) and not private_too:
@@ -66,7 +66,7 @@ def check_url(address: str, *, private_too: bool) -> None:
 
 
 def is_inside(url: str) -> bool:
-    """True if the URL is written with a private address."""
+    """Return whether the URL is written with a private address."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or is_private(str(ip_address(host)))
@@ -79,7 +79,7 @@ def is_private(text: str) -> bool:
 
 
 def plain(text: str) -> Address:
-    """The address without scope, and the IPv4 address embedded in an IPv6 one."""
+    """Return the address without its scope; an IPv6 address with an embedded IPv4 address as that one."""
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:

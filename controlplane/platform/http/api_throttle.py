@@ -1,8 +1,7 @@
-"""Slows a client of /api/v1/ or of shared runs down: 429 with Retry-After, before the request takes a thread or touches
-the database.
+"""Rate limits of /api/v1/ and of shared runs: 429 with Retry-After, before a request uses a thread or the database.
 
-Each token has a bucket that fills steadily; so has each address, for requests without a known token. Counted per web
-process. Async because it is ASGI; it does no other work.
+Token buckets for each token, and for each address without a known token. Counted per web process. Async because it is
+ASGI; it does no other work.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from controlplane.platform.http.body_limit import App, Message, Receive, Send
 
 PATH = "/api/v1/"
 SHARED = "/shared/"
-"""Of runs that somebody shares by a link: open to everybody."""
+"""The pages of shared runs, which need no account."""
 BURST_S = 5
-"""A full bucket holds what a client may send in this many seconds."""
+"""Seconds of requests that a full bucket holds."""
 MOST = 10_000
-"""Buckets; the one that was used longest ago is dropped."""
+"""Most buckets. The least recently used one is dropped."""
 
 
 class Buckets:
-    """Token buckets by key."""
+    """Token buckets by key, which refill at `per_s` tokens a second."""
 
     def __init__(self, per_s: float, *, most: int = MOST, now: Callable[[], float] = time.monotonic) -> None:
         self.per_s, self.full, self.most, self.now = per_s, per_s * BURST_S, most, now
@@ -37,7 +36,7 @@ class Buckets:
         self._lock = threading.Lock()
 
     def take(self, key: str) -> float:
-        """Take one; 0 if there was one, otherwise the seconds until there is."""
+        """Take a token. Returns 0, or the seconds until there is one."""
         with self._lock:
             level = self._level(key)
             wait = max(0.0, (1 - level) / self.per_s)
@@ -45,7 +44,7 @@ class Buckets:
             return wait
 
     def wait(self, key: str) -> float:
-        """The seconds until there is one to take."""
+        """Return the seconds until there is a token; 0 if there is one."""
         with self._lock:
             return max(0.0, (1 - self._level(key)) / self.per_s)
 
@@ -64,7 +63,7 @@ _buckets = Buckets(settings.API_PER_SECOND)
 
 
 def refused(address: str) -> None:
-    """A request had no valid token: it counts against its address."""
+    """Count a request without a valid token against its address."""
     _buckets.take(f"from {address}")
 
 
@@ -81,17 +80,17 @@ class ApiThrottle:
     def _wait(self, scope: Message) -> float:
         sent = next((value for name, value in scope.get("headers", ()) if name == b"authorization"), b"")
         address = f"from {(scope.get('client') or ('',))[0]}"
-        if not sent or scope["path"].startswith(SHARED):  # there a token counts nothing
+        if not sent or scope["path"].startswith(SHARED):  # where tokens don't matter
             return self.buckets.take(address)
         return self.buckets.wait(address) or self.buckets.take(hashlib.sha256(sent).hexdigest())
 
 
 async def _refuse(send: Send, wait: float, *, to_people: bool) -> None:
     seconds = str(math.ceil(wait))
-    told = {"what": "Too many requests.", "where": "rate", "fix": f"Wait {seconds} s, and send fewer at a time."}
-    kind, body = "application/json", json.dumps({"error": told})
+    error = {"what": "Too many requests.", "where": "rate", "fix": f"Wait {seconds} s, and send fewer at a time."}
+    kind, body = "application/json", json.dumps({"error": error})
     if to_people:
-        kind, body = "text/plain", f"{told['what']} {told['fix']}"
+        kind, body = "text/plain", f"{error['what']} {error['fix']}"
     headers = [(b"content-type", kind.encode()), (b"retry-after", seconds.encode())]
     await send({"type": "http.response.start", "status": 429, "headers": headers})
     await send({"type": "http.response.body", "body": body.encode()})

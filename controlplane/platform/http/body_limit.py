@@ -1,8 +1,8 @@
 """Enforces the size limit of request bodies while they arrive.
 
-Django's ASGI handler writes a whole body to disk before its own limits apply, for everyone. So this limit comes first:
-small in general, larger for the requests that `controlplane.setup.serving.body_sizes` names.
-Async because it is ASGI; it does no other work.
+Django's ASGI handler writes a whole body to disk before its own limits apply. So this limit comes first: small in
+general, larger for the requests in `controlplane.setup.serving.body_sizes`. Async because it is ASGI; it does no other
+work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST = "most_bytes"
 
 
 def reads_at_most(most: int) -> Callable[[ViewT], ViewT]:
-    """A view whose document may have so many bytes, fewer than a body: the page for what is too large names them."""
+    """Mark a view with its own limit in bytes, below that of bodies, for the page about too large requests."""
 
     def marked(view: ViewT) -> ViewT:
         setattr(view, _MOST, most)
@@ -49,7 +49,7 @@ def reads_at_most(most: int) -> Callable[[ViewT], ViewT]:
 
 
 class BodyLimit:
-    """`limit_of`: the most bytes that a request's body may have."""
+    """ASGI middleware that enforces the limit. `limit_of`: the most bytes of a request's body."""
 
     def __init__(self, app: App, limit_of: Limit) -> None:
         self.app, self.limit_of = app, limit_of
@@ -63,10 +63,11 @@ class BodyLimit:
         except Error as error:
             if not outage.is_away(error):
                 raise
-            log.exception("the database can't say who uploads")
+            log.exception("the database can't be asked about an upload's user")
             await _refuse(scope, send, 503, "The database can't be reached; nothing was stored.")
             return
-        if _declared(scope) > limit:
+        declared = header(scope, b"content-length")
+        if declared.isdecimal() and int(declared) > limit:
             await _refuse(scope, send, 413, _too_large(scope, limit))
             return
         started = False
@@ -107,11 +108,6 @@ def _too_large(scope: Message, limit: int) -> str:
     return f"This is larger than the {size_in_words(limit)} that can be sent here. Nothing was saved: send less."
 
 
-def _declared(scope: Message) -> int:
-    value = header(scope, b"content-length")
-    return int(value) if value.isdecimal() else 0
-
-
 def header(scope: Message, name: bytes) -> str:
     return next((v.decode("latin-1") for k, v in scope.get("headers", ()) if k == name), "")
 
@@ -130,8 +126,7 @@ async def _refuse(scope: Message, send: Send, status: int, reason: str) -> None:
 
 def _page(scope: Message, status: int, reason: str) -> str:
     came_from = urlsplit(header(scope, b"referer"))
-    is_ours = bool(came_from.netloc) and came_from.netloc == header(scope, b"host")
-    way: dict[str, Any] = {"ways": [(reverse("runs"), "All runs")]}
-    if is_ours:
-        way = {"back": came_from._replace(scheme="", netloc="").geturl()}
-    return error_page(status, TITLES[status], reason, **way).content.decode()
+    links: dict[str, Any] = {"ways": [(reverse("runs"), "All runs")]}
+    if came_from.netloc and came_from.netloc == header(scope, b"host"):
+        links = {"back": came_from._replace(scheme="", netloc="").geturl()}
+    return error_page(status, TITLES[status], reason, **links).content.decode()

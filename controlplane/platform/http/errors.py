@@ -29,15 +29,15 @@ SECTIONS = {
     "users": ("settings", "Settings"),
     "help": ("documents", "Documentation"),
 }
-"""First part of an address -> the route that it is below, and its name."""
-AWAY = "The database can't be reached. Runs go on training and hand in what they wrote as soon as it is back."
+"""The route and the label of the list for the first part of an address."""
+AWAY = "The database can't be reached. Runs keep training and send their results as soon as it is back."
 
 
 class Deleted(Http404):
-    """Page for a deleted object that can still be restored."""
+    """The object was deleted and can still be restored."""
 
     def __init__(self, what: str, fix: str, restore: str) -> None:
-        """`restore`: the address that brings it back, by POST."""
+        """`restore`: the address that restores it, by POST."""
         super().__init__(what)
         self.fix, self.restore = fix, restore
 
@@ -47,7 +47,7 @@ def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> Jso
 
 
 def wants_json(request: HttpRequest) -> bool:
-    """True if a program sent the request, not a browser window."""
+    """Return whether a program sent the request, not a browser window."""
     return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
 
 
@@ -55,15 +55,15 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
     if isinstance(exception, DisallowedHost):
         name = split_domain_port(request.META.get("HTTP_HOST", ""))[0] or "this name"
         what = (
-            f"The control plane does not answer to “{name}”. Whoever runs it lists the name in CONTROLPLANE_HOSTS "
-            "(commas between several) and starts it again."
+            f"The control plane does not answer to “{name}”. Its administrator can add the name to CONTROLPLANE_HOSTS "
+            "(separated by commas) and restart it."
         )
         return _error(request, 400, "Unknown name", what)
     return _error(request, 400, "Not understood", "This request can't be read: too many parts, or not of this page.")
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    # The text of a view's own PermissionDenied is for people; others are empty.
+    # A PermissionDenied of ours has a text for people; others are empty.
     what = str(exception or "") or "You may not do this."
     return _error(request, 403, "Not allowed", what)
 
@@ -74,9 +74,9 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    said = exception.args[0] if exception is not None and exception.args else ""
-    own = isinstance(said, str) and said and not said.endswith("matches the given query.")  # a view's own words
-    what = str(said) if own else "There is nothing at this address."
+    text = exception.args[0] if exception is not None and exception.args else ""
+    is_ours = isinstance(text, str) and text and not text.endswith("matches the given query.")  # Django's text
+    what = str(text) if is_ours else "There is nothing at this address."
     ways = [(reverse("deleted"), "Recently deleted")]
     if isinstance(exception, Deleted):
         return _error(request, 404, "Deleted", what, fix=exception.fix, restore=exception.restore, ways=ways)
@@ -84,19 +84,19 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def method_not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
-    what = "This address only takes what a form sends; there is nothing to look at, and nothing was done."
+    what = "This address only accepts forms. There is nothing to show, and nothing was done."
     response = _error(request, 405, "Nothing to show here", what)
     response.headers["Allow"] = allowed
     return response
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    # Django requests this page while it handles the error.
+    # Django calls this while it handles the error.
     if outage.is_away(sys.exc_info()[1]):
         return database_away(request)
     what = "Something went wrong on our side. Your runs are not affected."
     now = timezone.now()
-    fix = f"If it happens again, tell whoever runs this installation: the cause is in web.log at {now:%H:%M:%S} UTC."
+    fix = f"If it happens again, tell the administrator: the cause is in web.log at {now:%H:%M:%S} UTC."
     if wants_json(request):
         return error_json(500, what, fix=fix)
     again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
@@ -104,17 +104,16 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def database_away(request: HttpRequest) -> HttpResponse:
-    """503. Clients retry: supervisors with back-off, pages by the Refresh header, sockets by their feed, the tick on
-    schedule."""
+    """Answer 503. Clients retry: supervisors with back-off, pages by the Refresh header, sockets by their feed."""
     if wants_json(request):
         fix = "Send the same request again."
         response: HttpResponse = error_json(503, AWAY, where="database", fix=fix)
     else:
         comes_back = request.method == "GET" and not request.headers.get("HX-Request")
         ask = (
-            " This page tries again by itself."
+            " This page retries automatically."
             if comes_back
-            else " Go back and look, in a moment, whether it was still done."
+            else " Go back in a moment, and check whether it was done."
         )
         response = error_page(503, "The database is away", AWAY + ask)
         if comes_back:
@@ -125,10 +124,10 @@ def database_away(request: HttpRequest) -> HttpResponse:
 
 
 def error_page(status: int, title: str, what: str, **more: Any) -> HttpResponse:
-    """Rendered without the request: its context processors (database, session) may be what is broken.
+    """Render an error page without the request, whose context processors (database, session) may be broken.
 
-    `more`: "fix", a sentence; "again", an address to try once more; "back", that of the page before; "ways", pages to
-    go to, as (address, label).
+    `more`: "fix", a sentence; "again", an address to retry; "back", the address of the previous page; "ways", links as
+    (address, label).
     """
     page = render_to_string("error.html", {"status": status, "title": title, "what": what, **more})
     return HttpResponse(page, status=status)
@@ -151,7 +150,7 @@ def _error(
 
 
 def _ways(request: HttpRequest) -> list[tuple[str, str]]:
-    """(address, label) of pages that one can go to from here: the list that the address is below, and the runs."""
+    """Return links as (address, label): the list that the request's address is below, and the runs."""
     section = request.path.strip("/").partition("/")[0]
     known = [(reverse(SECTIONS[section][0]), SECTIONS[section][1])] if section in SECTIONS else []
     ways = [way for way in known if way[0] != request.path]

@@ -1,7 +1,11 @@
-"""Pages around a form."""
+"""Pages around a form, and texts that such a page shows once after its redirect.
+
+The texts are in the session, encrypted: the table of sessions reveals no token, and a message would put it in a cookie.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,17 +13,32 @@ from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.platform.sealing import seal, unseal
+
 
 def form_page(request: HttpRequest, template: str, context: Mapping[str, Any]) -> HttpResponse:
-    """The page with the context's `form`: 422 if what was sent has mistakes, which it then shows."""
+    """Render the page with the context's `form`: with status 422 if the form has errors, which it shows."""
     return render(request, template, context, status=422 if context["form"].errors else 200)
 
 
 def wrong_fields(form: BaseForm, names: Mapping[str, str] | None = None) -> list[tuple[str, str, str]]:
-    """(id on the page, label, sentences) of each field with an error, in the form's order, for
-    components/wrong_fields.html. `names`: what fields are called there instead of their label."""
+    """Return (id on the page, label, sentences) of each field with an error, for components/wrong_fields.html.
+
+    `names`: labels by field, in place of the form's own.
+    """
     return [
         (field.id_for_label, (names or {}).get(field.name, str(field.label)), " ".join(map(str, field.errors)))
         for field in form
         if field.errors
     ]
+
+
+def keep_once(request: HttpRequest, key: str, *texts: str) -> None:
+    """Keep texts for the page that calls `take_once` with the same key."""
+    request.session[f"once {key}"] = seal(json.dumps(texts))
+
+
+def take_once(request: HttpRequest, key: str) -> list[str]:
+    """Return the kept texts at the first GET; otherwise none."""
+    kept = request.session.pop(f"once {key}", None) if request.method == "GET" else None
+    return json.loads(unseal(kept)) if kept else []

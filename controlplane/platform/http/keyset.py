@@ -1,4 +1,4 @@
-"""Pages by cursor: newest first, and nothing is skipped or shown twice while rows are added."""
+"""Pages by cursor: newest first, without skipped or repeated rows while rows are added."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ class BadCursor(ValueError):
 
 
 def page(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
-    """The rows after `cursor`, and the cursor of the next page ("": there is none). `by`: a column with a time; the key
-    decides between equal ones. Raises BadCursor."""
+    """Return at most `limit` rows after `cursor`, and the cursor of the next page, "" if there is none.
+
+    `by`: a column with a time; rows of the same time are ordered by key. Raises BadCursor.
+    """
     if cursor:
         rows = rows.filter(_after(cursor, by))
     order = [f"-{by}", "-pk"] if by else ["-pk"]
-    found = list(rows.order_by(*order)[: limit + 1])
-    if len(found) <= limit:
-        return found, ""
-    last = found[limit - 1]
-    return found[:limit], _cursor([getattr(last, by).isoformat(), last.pk] if by else [last.pk])
+    first = list(rows.order_by(*order)[: limit + 1])
+    if len(first) <= limit:
+        return first, ""
+    last = first[limit - 1]
+    key = [getattr(last, by).isoformat(), last.pk] if by else [last.pk]
+    return first[:limit], base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
 
 
 def _after(cursor: str, by: str) -> Q:
@@ -43,7 +46,3 @@ def _after(cursor: str, by: str) -> Q:
         return Q(pk__lt=number)
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
         raise BadCursor from None
-
-
-def _cursor(key: list[Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode()

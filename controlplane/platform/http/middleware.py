@@ -1,4 +1,4 @@
-"""The headers that protect all answers, and the sign-in requirement of all views."""
+"""Middleware: protective headers, pages for refused methods, no NUL, and the sign-in requirement of all views."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from django.utils.cache import patch_vary_headers
 
 from controlplane.platform.http.errors import bad_request, error_json, method_not_allowed, wants_json
 
+STOP_POLLING = 286
+"""htmx's status for “swap, then stop polling”."""
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -27,9 +29,11 @@ POLICY = "; ".join(
 
 
 class ProtectiveHeaders:
-    """The strict Content-Security-Policy; cookies that are only sent encrypted again if they came so; and pages that
-    only the browser may keep. (It may: otherwise a form would be empty after a step back.) A part of a page that htmx
-    asked for at the page's own address is never shown in its place."""
+    """Sets a strict Content-Security-Policy, secure cookies over https, and private caching.
+
+    The browser may cache pages: otherwise a form would be empty after a step back. Vary keeps it from showing a
+    fragment that htmx requested in place of the page at the same address.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -46,7 +50,7 @@ class ProtectiveHeaders:
 
 
 class RefusedMethodsInWords:
-    """A page in place of Django's empty answer to a method that a view doesn't take: people load a form's address."""
+    """Answers a refused method with a page in place of Django's empty answer: people load addresses of forms."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -59,9 +63,9 @@ class RefusedMethodsInWords:
 
 
 class NoNul:
-    """Rejects NUL characters, which no stored text has and PostgreSQL refuses even in queries.
+    """Refuses NUL characters, which PostgreSQL doesn't accept even in queries.
 
-    Checks the path, the query and plain forms; uploads and the API for hosts check their own input.
+    Checks the path, the query and plain forms. Uploads and the host API check their own input.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -79,7 +83,7 @@ def _has_nul(sent: QueryDict) -> bool:
 
 
 class SignInRequired(LoginRequiredMiddleware):
-    """Django's own, except for requests of scripts: a redirect would put the sign-in page into a fragment."""
+    """Requires sign-in as Django does. Scripts get 401: a redirect would put the sign-in page into a fragment."""
 
     def handle_no_permission(  # type: ignore[override]  # django-stubs narrows it to the redirect
         self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]

@@ -2,8 +2,8 @@
 
 Our code is synchronous. Django's handler runs every middleware that can be async as async, switches threads for each
 half of it, and starts a thread with a new database connection per request: several times the cost of a supervisor's
-sync, all of it under the GIL. Here a request switches once, and threads keep their connections for CONN_MAX_AGE.
-Async because it is ASGI; it does no other work.
+sync, all of it under the GIL. Here a request switches threads once, and threads keep their connections for
+CONN_MAX_AGE. Async because it is ASGI; it does no other work.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class OneThread(ASGIHandler):
                 await self._in_thread(response.close)
 
     def _answer(self, scope: Message, body: IO[bytes]) -> Any:
-        """Django's handling of a request, in the thread that has its connection."""
+        """Handle a request as Django does, in the thread that has its connection."""
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body)
@@ -81,5 +81,5 @@ class OneThread(ASGIHandler):
                     await task
 
     async def _in_thread(self, call: Any, *arguments: Any) -> Any:
-        # For views that hand work back to the event loop (a static file).
+        # sync_to_async, because some views use the event loop (static files).
         return await sync_to_async(call, thread_sensitive=False, executor=self._threads)(*arguments)

@@ -1,4 +1,4 @@
-"""Database outages: which errors count as one, and one log line per outage."""
+"""Database outages: the errors that count as one, and a single log line per outage."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _WAITS = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Errors that may pass. SQLite reports missing tables and wrong statements by the same class."""
+"""Temporary errors. SQLite reports missing tables and wrong statements by the same class."""
 _PASSING = frozenset({"25006", "25P03"})
-"""A server that became read-only (a failover), and a transaction that the server ended while we were idle."""
+"""SQLSTATEs of a server that became read-only (a failover), and of a transaction that it ended while we were idle."""
 
 
 def is_away(error: BaseException | None) -> bool:
-    """True if the database is gone, starting, full or locked: the same request may succeed later."""
+    """Return whether the database is gone, starting, full or locked, so that the same request may succeed later."""
     if isinstance(error, OperationalError | InterfaceError):
         code = getattr(error.__cause__, "sqlite_errorcode", None)
         return code is None or code & 0xFF in _WAITS
@@ -35,7 +35,7 @@ def is_away(error: BaseException | None) -> bool:
 
 
 class OncePerOutage(logging.Filter):
-    """One line without a traceback for the first error, then silence until there has been none for a while."""
+    """Logs the first error of an outage in one line without a traceback, and drops the others."""
 
     _lock = threading.Lock()
     _last = float("-inf")
@@ -50,7 +50,7 @@ class OncePerOutage(logging.Filter):
             OncePerOutage._last = now
         message = " ".join(str(error).split())
         record.msg, record.args = (
-            "The database can't be reached (said once while it lasts; %s): %s",
+            "The database can't be reached (logged once per outage; %s): %s",
             (record.name, message),
         )
         record.levelno, record.levelname = logging.WARNING, "WARNING"

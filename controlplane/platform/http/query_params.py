@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 
 def whole(request: HttpRequest, name: str, default: int, lowest: int, highest: int) -> int:
-    """A whole number between the limits, otherwise the default."""
+    """Return the parameter as a whole number, clamped to the limits; the default if it is none."""
     try:
         return max(lowest, min(highest, int(request.GET[name])))
     except (KeyError, ValueError):
@@ -16,5 +16,5 @@ def whole(request: HttpRequest, name: str, default: int, lowest: int, highest: i
 
 
 def listed(text: str) -> list[str]:
-    """A list in one value, as written by urlstate.js: commas and percent signs in members are escaped."""
+    """Return the members of a list in one value, as written by urlstate.js: commas and percent signs are escaped."""
     return list(dict.fromkeys(unquote(part) for part in text.split(",") if part))

@@ -1,4 +1,4 @@
-"""Bodies of API requests: size limits, gzip, strict decoding, the bearer token."""
+"""Bodies of API requests: size limits, gzip, strict decoding; and the bearer token."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class BadBody(Exception):
 
 
 def bearer(request: HttpRequest) -> str:
-    """The token of the Authorization header, or ""."""
+    """Return the token of the Authorization header, or ""."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def body_of(request: HttpRequest, limit: int) -> bytes:
-    """The body, decompressed if gzipped, up to `limit` bytes."""
+    """Return the body, decompressed. Raises BadBody above `limit` bytes."""
     if int(request.headers.get("Content-Length") or 0) > limit:
         raise _too_large(limit)
     return unpacked(request.body, request.headers.get("Content-Encoding", "identity"), limit)
 
 
 def unpacked(body: bytes, coding: str, limit: int) -> bytes:
-    """`coding`: the header Content-Encoding."""
+    """Return the decompressed body. `coding`: the header Content-Encoding. Raises BadBody above `limit` bytes."""
     if coding == "gzip":
         unpack = zlib.decompressobj(wbits=31)
         try:
@@ -57,9 +57,9 @@ def _too_large(limit: int) -> BadBody:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Decode JSON of a known shape. BadBody names the place (`$.lines[3].seq`)."""
+    """Decode JSON as a `kind`. Raises BadBody with the place, such as `$.lines[3].seq`."""
     if b"\\u0000" in body:
-        # PostgreSQL stores no NUL in text, and completions may contain one.
+        # PostgreSQL can't store NUL in text, and completions may contain one.
         body = _NUL.sub(rb"\1\\ufffd", body)
     try:
         return msgspec.json.decode(body, type=kind)
@@ -71,7 +71,8 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def _decode_lax(body: bytes, kind: type[T]) -> T:
-    """Python's JSON writer emits NaN and unpaired surrogates: a line with one must not block the lines after it."""
+    """Decode JSON with NaN or unpaired surrogates, which Python writes: such a line must not block the lines after
+    it."""
     try:
         value = json.loads(body, parse_constant=lambda name: None)
     except (ValueError, RecursionError) as error:

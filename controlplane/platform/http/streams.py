@@ -1,4 +1,4 @@
-"""A large file as a streaming response, under WSGI and ASGI; on request only a part of it."""
+"""Files as responses: large ones streamed under WSGI and ASGI, or only a requested part; safe cells of CSV files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import IO
+from typing import IO, Any
 
 from django.core.handlers.asgi import ASGIRequest
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -16,8 +16,14 @@ BLOCK = 256 * 2**10
 _RANGE = re.compile(r"bytes=(?=\d|-\d)(\d{0,18})-(\d{0,18})")
 
 
+def csv_cell(value: Any) -> Any:
+    """Return a value for a CSV file. Text that a spreadsheet would run as a formula gets an apostrophe."""
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if formula else value
+
+
 def file_answer(request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str = "") -> HttpResponseBase:
-    """The rest of an open file, which is closed at the end."""
+    """Return the rest of an open file as a response, which closes it."""
     if not isinstance(request, ASGIRequest):
         return FileResponse(file, as_attachment=bool(save_as), filename=save_as, content_type=content_type)
     return _streamed(request, file, os.fstat(file.fileno()).st_size - file.tell(), content_type, save_as)
@@ -26,8 +32,10 @@ def file_answer(request: HttpRequest, file: IO[bytes], content_type: str, *, sav
 def resumable_answer(
     request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str, etag: str
 ) -> HttpResponseBase:
-    """The file, or the part of it that a Range header asks for: an interrupted download goes on. `etag`: of these very
-    bytes, in quotes."""
+    """Return a file, or the part that a Range header requests, so that an interrupted download can be resumed.
+
+    `etag`: identifies exactly these bytes, in quotes.
+    """
     size = os.fstat(file.fileno()).st_size
     part = _part(request, size, etag)
     if part is None:
@@ -45,12 +53,14 @@ def resumable_answer(
 
 
 def _part(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
-    """From where to where; None if the file has no such part. A header with several parts, or of another file, doesn't
-    count."""
-    asked = _RANGE.fullmatch(request.headers.get("Range", ""))
-    if asked is None or request.headers.get("If-Range", etag) != etag:
+    """Return the start and end of the requested part in bytes; None if the file has no such part.
+
+    Ignores a header with several parts, or for another file.
+    """
+    requested = _RANGE.fullmatch(request.headers.get("Range", ""))
+    if requested is None or request.headers.get("If-Range", etag) != etag:
         return 0, size
-    first, last = asked.groups()
+    first, last = requested.groups()
     if first:
         start, end = int(first), min(int(last) + 1, size) if last else size
     else:
@@ -66,7 +76,7 @@ def _streamed(
     body = _threaded(blocks) if isinstance(request, ASGIRequest) else blocks
     answer = StreamingHttpResponse(body, content_type=content_type)
     closers: list[Callable[[], None]] = answer._resource_closers  # type: ignore[attr-defined]  # as FileResponse does
-    closers.append(file.close)  # the body may never be asked for
+    closers.append(file.close)  # the body may never be read
     answer.headers["Content-Length"] = str(length)
     if header := content_disposition_header(bool(save_as), save_as):
         answer.headers["Content-Disposition"] = header

@@ -1,4 +1,4 @@
-"""Takes an upload to disk piece by piece, hashing it on its way, and stops at the size limit, not after it."""
+"""Stores uploads on disk chunk by chunk with their checksum, and stops at the size limit."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ class StoredUpload(TemporaryUploadedFile):
     """An upload stored on disk."""
 
     sha256 = ""
-    """The checksum of the complete file; empty before."""
+    """The checksum of the complete file; empty until then."""
 
 
 class LimitedUpload(FileUploadHandler):
-    """Django's handler for files on disk, with a limit, and with a name for the file on disk that is ours alone."""
+    """Django's handler for files on disk, with a size limit and a file name that doesn't depend on the browser's."""
 
     file: StoredUpload
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         super().new_file(*args, **kwargs)
-        with self._in_words():
-            # Django's would take the suffix from the browser's file name, whatever that holds.
+        with self._stopping_when_full():
+            # Django would take the suffix from the browser's file name, which may contain anything.
             self.file = StoredUpload("upload", self.content_type or "", 0, self.charset, self.content_type_extra)
         self._digest = hashlib.sha256()
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
         if start + len(raw_data) > settings.DATASET_MAX_BYTES:
             self._stop(f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most allowed here.")
-        with self._in_words():
+        with self._stopping_when_full():
             self.file.write(raw_data)
         self._digest.update(raw_data)
         return None
 
     def file_complete(self, file_size: int) -> StoredUpload:
-        with self._in_words():
-            self.file.seek(0)  # which writes what is still in the file's buffer
+        with self._stopping_when_full():
+            self.file.seek(0)  # flushes the file's buffer
         self.file.sha256 = self._digest.hexdigest()
         self.file.size = file_size
         self.file.name = self.file_name
@@ -55,7 +55,7 @@ class LimitedUpload(FileUploadHandler):
         self._drop()
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _stopping_when_full(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -66,7 +66,7 @@ class LimitedUpload(FileUploadHandler):
 
     def _drop(self) -> None:
         if hasattr(self, "file"):
-            with suppress(OSError):  # closing tries once more to write what there was no room for
+            with suppress(OSError):  # closing flushes again, and the disk may be full
                 self.file.close()
 
     def _stop(self, why: str) -> None:
@@ -76,5 +76,5 @@ class LimitedUpload(FileUploadHandler):
 
 
 def problem(request: HttpRequest) -> str:
-    """Why the upload of this request was stopped; empty when it wasn't."""
+    """Return why the upload of this request was stopped, or ""."""
     return str(request.META.get(PROBLEM, ""))

@@ -1,4 +1,4 @@
-"""A process's connection pool: each connection is lent to one thread at a time, up to the configured number.
+"""A process's pool of PostgreSQL connections: each is lent to one thread at a time, up to the configured number.
 
 Under ASGI each request has its own thread, so Django's thread-bound connections would serve one request each. psycopg's
 pool makes requests wait while the server refuses, hides the cause, and after a restart pauses between one dead
@@ -19,23 +19,23 @@ from psycopg import Connection, IsolationLevel, OperationalError
 from psycopg.pq import TransactionStatus
 
 POOL_OPTIONS = ("most", "wait_s")
-"""Options of the pool, unknown to the driver."""
+"""Options of the pool, which the driver doesn't know."""
 KEPT_S = 60.0
-"""A connection idle for longer is closed when another one is returned."""
+"""Seconds after which an idle connection is closed, when another one is returned."""
 
 
 class Shelf:
-    """A process's idle connections to one database, and the number of further ones allowed."""
+    """A process's idle connections to a database, and the slots for further ones."""
 
     def __init__(self, most: int) -> None:
         self._slots = threading.BoundedSemaphore(most)
         self.lost: deque[None] = deque()
-        """One entry per slot that must still be returned because its loan was dropped without ending."""
+        """An entry for each slot whose loan was garbage-collected before it ended, and which must be released."""
         self._lock = threading.Lock()
         self._idle: list[tuple[float, Connection[Any]]] = []
 
     def acquire(self, wait_s: float) -> bool:
-        """Acquire a slot. False: none became free in time."""
+        """Acquire a slot within `wait_s` seconds. False: none became free."""
         self._find_lost()
         if self._slots.acquire(timeout=wait_s):
             return True
@@ -46,7 +46,7 @@ class Shelf:
         self._slots.release()
 
     def take(self) -> Connection[Any] | None:
-        """The most recently used connection, if it is alive."""
+        """Return the most recently used connection, or None if there is none alive."""
         with self._lock:
             connection = self._idle.pop()[1] if self._idle else None
         if connection is None or not _has_ended(connection):
@@ -80,7 +80,7 @@ class Shelf:
 
 
 class Loan:
-    """One slot, returned once: with its connection, or when its thread ends without returning it."""
+    """A slot, which is released once: at its end, or when its thread ends without returning it."""
 
     def __init__(self, shelf: Shelf, wait_s: float) -> None:
         self._shelf: Shelf | None = None
@@ -94,7 +94,7 @@ class Loan:
             shelf.release()
 
     def __del__(self) -> None:
-        # This runs anywhere, even in a thread that is taking a slot and holds the lock: it must not take a lock.
+        # It may run in a thread that holds the semaphore's lock, so it must not take a lock.
         if self._shelf is not None:
             self._shelf.lost.append(None)
 
@@ -140,7 +140,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return
         try:
             # In the middle of a transaction it can't be reused.
-            if loan is None or self.in_atomic_block or not _is_at_rest(connection):
+            at_rest = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+            if loan is None or self.in_atomic_block or not at_rest:
                 with self.wrap_database_errors:
                     connection.close()
             else:
@@ -150,12 +151,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 loan.end()
 
 
-def _is_at_rest(connection: Connection[Any]) -> bool:
-    return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
-
-
 def _has_ended(connection: Connection[Any]) -> bool:
-    """True if the server has closed the connection: it only speaks first to end it."""
+    """Return whether the server has closed the connection: it sends nothing unasked but its end."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

@@ -1,9 +1,9 @@
-"""SQLite with queued writers: those of one process wait for each other, its first one for other processes.
+"""SQLite with a queue of writers: the writers of a process wait for a lock, and its holder waits for other processes.
 
 SQLite allows one write transaction. Others sleep and retry, up to a tenth of a second apart and in no order: with 200
 supervisors some waited twenty seconds although the database was idle half of the time. Here a transaction waits for a
-lock that wakes it, and only the first in line polls SQLite, every millisecond. Single statements outside a transaction
-use SQLite's own way.
+lock that wakes it, and only its holder polls SQLite, every millisecond. Single statements outside a transaction use
+SQLite's own retries.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Checkpoints by a thread of their own: what was committed to SQLite's log is copied into the database, on the disk.
+"""Checkpoints in a separate thread: copies what was committed to SQLite's log into the database file.
 
-Left to itself, SQLite does this within the commit that makes the log a thousand pages long: with a thousand live runs
-several times a second, and every writer waits for the disk. Here a commit only wakes the thread, whose checkpoints stop
-nobody. Those within a commit remain for a log of LOG_PAGES, in case the thread doesn't keep up.
+By default SQLite does this within the commit that makes the log a thousand pages long: with a thousand live runs
+several times a second, while every writer waits for the disk. Here a commit only wakes the thread, whose checkpoints
+block no writer. SQLite's own checkpoints remain for a log of LOG_PAGES, in case the thread doesn't keep up.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from controlplane.platform.database import LOG_PAGES
 log = logging.getLogger(__name__)
 
 CHANGES = 1000
-"""Rows changed between checkpoints, about: fewer are left to SQLite."""
+"""Changed rows after which a checkpoint is due."""
 
 
 class Checkpointer:
-    """Of one process and database; `turn` is the lock of the process's writers."""
+    """The checkpoints of one process and database. `turn`: the lock of the process's writers."""
 
     def __init__(self, turn: threading.Lock) -> None:
         self._turn = turn
@@ -31,12 +31,12 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
 
     def changed(self, database: str, rows: int) -> None:
-        """A transaction that changed so many rows was committed, by whoever has the turn."""
+        """Count the rows of a committed transaction, and wake the thread if a checkpoint is due. Call with the turn."""
         self._changes += rows
         if self._changes < CHANGES:
             return
         self._changes = 0
-        if self._thread is None or not self._thread.is_alive():  # or in a process that was forked since
+        if self._thread is None or not self._thread.is_alive():  # not alive in a forked process
             self._due = threading.Event()
             self._thread = threading.Thread(target=self._run, args=(database,), name="checkpoints", daemon=True)
             self._thread.start()
@@ -51,8 +51,10 @@ class Checkpointer:
                 log.debug("no checkpoint: %s", error)
 
     def checkpoint(self, database: str) -> None:
-        """Copy the log. If it has become long, also copy the little that came meanwhile, holding the turn, so that the
-        next transaction starts the log from its beginning."""
+        """Copy the log into the database.
+
+        If the log is long, hold the turn and copy the rest, too, so that the next transaction restarts the log.
+        """
         address = f"{Path(database).absolute().as_uri()}?mode=rw"
         with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
             if _pages(connection) > LOG_PAGES // 2:
@@ -61,6 +63,6 @@ class Checkpointer:
 
 
 def _pages(connection: sqlite3.Connection) -> int:
-    """Copy what can be copied without stopping anybody; the length of the log."""
+    """Copy what can be copied without blocking, and return the length of the log."""
     _busy, pages, _copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return int(pages)

@@ -1,4 +1,4 @@
-"""Formatting of numbers, times and sizes on pages: few digits, small grey units, a dash for nothing."""
+"""Formats numbers, times and sizes on pages: few digits, small grey units, a dash for a missing value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLOURS = 8
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, or None if it can't be shown as one."""
+    """Return the value as a finite number, or None."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -33,7 +33,7 @@ def _number(value: Any) -> float | None:
 
 
 def significant(number: float, digits: int = 3) -> str:
-    """Three significant digits, never a bare float: 0.713, 41.2, 1,204, 2.1e-6. Halves round up, as in scripts."""
+    """Format with three significant digits: 0.713, 41.2, 1,204, 2.1e-6. Rounds halves up, as the scripts do."""
     if number == 0:
         return "0"
     if not math.isfinite(number):
@@ -59,14 +59,14 @@ def sig(value: Any, digits: int = 3) -> str:
 
 @register.filter
 def fixed(value: Any, places: int = 2) -> str:
-    """A fixed number of decimals, for columns that are compared."""
+    """Format with a fixed number of decimals, for columns that people compare."""
     number = _number(value)
     return NOTHING if number is None else f"{number:,.{places}f}".replace("-", MINUS, 1)
 
 
 @register.filter
 def setting(value: Any) -> str:
-    """A setting as a user would type it: 1e-06, on, none."""
+    """Format a setting as a user would type it: 1e-06, on, none."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if value is None:
@@ -76,14 +76,13 @@ def setting(value: Any) -> str:
 
 @register.filter
 def settings(values: Mapping[str, Any]) -> str:
-    """Named settings on one line: beta=0.1, strict=on."""
+    """Format settings on one line: beta=0.1, strict=on."""
     return ", ".join(f"{name}={setting(value)}" for name, value in values.items())
 
 
 @register.filter
 def change(value: Any) -> str:
-    """A signed difference from the previous value. Small ones are plain decimals, which show at a glance how small they
-    are; still smaller ones have no sign."""
+    """Format a difference with its sign. Small ones are plain decimals, the smallest are ±0."""
     number = _number(value)
     if number is None:
         return ""
@@ -98,7 +97,7 @@ def change(value: Any) -> str:
 
 @register.filter
 def percent(value: Any) -> str:
-    """A share between 0 and 1."""
+    """Format a share from 0 to 1 in percent."""
     number = _number(value)
     if number is None:
         return NOTHING
@@ -107,7 +106,7 @@ def percent(value: Any) -> str:
 
 @register.filter
 def si(value: Any) -> str:
-    """18,400 as 18.4k."""
+    """Format a large number with a prefix: 18.4k."""
     number = _number(value)
     if number is None:
         return NOTHING
@@ -119,7 +118,7 @@ def si(value: Any) -> str:
 
 @register.filter
 def parameters(value: Any) -> str:
-    """A model's size as its name gives it: 7.6B, 494M."""
+    """Format a model's number of parameters: 7.6B, 494M."""
     number = _number(value)
     if number is None:
         return NOTHING
@@ -129,26 +128,26 @@ def parameters(value: Any) -> str:
 
 @register.filter
 def size(value: Any) -> str | SafeString:
-    """Bytes in binary units."""
+    """Format bytes in binary units, with a small unit."""
     number = _number(value)
     return NOTHING if number is None else format_html('{}<span class="unit">{}</span>', *_binary(number))
 
 
 @register.filter
 def size_in_words(value: Any) -> str:
-    """The same within a sentence: plain text with a non-breaking space."""
+    """Format bytes in binary units as plain text, for sentences."""
     number = _number(value)
     return NOTHING if number is None else "\N{NO-BREAK SPACE}".join(_binary(number))
 
 
 @register.filter
 def download_size(value: Any) -> str:
-    """Bytes in the decimal units of downloads and of the hub's pages: 2.9 GB, 4.1 MB, 12 kB."""
+    """Format bytes in decimal units, as on the hub's pages: 2.9 GB, 4.1 MB, 12 kB."""
     number = _number(value)
     if number is None:
         return NOTHING
     units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    amount, unit = next((number / one, unit) for one, unit in units if number >= one / 10 or unit == "kB")
+    amount, unit = next((number / size, unit) for size, unit in units if number >= size / 10 or unit == "kB")
     return f"{significant(amount, 2 if amount < 100 else 3)}\N{NO-BREAK SPACE}{unit}"
 
 
@@ -168,7 +167,7 @@ def mib(value: Any) -> str | SafeString:
 
 @register.filter
 def duration(value: Any) -> str:
-    """Seconds (or a timedelta) in the two largest units: 12 ms, 0.31 s, 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
+    """Format seconds (or a timedelta) in the two largest units: 12 ms, 0.31 s, 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
     number = _number(value.total_seconds() if hasattr(value, "total_seconds") else value)
     if number is None:
         return NOTHING
@@ -207,7 +206,7 @@ def in_format(value: Any, form: str) -> str | SafeString:
 
 @register.filter
 def about(value: Any) -> str:
-    """An estimate in seconds, rounded to its accuracy."""
+    """Format an estimate in seconds, rounded to its accuracy."""
     number = _number(value)
     if number is None:
         return NOTHING
@@ -217,7 +216,7 @@ def about(value: Any) -> str:
 
 @register.filter
 def since(value: datetime | None) -> str:
-    """The age of a moment in its largest unit: 5 s, 4 min, 2 h, 3 d."""
+    """Format the age of a moment in its largest unit: 5 s, 4 min, 2 h, 3 d."""
     if value is None:
         return NOTHING
     seconds = max(0, int((timezone.now() - value).total_seconds()))
@@ -229,7 +228,7 @@ def since(value: datetime | None) -> str:
 
 @register.simple_tag
 def ago(value: datetime | None) -> str:
-    """The age of a moment, with the exact time on hover."""
+    """Show the age of a moment, with the exact time on hover."""
     if value is None:
         return NOTHING
     return format_html(
@@ -246,24 +245,26 @@ CLOCKS = {"clock": "%H:%M:%S UTC", "day": "%Y-%m-%d", "short": "%Y-%m-%d %H:%M:%
 
 @register.simple_tag
 def clock(value: datetime | None, form: str = "short") -> str:
-    """A moment: its time of day ("clock"), its date ("day"), or both, without the date if that is today ("short").
-    Scripts put the person's local time there (times.js)."""
+    """Show a moment: the time of day ("clock"), the date ("day"), or both, without today's date ("short").
+
+    times.js replaces it by the person's local time.
+    """
     if value is None:
         return NOTHING
     shown = "clock" if form == "short" and value.date() == timezone.now().date() else form
-    kept = format_html(' data-form="{}"', form) if form != "short" else ""
-    return format_html('<time datetime="{}"{}>{}</time>', value.isoformat(), kept, value.strftime(CLOCKS[shown]))
+    attribute = format_html(' data-form="{}"', form) if form != "short" else ""
+    return format_html('<time datetime="{}"{}>{}</time>', value.isoformat(), attribute, value.strftime(CLOCKS[shown]))
 
 
 @register.filter
 def colour(index: Any) -> str:
-    """The colour class of a reward component by its index in the config."""
+    """Return the colour class of a reward component by its index in the config."""
     return f"c{int(index) % COLOURS + 1}"
 
 
 @register.filter
 def at(mapping: Mapping[str, Any], key: str) -> Any:
-    """The value under a key that is itself a variable."""
+    """Return the value of a key that is a variable."""
     return mapping.get(key, "")
 
 
@@ -274,8 +275,11 @@ def as_json(value: Any) -> str:
 
 @register.filter
 def ends(name: str | Sequence[tuple[str, str]], tail: int = 18, whole: int = 12) -> Sequence[tuple[str, str]]:
-    """A long name in two parts, of which a narrow cell cuts the first: names differ at their ends. Parts stay."""
+    """Split a long name in two parts, of which narrow cells cut the first: names differ at their ends.
+
+    Returns parts unchanged.
+    """
     if not isinstance(name, str):
         return name
-    kept = min(tail, len(name) // 2)
-    return [(name[:-kept], name[-kept:])] if len(name) > whole else [(name, "")]
+    shown = min(tail, len(name) // 2)
+    return [(name[:-shown], name[-shown:])] if len(name) > whole else [(name, "")]

@@ -1,4 +1,4 @@
-"""The navigation items, and small drawings that pages share."""
+"""Navigation items, and small drawings that several pages use."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ register = template.Library()
 
 @register.inclusion_tag("components/nav_item.html", takes_context=True)
 def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -> dict[str, Any]:
-    """A navigation link. It is current if the page is below its address, or that of a route in `also`; of two items the
-    longer address wins. A page that belongs elsewhere than its address says so by `section`, a route."""
+    """Show a navigation link. It is current if the page's address is below its own or that of a route in `also`.
+
+    `but_not`: a route whose pages belong to another item. A page that belongs to another item than its address sets
+    `section`, a route.
+    """
     try:
         address = reverse(name)
     except NoReverseMatch:
         address = ""
     path = context["request"].path if "request" in context else ""
-    longer = extra.get("but_not")
+    excluded = extra.get("but_not")
     below = [address, *map(reverse, extra.get("also", "").split())]
-    current = bool(address) and path.startswith(tuple(below)) and not (longer and path.startswith(reverse(longer)))
+    current = bool(address) and path.startswith(tuple(below)) and not (excluded and path.startswith(reverse(excluded)))
     if section := context.get("section"):
         current = name == section
     return {"name": name, "icon": icon, "label": label, "address": address, "current": current, **extra}
@@ -65,7 +68,7 @@ SHAPES = {
     **dict.fromkeys(("succeeded", "ready", "good"), TICK),
     **dict.fromkeys(("failed", "invalid", "bad"), CROSS),
 }
-"""The drawing within a status chip; others have an exclamation mark."""
+"""The drawing within each status chip. Other statuses have an exclamation mark."""
 
 
 @register.simple_tag
@@ -75,12 +78,12 @@ def status_shape(status: str) -> SafeString:
 
 LEVEL_ICONS = {"good": "circle-check", "warn": "triangle-alert", "bad": "circle-x"}
 TONES = {"watch": "warn", "warning": "warn", "stop": "bad", "error": "bad"}
-"""Levels of hints, findings and problems that are shown as another."""
+"""Levels of hints, findings and problems that are shown like another level."""
 
 
 @register.simple_tag
 def level_icon(level: str, *, size: int = 16, toned: bool = False) -> SafeString:
-    """The icon of a level; `toned`: in its color."""
+    """Show the icon of a level. `toned`: in its color."""
     tone = TONES.get(level, level)
     icon = lucide(LEVEL_ICONS.get(tone, "info"), size=size)
     return format_html('<span class="{}">{}</span>', tone, icon) if toned and tone in LEVEL_ICONS else icon
@@ -88,7 +91,7 @@ def level_icon(level: str, *, size: int = 16, toned: bool = False) -> SafeString
 
 @register.simple_tag
 def sparkline(values: Iterable[float | None], width: int = 88, height: int = 20) -> str | SafeString:
-    """A line as inline SVG, drawn on the server: no script, no library."""
+    """Draw a line as inline SVG."""
     points = [float(v) for v in values if v is not None]
     if len(points) < 2:
         return ""
@@ -114,9 +117,9 @@ def sparkline(values: Iterable[float | None], width: int = 88, height: int = 20)
 
 @register.inclusion_tag("components/bar.html")
 def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", key: bool = True) -> dict[str, Any]:
-    """Segments of a whole: each is {"label", "value", "colour": "c1".."c8"}; the rest stays empty.
+    """Draw a bar of segments {"label", "value", "colour": "c1".."c8"}; the rest of `total` stays empty.
 
-    Widths are SVG attributes, so no inline style is needed.
+    Widths are SVG attributes, because the page's policy forbids inline styles.
     """
     drawn, at = [], 0.0
     for part in parts:
@@ -128,7 +131,7 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
 
 @register.simple_tag
 def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
-    """A metric's Spread on a scale from `low` to `high`: its range a line, mean ± deviation a band."""
+    """Draw a metric's Spread on a scale from `low` to `high`: its range as a line, mean ± deviation as a band."""
     if spread.mean is None or spread.low is None or spread.high is None:
         return ""
 
@@ -149,8 +152,10 @@ def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
 
 @register.simple_tag
 def advantage(value: float | None, widest: float | None = None) -> SafeString:
-    """An advantage with its sign, in one of two colors; with `widest` also a bar from the middle, to the right above
-    zero and to the left below."""
+    """Show an advantage with its sign, in one of two colors.
+
+    With `widest` it has a bar from the middle, to the right above zero and to the left below.
+    """
     kind = "above" if (value or 0) > 0 else "below" if (value or 0) < 0 else "zero"
     bar = "" if value is None or not widest else _from_the_middle(value / widest)
     return format_html(

@@ -1,5 +1,5 @@
 """The "?" beside a word: `{% term "kl" %}`, `{% term_of_metric "kl" %}`, `{% term_of_chart chart %}`; and the help of
-form fields, which New run has so many of that templates would take too long."""
+form fields, in Python because templates are too slow for the many fields of New run."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ def term(slug: str) -> dict[str, Any]:
 
 @register.inclusion_tag(WHY)
 def term_of_metric(metric: str) -> dict[str, Any]:
-    """Nothing for a metric that the glossary doesn't name."""
+    """Show the "?" of a metric, or nothing if the glossary doesn't have it."""
     return _shown(by_metric().get(metric))
 
 
 @register.inclusion_tag(WHY)
 def term_of_chart(chart: Any) -> dict[str, Any]:
-    """Of the first of its metrics that the glossary names."""
-    found = (by_metric().get(line.metric) for line in getattr(chart, "lines", ()))
-    return _shown(next(filter(None, found), None))
+    """Show the "?" of the first metric of a chart that the glossary has."""
+    known = (by_metric().get(line.metric) for line in getattr(chart, "lines", ()))
+    return _shown(next(filter(None, known), None))
 
 
 @register.simple_tag
 def tip_of(field: BoundField) -> str | SafeString:
-    """The "?" that shows a field's help, if its form has `tips`. Tab passes it by where the help describes the field
-    itself, and F1 there shows it; a fieldset has no such description."""
+    """Show the "?" of a field's help, if its form has `tips`.
+
+    Tab skips it where the help is the field's description, which F1 shows; a fieldset has no description.
+    """
     if not field.help_text or not getattr(field.form, "tips", False):
         return ""
-    found = by_field().get(field.name)
-    more = format_html(' data-more="{}"', _address(found)) if found else ""
-    passed_by = "" if field.use_fieldset else mark_safe(' tabindex="-1"')
+    known = by_field().get(field.name)
+    more = format_html(' data-more="{}"', _address(known)) if known else ""
+    skipped = "" if field.use_fieldset else mark_safe(' tabindex="-1"')
     return format_html(
         '<button class="why" type="button" data-why-from="{}_helptext"{}{}><span aria-hidden="true">?</span>'
         '<span class="visually-hidden">About {}</span></button>',
         field.auto_id,
         more,
-        passed_by,
+        skipped,
         field.label,
     )
 
 
 @register.simple_tag
 def notes_of(field: BoundField) -> str | SafeString:
-    """A field's help and its errors."""
+    """Show a field's help and its errors."""
     tip = " tip" if getattr(field.form, "tips", False) else ""
     id_, errors = field.auto_id, field.errors
     text = field.help_text
@@ -67,11 +69,11 @@ def notes_of(field: BoundField) -> str | SafeString:
     return format_html('{}<ul class="errorlist" id="{}_error" role="alert">{}</ul>', notes, id_, lines)
 
 
-def _shown(found: Term | None) -> dict[str, Any]:
-    if found is None:
+def _shown(entry: Term | None) -> dict[str, Any]:
+    if entry is None:
         return {}
-    return {"label": found.title, "text": found.text, "address": _address(found)}
+    return {"label": entry.title, "text": entry.text, "address": _address(entry)}
 
 
-def _address(found: Term) -> str:
-    return f"{reverse('glossary')}#{found.slug}"
+def _address(entry: Term) -> str:
+    return f"{reverse('glossary')}#{entry.slug}"

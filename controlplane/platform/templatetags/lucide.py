@@ -19,10 +19,10 @@ register = template.Library()
 @register.simple_tag
 @cache
 def lucide(name: str, *, size: int = 24) -> SafeString:
-    """The icon of this name, `size` pixels wide and high. Raises KeyError without one."""
-    drawn = " ".join(_archive().read(f"{name}.svg").decode().split())
-    drawn = drawn.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
-    return SafeString(drawn.replace('width="24" height="24"', f'width="{size}" height="{size}"', 1))
+    """Draw the icon of this name, `size` pixels wide and high. Raises KeyError for an unknown name."""
+    svg = " ".join(_archive().read(f"{name}.svg").decode().split())
+    svg = svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
+    return SafeString(svg.replace('width="24" height="24"', f'width="{size}" height="{size}"', 1))
 
 
 @cache

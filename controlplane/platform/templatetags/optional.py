@@ -1,4 +1,4 @@
-"""Attributes, links and texts around a value that are shown only where there is one. Loaded in every template."""
+"""Attributes, links and texts that are shown only if there is a value. Loaded in every template."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ DASH = SafeString(f'<span class="muted">{NOTHING}</span>')
 
 @register.filter
 def into(value: Any, text: str) -> str | SafeString:
-    """`text` (a literal of the template, maybe with markup) around a value; "" without a value or for a dash."""
+    """Put a value into `text`, a literal of the template that may have markup; "" without a value or for a dash."""
     return "" if value in (None, "", NOTHING) or not value else format_html(text, value)
 
 
 @register.filter
 def dash(value: Any) -> Any:
-    """A value, or a grey dash for none."""
+    """Return the value, or a grey dash if there is none."""
     return DASH if value in (None, "", NOTHING) else value
 
 
 @register.filter
 def nonzero(value: Any) -> Any:
-    """None for zero and for an empty value, which number formats show as a dash."""
+    """Return None for zero or an empty value, which number formats show as a dash."""
     return value or None
 
 
 @register.filter
 def count(number: int | None, nouns: str) -> str:
-    """A number with its noun, "row,rows"; "" for none."""
-    one, _, many = nouns.partition(",")
-    return f"{sig(number, 12)} {one if number == 1 else many or one}" if number else ""
+    """Return a number with its noun, "row,rows"; "" for zero or None."""
+    singular, _, plural = nouns.partition(",")
+    return f"{sig(number, 12)} {singular if number == 1 else plural or singular}" if number else ""
 
 
 @register.filter
 def separator(forloop: dict[str, Any], text: str) -> str:
-    """What separates the items of a loop: "" after the last."""
+    """Return the text between the items of a loop: "" after the last."""
     return "" if forloop["last"] else text
 
 
 @register.simple_tag
 def attr(name: str, value: Any) -> str | SafeString:
-    """An attribute with its value, if it has one."""
+    """Write an attribute if it has a value."""
     return format_html(' {}="{}"', name, value) if value else ""
 
 
@@ -60,7 +60,7 @@ _ANY = object()
 def flag(
     name: str, value: Any = True, *, unless: Any = None, equals: Any = _ANY, among: Any = _ANY
 ) -> SafeString | str:
-    """An attribute without a value, set by a true value, by an equal one or by one of several."""
+    """Write an attribute without a value if `value` is true, equals `equals` or is among several."""
     if equals is not _ANY:
         value = value == equals
     if among is not _ANY:
@@ -77,17 +77,17 @@ def aria(name: str, value: Any = True, *, equals: Any = _ANY) -> SafeString:
 
 @register.simple_tag
 def current(here: Any, this: Any, kind: str = "page") -> SafeString | str:
-    """`aria-current` on the link to where the reader is."""
+    """Write `aria-current` on the link to the current page."""
     return format_html(' aria-current="{}"', kind) if here == this else ""
 
 
 @register.simple_tag
 def link(address: str | None, text: Any, css: str = "") -> SafeString | str:
-    """A text, as a link if there is an address."""
+    """Write a text, as a link if there is an address."""
     return format_html('<a{} href="{}">{}</a>', attr("class", css), address, text) if address else text
 
 
 @register.simple_tag
 def last_time(moment: Any, never: str = "never") -> str:
-    """How long ago something last happened, or that it never did."""
+    """Write how long ago something last happened, or `never`."""
     return format_html("{} ago", ago(moment)) if moment else never

@@ -1,4 +1,4 @@
-"""URLs of what a page preloads: scripts and the typeface."""
+"""URLs of scripts and the typeface, and preload links."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ def font_src() -> str:
 
 @register.simple_tag
 def ace_src(name: str = packagefinder.ACE) -> str:
-    """The URL of a file of the code editor; "" for the folder from which it loads its parts."""
+    """Return the URL of a file of the code editor; "" for its folder."""
     return static(f"{packagefinder.ACE_FOLDER}/{name}")
 
 
 @register.simple_tag
 def preload_modules(name: str) -> SafeString:
-    """A preload link for every module that `name` imports, directly or indirectly.
+    """Write a preload link for every module that `name` imports, directly or indirectly.
 
-    Without them a browser learns of each only after reading the one before: as many round trips as the imports are
-    deep.
+    Without them a browser finds each only after loading the previous one: a round trip for each level of imports.
     """
     links = ((static(module),) for module in imported(name))
     return format_html_join("\n  ", '<link rel="modulepreload" href="{}">', links)
@@ -48,7 +47,7 @@ def preload_modules(name: str) -> SafeString:
 
 @cache
 def imported(name: str) -> tuple[str, ...]:
-    """All modules that `name` needs, without duplicates, the nearest first; read once per process."""
+    """Return all modules that `name` needs, without duplicates, the nearest first."""
     modules = [name]
     for module in modules:
         path = finders.find(module)

@@ -26,6 +26,7 @@ from controlplane.setup.serving.claims import (
 from controlplane.setup.serving.embedded import Installation
 from controlplane.setup.serving.preparing import prepare
 from controlplane.setup.serving.processes import Fleet
+from workers.contract.wire.joining import is_loopback
 from workers.contract.wire.names import broker_url
 
 TICK_S = 0.3
@@ -115,15 +116,27 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningS
 
 
 def refuse_unsafe_bind(bind: str) -> None:
-    """Refuse to listen beyond loopback without a password. Needs the database."""
+    """Refuse to listen beyond loopback while no admin has a password. Needs the database."""
     from django.core.management import call_command
-
-    from controlplane.platform.accounts.checks import may_bind
 
     if bind not in ("127.0.0.1", "localhost", "::1"):
         call_command("migrate", verbosity=0, interactive=False)
         if reason := may_bind(bind):
             raise ServingRefused(reason)
+
+
+def may_bind(host: str) -> str | None:
+    """Return why the web may not listen on `host`, with the remedy; None if it may."""
+    from controlplane.platform.accounts.models import Role, User
+
+    admins = User.objects.filter(role=Role.ADMIN, is_active=True)
+    if is_loopback(host) or any(admin.has_usable_password() for admin in admins):
+        return None
+    return (
+        f"Refusing to listen on {host}: no admin has a password yet, so anybody who reads the sign-in link on the "
+        "terminal could sign in. Start on 127.0.0.1, sign in, set a password under the user menu, "
+        "then start again with this address."
+    )
 
 
 def adopt(installation: Installation) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from django.conf import settings
 
-from controlplane.platform.accounts.checks import is_loopback
 from controlplane.platform.accounts.models import Role, User
 from controlplane.platform.accounts.onetime import make_link
 from controlplane.setup.serving.serving import RunningServices
+from workers.contract.wire.joining import is_loopback
 
 
 def owner() -> User:

@@ -1,4 +1,4 @@
-"""What people did in this installation."""
+"""The events: what people did in this installation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ninja import Field, Query, Schema
 
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.activity import queries
-from controlplane.platform.activity.kinds import KINDS
+from controlplane.platform.activity.models import KINDS
 from controlplane.platform.activity.queries import ActFilter, ShownAct
-from runs.api import paging
+from runs.api import shapes
 from runs.api.access import Problem, Router
 from runs.api.shapes import Cursor, Limit, PageResponse, Text
 
@@ -32,25 +32,20 @@ class EventFilter(Schema):
 def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List who did what, the newest first.
 
-    All of it with a token that may administer; otherwise what every user may see, and what you did yourself."""
+    With a token that may administer, everything; otherwise what every user may see, and your own actions."""
     if filters.kind and filters.kind not in KINDS:
         raise Problem(422, "There is no such kind.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
     user = person(request)
-    found = queries.matching(queries.acts_for(user), ActFilter(**filters.dict()))
-    acts, after = paging.page(found, cursor, limit, by="at")
-    return {"items": [_event(each) for each in queries.shown(acts, user)], "next_cursor": after}
+    matching = queries.matching(queries.acts_for(user), ActFilter(**filters.dict()))
+    acts, after = shapes.rows_after(matching, cursor, limit, by="at")
+    return {"items": [_event(event) for event in queries.shown(acts, user)], "next_cursor": after}
 
 
 def _event(shown: ShownAct) -> dict[str, Any]:
     act = shown.act
     return {
         "id": act.pk,
-        "at": act.at,
         "by": act.by_name,
-        "token": act.token,
-        "kind": act.kind,
-        "key": act.key,
-        "name": act.name,
-        "what": act.what,
+        **shapes.columns(act, "at", "token", "kind", "key", "name", "what"),
         "page": shown.address,
     }

@@ -1,6 +1,6 @@
-"""Adding datasets and versions of them: files, rows, the hub, the server's folders, tasks of reasoning-gym."""
+"""Adding datasets and their versions: files, rows, the hub, the server's folders, tasks of reasoning-gym."""
 
-from __future__ import annotations
+# No `annotations` from __future__: ninja reads the types of routes that are made in a function as they are.
 
 from typing import Annotated, Any
 
@@ -25,11 +25,12 @@ from controlplane.catalogue.datasets.sources import MOST_FAMILIES
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.http import upload
 from runs.api import form_values, shapes
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, refusing
 from runs.api.shapes import Id, ItemResponse, RequestBody
 from workers.packages.reasoning import MOST_ROWS, MOST_SEED
 
 router = Router(tags=["datasets"])
+AddingWay = RowsForm | HubForm | PathForm | TasksForm
 
 
 class NamedDatasetBody(RequestBody):
@@ -62,62 +63,14 @@ class TasksDatasetBody(NamedDatasetBody):
 
 @router.post("datasets/upload", response={201: ItemResponse})
 def new_dataset(request: HttpRequest, file: File[UploadedFile], name: Annotated[str, Form(max_length=80)] = "") -> Any:
-    """Upload a dataset. A new dataset. Its file is checked in the background; then it waits for its mapping."""
+    """Upload a dataset. Its file is checked in the background; then it waits for its mapping."""
     return Status(201, {"item": _uploaded(request, None)})
 
 
 @router.post("datasets/{int:dataset_id}/upload", response={201: ItemResponse})
 def new_version(request: HttpRequest, dataset_id: Id, file: File[UploadedFile]) -> Any:
-    """Upload a version of a dataset. A new version of a dataset."""
+    """Upload a version of a dataset."""
     return Status(201, {"item": _uploaded(request, dataset_queries.dataset_for(request, dataset_id))})
-
-
-@router.post("datasets/rows", response={201: ItemResponse})
-def typed_dataset(request: HttpRequest, payload: RowsDatasetBody) -> Any:
-    """Add a dataset of rows. A new dataset of rows in the body."""
-    return _added(request, None, RowsForm, payload)
-
-
-@router.post("datasets/hub", response={201: ItemResponse})
-def hub_dataset(request: HttpRequest, payload: HubDatasetBody) -> Any:
-    """Add a dataset from the hub. A new dataset from the hub, fetched in the background."""
-    return _added(request, None, HubForm, payload)
-
-
-@router.post("datasets/path", response={201: ItemResponse})
-def path_dataset(request: HttpRequest, payload: PathDatasetBody) -> Any:
-    """Add a dataset from a path. A new dataset from a file or a folder of the server, inside its allowed folders."""
-    return _added(request, None, PathForm, payload)
-
-
-@router.post("datasets/tasks", response={201: ItemResponse})
-def tasks_dataset(request: HttpRequest, payload: TasksDatasetBody) -> Any:
-    """Add a dataset of made tasks. A new dataset of tasks that reasoning-gym makes."""
-    return _added(request, None, TasksForm, payload)
-
-
-@router.post("datasets/{int:dataset_id}/rows", response={201: ItemResponse})
-def rows_version(request: HttpRequest, dataset_id: Id, payload: RowsDatasetBody) -> Any:
-    """Add a version of rows. A new version of a dataset, which keeps its name."""
-    return _added(request, dataset_id, RowsForm, payload)
-
-
-@router.post("datasets/{int:dataset_id}/hub", response={201: ItemResponse})
-def hub_version(request: HttpRequest, dataset_id: Id, payload: HubDatasetBody) -> Any:
-    """Add a version from the hub. A new version of a dataset, which keeps its name."""
-    return _added(request, dataset_id, HubForm, payload)
-
-
-@router.post("datasets/{int:dataset_id}/path", response={201: ItemResponse})
-def path_version(request: HttpRequest, dataset_id: Id, payload: PathDatasetBody) -> Any:
-    """Add a version from a path. A new version of a dataset, which keeps its name."""
-    return _added(request, dataset_id, PathForm, payload)
-
-
-@router.post("datasets/{int:dataset_id}/tasks", response={201: ItemResponse})
-def tasks_version(request: HttpRequest, dataset_id: Id, payload: TasksDatasetBody) -> Any:
-    """Add a version of made tasks. A new version of a dataset, which keeps its name."""
-    return _added(request, dataset_id, TasksForm, payload)
 
 
 def _uploaded(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:
@@ -128,25 +81,40 @@ def _uploaded(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:
 
 
 def _added(
-    request: HttpRequest,
-    dataset_id: int | None,
-    way: type[RowsForm | HubForm | PathForm | TasksForm],
-    payload: RequestBody,
+    request: HttpRequest, dataset_id: int | None, form_class: type[AddingWay], payload: RequestBody
 ) -> Status[dict[str, Any]]:
     dataset = dataset_queries.dataset_for(request, dataset_id) if dataset_id is not None else None
-    first, values = way(dataset=dataset), payload.dict()
+    first, values = form_class(dataset=dataset), payload.dict()
     if dataset is not None and values.pop("name", ""):
         raise Problem(422, "A version has its dataset's name.", where="name", fix="Leave it out.")
-    form = form_values.filled(first, lambda data: way(data, dataset=dataset), values)
+    form = form_values.filled(first, lambda data: form_class(data, dataset=dataset), values)
     return Status(201, {"item": _made(request, form, dataset, where="source")})
 
 
 def _made(request: HttpRequest, form: AddingForm, dataset: Dataset | None, *, where: str) -> dict[str, Any]:
     name = dataset.name if dataset else form.cleaned_data["name"]
-    try:
+    with refusing(DatasetError, where=where), refusing(NameTaken, where="name"):
         version = adding_views.created(person(request), form, name, new=dataset is None)
-    except NameTaken as error:
-        raise Problem(409, str(error), where="name") from None
-    except DatasetError as error:
-        raise Problem(409, str(error), where=where) from None
     return shapes.dataset_version(version)
+
+
+def _add_routes(way: str, form: type[AddingWay], body: type[NamedDatasetBody], source: str, about: str) -> None:
+    """Add the routes for a new dataset and for a new version of one."""
+
+    def dataset(request: HttpRequest, payload: body) -> Any:  # type: ignore[valid-type]  # read by ninja
+        return _added(request, None, form, payload)
+
+    def version(request: HttpRequest, dataset_id: Id, payload: body) -> Any:  # type: ignore[valid-type]
+        return _added(request, dataset_id, form, payload)
+
+    dataset.__name__, version.__name__ = f"{way}_dataset", f"{way}_version"
+    dataset.__doc__ = f"Add a dataset {source}. {about}"
+    version.__doc__ = f"Add a version {source}. A new version of a dataset, which keeps its name."
+    router.post(f"datasets/{way}", response={201: ItemResponse})(dataset)
+    router.post(f"datasets/{{int:dataset_id}}/{way}", response={201: ItemResponse})(version)
+
+
+_add_routes("rows", RowsForm, RowsDatasetBody, "of rows", "The rows are in the body.")
+_add_routes("hub", HubForm, HubDatasetBody, "from the hub", "It is fetched in the background.")
+_add_routes("path", PathForm, PathDatasetBody, "from a path", "A file or folder of the server in its allowed folders.")
+_add_routes("tasks", TasksForm, TasksDatasetBody, "of made tasks", "reasoning-gym makes the tasks.")

@@ -1,11 +1,11 @@
-"""What admins manage: users, secrets and where alerts go. All of it needs a token that may administer."""
+"""Administration: users, secrets and targets of alerts. Every route needs a token that may administer."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from django.db import transaction
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Field, Status
 
 from controlplane.platform.accounts import managing, onetime
@@ -13,8 +13,8 @@ from controlplane.platform.accounts.forms import NewUserForm
 from controlplane.platform.accounts.models import Secret, User
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.accounts.secret_forms import LONGEST_KEY, SecretForm
-from runs.api import form_values, paging
-from runs.api.access import ADMIN, Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import ADMIN, Problem, Router, existing, refusing
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
 from runs.engine.alerts import delivery
 from runs.engine.alerts.forms import LONGEST, TargetForm
@@ -24,7 +24,6 @@ from runs.pages.secrets import uses
 
 router = Router(tags=["administration"])
 MOST_RUNS = 2**31 - 1
-T = TypeVar("T")
 
 
 class NewUser(RequestBody):
@@ -34,18 +33,20 @@ class NewUser(RequestBody):
 
 class Invited(ResponseBody):
     item: dict[str, Any]
-    """The user, as the list of users has them."""
+    """The user, as in the list of users."""
     link: str
-    """Signs this user in, once. Shown this once."""
+    """A link that signs this user in once. No later answer has it."""
 
 
 class UserChange(RequestBody):
     role: Literal["viewer", "operator", "admin"] | None = None
     active: bool | None = Field(None, description="false: disabled, and their API tokens are revoked for good.")
     max_running: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(
-        None, description="Of active runs. 0: no limit; null: the installation's."
+        None, description="Most active runs. 0: no limit; null: the installation's limit."
     )
-    max_queued: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(None, description="Of queued runs, as above.")
+    max_queued: Annotated[int, Field(ge=0, le=MOST_RUNS)] | None = Field(
+        None, description="Most queued runs, as above."
+    )
 
 
 class NewSecret(RequestBody):
@@ -53,14 +54,14 @@ class NewSecret(RequestBody):
     kind: Literal["endpoint", "hub", "store"] = "endpoint"
     address: str = Field("", max_length=500, description="The key is sent only there.")
     private_too: bool = Field(False, description="The server may be inside the network.")
-    key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; no answer ever has it.")
+    key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; never part of an answer.")
 
 
 class SecretChange(RequestBody):
     name: str | None = Field(None, max_length=40)
-    address: str | None = Field(None, max_length=500, description="Another one requires the key again.")
+    address: str | None = Field(None, max_length=500, description="A new address requires the key again.")
     private_too: bool | None = None
-    key: str = Field("", max_length=LONGEST_KEY, description="Empty: the one that is stored stays.")
+    key: str = Field("", max_length=LONGEST_KEY, description="Empty: the stored key stays.")
 
 
 Wants = list[Literal["bad", "warning", "failed", "succeeded", "stopped"]]
@@ -89,8 +90,7 @@ class TargetChange(RequestBody):
 @router.get("users", auth=ADMIN, response=PageResponse)
 def users(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List users."""
-    found, after = paging.page(User.objects.all(), cursor, limit)
-    return {"items": [_user(each) for each in found], "next_cursor": after}
+    return shapes.page(User.objects.all(), _user, cursor, limit)
 
 
 @router.post("users", auth=ADMIN, response={201: Invited})
@@ -104,16 +104,13 @@ def new_user(request: HttpRequest, payload: NewUser) -> Any:
 
 @router.patch("users/{int:user_id}", auth=ADMIN, response=ItemResponse)
 def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
-    """Change a user. What isn't sent stays. Role and active are changed together or not at all."""
+    """Change a user. Fields that aren't sent stay. Role and active are changed together or not at all."""
     user, sent = _user_for(user_id), payload.dict(exclude_unset=True)
-    try:
-        with transaction.atomic():
-            if sent.get("role") is not None:
-                managing.set_role(user.pk, sent["role"])
-            if sent.get("active") is not None:
-                managing.set_active(user.pk, person(request), active=sent["active"])
-    except managing.NotAllowed as error:
-        raise Problem(409, str(error), where="user") from None
+    with refusing(managing.NotAllowed, where="user"), transaction.atomic():
+        if sent.get("role") is not None:
+            managing.set_role(user.pk, sent["role"])
+        if sent.get("active") is not None:
+            managing.set_active(user.pk, person(request), active=sent["active"])
     if limits := {name: value for name, value in sent.items() if name.startswith("max_")}:
         user = _user_for(user_id)
         for name, value in limits.items():
@@ -133,7 +130,7 @@ def link(request: HttpRequest, user_id: Id) -> Any:
 
 @router.get("secrets", auth=ADMIN, response=PageResponse)
 def secrets(request: HttpRequest) -> Any:
-    """List secrets. Their names and what uses them; never a key."""
+    """List secrets. With names and uses, without keys."""
     return {"items": [_secret(view) for view in uses.shown()], "next_cursor": ""}
 
 
@@ -146,7 +143,7 @@ def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
 
 @router.patch("secrets/{int:secret_id}", auth=ADMIN, response=ItemResponse)
 def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) -> Any:
-    """Change a secret. Runs get it from the next start on."""
+    """Change a secret. Runs use it from their next start."""
     row = _secret_for(secret_id)
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(SecretForm(instance=row), lambda data: SecretForm(data, instance=row), values)
@@ -156,7 +153,7 @@ def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) ->
 
 @router.delete("secrets/{int:secret_id}", auth=ADMIN, response={204: None})
 def delete_secret(request: HttpRequest, secret_id: Id) -> Any:
-    """Delete a secret. Runs that start from then on don't get it."""
+    """Delete a secret. Runs that start later don't get it."""
     _secret_for(secret_id).delete()
     return Status(204, None)
 
@@ -164,7 +161,7 @@ def delete_secret(request: HttpRequest, secret_id: Id) -> Any:
 @router.get("alerts", auth=ADMIN, response=PageResponse)
 def alerts(request: HttpRequest) -> Any:
     """List targets of alerts. Addresses are masked."""
-    return {"items": [_target(each) for each in installations().select_related("by")], "next_cursor": ""}
+    return {"items": [_target(row) for row in installations().select_related("by")], "next_cursor": ""}
 
 
 @router.post("alerts", auth=ADMIN, response={201: ItemResponse})
@@ -176,7 +173,7 @@ def new_target(request: HttpRequest, payload: NewTarget) -> Any:
 
 @router.patch("alerts/{int:target_id}", auth=ADMIN, response=ItemResponse)
 def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) -> Any:
-    """Change a target of alerts. What isn't sent stays."""
+    """Change a target of alerts. Fields that aren't sent stay."""
     row = _target_for(target_id)
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(TargetForm(instance=row), lambda data: TargetForm(data, instance=row), values)
@@ -195,7 +192,7 @@ def delete_target(request: HttpRequest, target_id: Id) -> Any:
 
 @router.post("alerts/{int:target_id}/test", auth=ADMIN, response={202: ItemResponse})
 def test(request: HttpRequest, target_id: Id) -> Any:
-    """Send a test to a target of alerts. The delivery, whose state is read under /alerts/deliveries."""
+    """Send a test to a target of alerts. Answers with the delivery; /alerts/deliveries has its state later."""
     queued = delivery.queue_test(_target_for(target_id))
     soon()
     return Status(202, {"item": _delivery(queued)})
@@ -203,17 +200,15 @@ def test(request: HttpRequest, target_id: Id) -> Any:
 
 @router.get("alerts/deliveries", auth=ADMIN, response=PageResponse)
 def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List alerts that were sent."""
-    found, after = paging.page(AlertDelivery.objects.select_related("target", "event"), cursor, limit)
-    return {"items": [_delivery(each) for each in found], "next_cursor": after}
+    """List deliveries of alerts."""
+    return shapes.page(AlertDelivery.objects.select_related("target", "event"), _delivery, cursor, limit)
 
 
 @router.post("alerts/deliveries/{int:delivery_id}/again", auth=ADMIN, response=ItemResponse)
 def again(request: HttpRequest, delivery_id: Id) -> Any:
-    """Send an alert again. One that was given up."""
-    row = AlertDelivery.objects.select_related("target", "event").filter(pk=delivery_id).first()
-    if row is None:
-        raise Http404(f"There is no delivery {delivery_id}.")
+    """Send an alert again. Only for a delivery that was given up."""
+    rows = AlertDelivery.objects.select_related("target", "event")
+    row = existing(rows.filter(pk=delivery_id).first(), f"There is no delivery {delivery_id}.")
     if not delivery.try_again(row):
         raise Problem(409, "It has not been given up.", where="delivery")
     soon()
@@ -222,32 +217,23 @@ def again(request: HttpRequest, delivery_id: Id) -> Any:
 
 
 def _user_for(user_id: int) -> User:
-    return _found(User.objects.filter(pk=user_id).first(), f"There is no user {user_id}.")
+    return existing(User.objects.filter(pk=user_id).first(), f"There is no user {user_id}.")
 
 
 def _secret_for(secret_id: int) -> Secret:
-    return _found(Secret.objects.filter(pk=secret_id).first(), f"There is no secret {secret_id}.")
+    return existing(Secret.objects.filter(pk=secret_id).first(), f"There is no secret {secret_id}.")
 
 
 def _target_for(target_id: int) -> AlertTarget:
-    return _found(installations().filter(pk=target_id).first(), f"There is no target {target_id}.")
-
-
-def _found(row: T | None, missing: str) -> T:
-    if row is None:
-        raise Http404(missing)
-    return row
+    return existing(installations().filter(pk=target_id).first(), f"There is no target {target_id}.")
 
 
 def _user(user: User) -> dict[str, Any]:
     return {
         "id": user.pk,
-        "username": user.get_username(),
-        "role": user.role,
         "active": user.is_active,
-        "max_running": user.max_running,
-        "max_queued": user.max_queued,
         "last_sign_in": user.last_login,
+        **shapes.columns(user, "username", "role", "max_running", "max_queued"),
     }
 
 
@@ -259,29 +245,16 @@ def _secret(view: uses.SecretView) -> dict[str, Any]:
     row = view.row
     return {
         "id": row.pk,
-        "name": row.name,
-        "kind": row.kind,
-        "address": row.address,
-        "private_too": row.private_too,
         "problem": view.trouble,
-        "updated_at": row.updated_at,
-        "used_at": row.used_at,
+        **shapes.columns(row, "name", "kind", "address", "private_too", "updated_at", "used_at"),
         "reward_configs": [config.name for config in view.configs],
         "runs": [attempt.run_id for attempt in view.attempts],
     }
 
 
 def _target(row: AlertTarget) -> dict[str, Any]:
-    return {
-        "id": row.pk,
-        "name": row.name,
-        "kind": row.kind,
-        "address": row.shown,
-        "wants": row.wants,
-        "links_to": row.links_to,
-        "private_too": row.private_too,
-        "enabled": row.enabled,
-    }
+    same = shapes.columns(row, "name", "kind", "wants", "links_to", "private_too", "enabled")
+    return {"id": row.pk, "address": row.shown, **same}
 
 
 def _delivery(row: AlertDelivery) -> dict[str, Any]:
@@ -289,8 +262,5 @@ def _delivery(row: AlertDelivery) -> dict[str, Any]:
         "id": row.pk,
         "target": row.target.name,
         "run": row.event.run_id if row.event else "",
-        "state": row.state,
-        "tries": row.tries,
-        "error": row.error,
-        "due_at": row.due_at,
+        **shapes.columns(row, "state", "tries", "error", "due_at"),
     }

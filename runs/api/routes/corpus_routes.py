@@ -1,4 +1,4 @@
-"""Corpora, in which environments search, and checks of a dataset's reference answers."""
+"""Corpora, which environments search, and checks of a dataset's reference answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from controlplane.catalogue.datasets.models import CorpusVersion
 from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH
 from controlplane.catalogue.datasets.queries import version_for
 from controlplane.catalogue.references import showing, starting
-from controlplane.catalogue.references.models import ReferenceCheck
+from controlplane.catalogue.references.models import ReferenceCheck, ReferenceFailure
 from controlplane.catalogue.references.queries import check_for, checks_for
 from controlplane.catalogue.references.views import CheckForm
 from controlplane.platform.accounts.roles import person
-from runs.api import form_values, paging, shapes
-from runs.api.access import Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import Router, refusing
 from runs.api.shapes import Archived, Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody
 
 router = Router(tags=["corpora and reference checks"])
@@ -30,19 +30,19 @@ router = Router(tags=["corpora and reference checks"])
 class NewCorpus(RequestBody):
     dataset: Id
     version: Id = Field(description="The number of the dataset's version.")
-    name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
+    name: str = Field(max_length=NAME_LENGTH, description="An existing corpus of this name gets a new version.")
     text: list[Annotated[str, Field(max_length=200)]] = Field(
         min_length=1, max_length=50, description="The columns that are searched."
     )
-    title: str = Field("", max_length=200, description="The column that stands above the text in an answer.")
-    about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
+    title: str = Field("", max_length=200, description="The column that is shown above the text in search results.")
+    about: str = Field("", max_length=200, description="A description of the documents, which the model reads.")
 
 
 class NewText(RequestBody):
-    name: str = Field(max_length=NAME_LENGTH, description="One that exists gets a new version.")
+    name: str = Field(max_length=NAME_LENGTH, description="An existing corpus of this name gets a new version.")
     text: str = Field(max_length=2**23, description="Each paragraph becomes a document; a blank line ends one.")
     markdown: bool = Field(False, description="true: the heading above a paragraph is its title.")
-    about: str = Field("", max_length=200, description="What the documents are. The model reads it.")
+    about: str = Field("", max_length=200, description="A description of the documents, which the model reads.")
 
 
 class NewCheck(RequestBody):
@@ -52,40 +52,35 @@ class NewCheck(RequestBody):
 
 @router.get("corpora", response=PageResponse)
 def corpora(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List corpora. Each version."""
-    found, after = paging.page(corpora_for(request), cursor, limit)
-    return {"items": [_corpus(each) for each in found], "next_cursor": after}
+    """List corpora. Every version is an entry."""
+    return shapes.page(corpora_for(request), _corpus, cursor, limit)
 
 
 @router.post("corpora", response={201: ItemResponse})
 def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
-    """Make a corpus. Of columns of a dataset's version, in the background."""
-    version = version_for(request, payload.dataset, payload.version)
+    """Make a corpus. From columns of a dataset's version, in the background."""
+    source = version_for(request, payload.dataset, payload.version)
     values = payload.dict(exclude={"dataset", "version"})
-    form = form_values.filled(CorpusForm(version), lambda data: CorpusForm(version, data), values)
+    form = form_values.filled(CorpusForm(source), lambda data: CorpusForm(source, data), values)
     data = form.cleaned_data
-    try:
-        made = making.make(
-            person(request), data["name"], version, text=data["text"], title=data["title"], about=data["about"]
+    with refusing(DatasetError, where="dataset"):
+        version = making.make(
+            person(request), data["name"], source, text=data["text"], title=data["title"], about=data["about"]
         )
-    except DatasetError as error:
-        raise Problem(409, str(error), where="dataset") from None
-    return Status(201, {"item": _corpus(made)})
+    return Status(201, {"item": _corpus(version)})
 
 
 @router.post("corpora/text", response={201: ItemResponse})
 def text_corpus(request: HttpRequest, payload: NewText) -> Any:
-    """Make a corpus of a text. Of its paragraphs, in the background."""
+    """Make a corpus of a text. From its paragraphs, in the background."""
     form = form_values.filled(NamedForm(), NamedForm, payload.dict(include={"name", "about"}))
     source = f"text{plain_text.ENDINGS[1 if payload.markdown else 0]}"
-    try:
+    with refusing(DatasetError, where="text"):
         lines = plain_text.lines(payload.text.encode(errors="replace"), source)
-        made = making.make_of_lines(
+        version = making.make_of_lines(
             person(request), form.cleaned_data["name"], lines, source=source, about=form.cleaned_data["about"]
         )
-    except DatasetError as error:
-        raise Problem(409, str(error), where="text") from None
-    return Status(201, {"item": _corpus(made)})
+    return Status(201, {"item": _corpus(version)})
 
 
 @router.get("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
@@ -96,39 +91,35 @@ def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
 
 @router.patch("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
 def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Archived) -> Any:
-    """Archive a version of a corpus. What uses it goes on."""
+    """Archive a version of a corpus. Environments and runs that use it keep working."""
     (archiving.archive if payload.archived else archiving.unarchive)(corpus_for(request, corpus_id, number))
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
 
 
 @router.delete("corpora/{int:corpus_id}/{int:number}", response={204: None})
 def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
-    """Delete a version of a corpus. Only a version that nothing uses."""
-    try:
+    """Delete a version of a corpus. Only if nothing uses it."""
+    with refusing(DatasetError, where="corpus"):
         archiving.delete(corpus_for(request, corpus_id, number))
-    except DatasetError as error:
-        raise Problem(409, str(error), where="corpus") from None
     return Status(204, None)
 
 
 @router.get("reference-checks", response=PageResponse)
 def checks(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List reference checks."""
-    found, after = paging.page(checks_for(request), cursor, limit)
-    return {"items": [_check(each) for each in found], "next_cursor": after}
+    return shapes.page(checks_for(request), _check, cursor, limit)
 
 
 @router.post("reference-checks", response={201: ItemResponse})
 def new_check(request: HttpRequest, payload: NewCheck) -> Any:
     """Check reference answers.
 
-    Each row's own answer is scored as if the model had written it; the same check, if it waits or runs already."""
+    Scores each row's own answer as if the model had written it. Answers with the waiting or running check if there is
+    one already."""
     form = form_values.filled(CheckForm(request), lambda data: CheckForm(request, data), payload.dict())
     version, rewards = form.cleaned_data["dataset_version"], form.cleaned_data["reward_version"]
-    try:
+    with refusing(DatasetError, where="dataset_version"):
         return Status(201, {"item": _check(starting.start(version, rewards, person(request)))})
-    except DatasetError as error:
-        raise Problem(409, str(error), where="dataset_version") from None
 
 
 @router.get("reference-checks/{int:check_id}", response=ItemResponse)
@@ -139,10 +130,9 @@ def check(request: HttpRequest, check_id: Id) -> Any:
 
 @router.get("reference-checks/{int:check_id}/failures", response=PageResponse)
 def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List answers that fail."""
-    found, after = paging.page(check_for(request, check_id).failures.all(), cursor, limit)
-    names = ("row", "component", "score", "message", "excerpt")
-    return {"items": [{name: getattr(each, name) for name in names} for each in found], "next_cursor": after}
+    """List answers that fail a check."""
+    failing = check_for(request, check_id).failures.all()
+    return shapes.page(failing, _failure, cursor, limit)
 
 
 @router.post("reference-checks/{int:check_id}/stop", response=ItemResponse)
@@ -154,12 +144,14 @@ def stop_check(request: HttpRequest, check_id: Id) -> Any:
 
 @router.post("reference-checks/{int:check_id}/leave-out", response={201: ItemResponse})
 def leave_out(request: HttpRequest, check_id: Id) -> Any:
-    """Leave failing rows out of a dataset. A version of the dataset without the rows whose answers fail."""
-    try:
+    """Leave failing rows out of a dataset. Makes a version without the rows whose answers fail."""
+    with refusing(DatasetError, where="check"):
         version = starting.leave_out(check_for(request, check_id), person(request))
-    except DatasetError as error:
-        raise Problem(409, str(error), where="check") from None
     return Status(201, {"item": shapes.dataset_version(version)})
+
+
+def _failure(row: ReferenceFailure) -> dict[str, Any]:
+    return shapes.columns(row, "row", "component", "score", "message", "excerpt")
 
 
 def _corpus(version: CorpusVersion) -> dict[str, Any]:
@@ -169,13 +161,8 @@ def _corpus(version: CorpusVersion) -> dict[str, Any]:
         "name": version.corpus.name,
         "version": version.number,
         "title": str(version),
-        "status": version.status,
         "problem": error.get("message", ""),
-        "source": version.source,
-        "about": version.about,
-        "documents": version.documents,
-        "bytes": version.bytes,
-        "sha256": version.sha256,
+        **shapes.columns(version, "status", "source", "about", "documents", "bytes", "sha256"),
         "archived": version.archived_at is not None,
     }
 
@@ -185,14 +172,11 @@ def _check(check: ReferenceCheck) -> dict[str, Any]:
         "id": check.pk,
         "dataset_version": check.dataset_version_id,
         "reward_version": check.reward_version_id,
-        "status": check.status,
-        "problem": check.problem,
         "rows": check.done,
-        "unanswered": check.unanswered,
-        "failed_rows": check.failed_rows,
+        **shapes.columns(check, "status", "problem", "unanswered", "failed_rows"),
         "verdict": dataclasses.asdict(showing.verdict(check)),
         "components": [
-            {"name": one.judge.name, "scored": one.scored, "failed": one.failed, "untold": one.untold, "mean": one.mean}
-            for one in showing.components(check)
+            {"name": row.judge.name, "scored": row.scored, "failed": row.failed, "untold": row.untold, "mean": row.mean}
+            for row in showing.components(check)
         ],
     }

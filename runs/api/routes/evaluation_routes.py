@@ -9,8 +9,8 @@ from django.http import HttpRequest
 from ninja import Field, Status
 
 from controlplane.platform.accounts.roles import person
-from runs.api import form_values, paging, shapes
-from runs.api.access import Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import Router, refusing
 from runs.api.drafts import key_of_another
 from runs.api.shapes import Cursor, Id, ItemResponse, Key, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
@@ -30,11 +30,13 @@ router = Router(tags=["evaluations and trials"])
 
 class Evaluate(RequestBody):
     checkpoints: list[Id] | None = Field(
-        None, max_length=200, description="Their ids. None: the newest one. The starting model is always evaluated too."
+        None,
+        max_length=200,
+        description="Ids of checkpoints. None: the newest. The starting model is always evaluated, too.",
     )
     dataset: Id | None = Field(None, description="The id of a dataset version. None: the run's own.")
     prompts: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
-        None, description="How many of the version's validation rows. None: at most 64."
+        None, description="How many of the validation rows. None: at most 64."
     )
     generations: Annotated[int, Field(ge=1, le=starting.MOST_GENERATIONS)] = starting.GENERATIONS
     rewards: Id | None = Field(None, description="The id of a version of a reward config. None: the run's own.")
@@ -43,7 +45,7 @@ class Evaluate(RequestBody):
 
 class Evaluated(ResponseBody):
     started: list[RunResponse]
-    """What was launched. Empty: these were evaluated so already, and the same seed gives the same numbers."""
+    """The runs that were launched. Empty: all of it was evaluated before, and the same seed gives the same numbers."""
 
 
 class NewTrial(RequestBody):
@@ -64,48 +66,42 @@ class StoppedTrial(ResponseBody):
 def evaluations(request: HttpRequest, run_id: str) -> Any:
     """List evaluations of a run.
 
-    Those of one setup stand together, the starting model first. `gain` compares a checkpoint with it, prompt by
-    prompt."""
-    found = results.of_run(queries.run_for(request, run_id))
-    return {"items": [_evaluation(each) for each in found], "next_cursor": ""}
+    Grouped by setup, the starting model first. `gain` compares a checkpoint with it, prompt by prompt."""
+    evaluated = results.of_run(queries.run_for(request, run_id))
+    return {"items": [_evaluation(result) for result in evaluated], "next_cursor": ""}
 
 
 @router.post("runs/{slug:run_id}/evaluations", response={200: Evaluated, 201: Evaluated})
 def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
     """Evaluate checkpoints of a run.
 
-    Each checkpoint, and the starting model, is evaluated by a run of its own on rows that nothing is trained on."""
+    A run of its own evaluates each checkpoint, and the starting model, on rows that are never trained on."""
     run = queries.run_for(request, run_id)
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(EvaluationForm(request, run), lambda data: EvaluationForm(request, run, data), values)
-    try:
+    with refusing(ContractError, QueueFull, where="run", what="This can't be evaluated: {}."):
         started = starting.start(run, form.chosen(), form.setup(), person(request))
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, f"This can't be evaluated: {error}.", where="run") from None
-    found = [shapes.run(queries.run_for(request, each.pk)) for each in started]
-    return Status(201 if found else 200, {"started": found})
+    runs = [shapes.run(queries.run_for(request, run.pk)) for run in started]
+    return Status(201 if runs else 200, {"started": runs})
 
 
 @router.get("trials", response=PageResponse)
 def list_trials(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List trials of hardware profiles."""
-    found, after = paging.page(queries.trials_for(request), cursor, limit)
-    return {"items": [_trial(each) for each in found], "next_cursor": after}
+    return shapes.page(queries.trials_for(request), _trial, cursor, limit)
 
 
 @router.post("trials", response={200: ItemResponse, 201: ItemResponse})
 def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = "") -> Any:
     """Try hardware profiles.
 
-    A few steps on one host with each profile, to see which fit and which is fastest. Sent again with the same
-    Idempotency-Key, the answer is 200 with the first trial."""
+    Runs a few steps on one host with each profile, to see which fit and which is fastest. A repeated request with the
+    same Idempotency-Key is answered with 200 and the first trial."""
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(TrialForm(), TrialForm, values)
     user, profiles = person(request), form.cleaned_data["profiles"]
-    try:
+    with refusing(QueueFull, where="queue", fix="Wait until a run of yours has ended, or stop one."):
         trial, fresh = trials.start(form.wanted(), profiles, user, key_of_api(user, idempotency_key))
-    except QueueFull as error:
-        raise Problem(409, str(error), where="queue", fix="Wait until a run of yours has ended, or stop one.") from None
     if not fresh and not trials.is_of(trial, form.wanted(), profiles):
         raise key_of_another("trial")
     return Status(201 if fresh else 200, {"item": _trial(trial)})
@@ -113,7 +109,7 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
 
 @router.get("trials/{int:trial_id}", response=ItemResponse)
 def trial(request: HttpRequest, trial_id: Id) -> Any:
-    """Read a trial. With a result for each profile: whether it fits, the memory it took, its speed."""
+    """Read a trial. With each profile's result: whether it fits, its memory and its speed."""
     return {"item": _trial(queries.trial_for(request, trial_id))}
 
 
@@ -123,13 +119,13 @@ def stop_trial(request: HttpRequest, trial_id: Id) -> Any:
     return {"stopped": trials.stop_all(queries.trial_for(request, trial_id), person(request))}
 
 
-def _evaluation(one: EvaluationResult) -> dict[str, Any]:
-    dataset, prompts, generations, rewards, temperature = one.setup
+def _evaluation(result: EvaluationResult) -> dict[str, Any]:
+    dataset, prompts, generations, rewards, temperature = result.setup
     return {
-        "run": one.run.pk,
-        "status": one.run.latest().status,
-        "step": one.step,
-        "merged": one.merged,
+        "run": result.run.pk,
+        "status": result.run.latest().status,
+        "step": result.step,
+        "merged": result.merged,
         "setup": {
             "dataset": dataset,
             "prompts": prompts,
@@ -137,12 +133,14 @@ def _evaluation(one: EvaluationResult) -> dict[str, Any]:
             "rewards": rewards,
             "temperature": temperature,
         },
-        "reward": one.reward,
-        "rewards": dict(one.components),
-        "pass_1": one.pass_1,
-        "pass_k": one.pass_k,
-        "tokens": one.tokens,
-        "gain": {**dataclasses.asdict(one.gain), "verdict": one.gain.verdict, "over": one.base} if one.gain else None,
+        "reward": result.reward,
+        "rewards": dict(result.components),
+        "pass_1": result.pass_1,
+        "pass_k": result.pass_k,
+        "tokens": result.tokens,
+        "gain": {**dataclasses.asdict(result.gain), "verdict": result.gain.verdict, "over": result.base}
+        if result.gain
+        else None,
     }
 
 
@@ -156,16 +154,16 @@ def _trial(row: ProfileTrial) -> dict[str, Any]:
         "live": progress.live,
         "results": [
             {
-                "profile": each.name,
-                "profile_id": each.profile_id,
-                "run": each.run.pk if each.run else "",
-                "status": each.status,
-                "fits": each.fits,
-                "why": each.why,
-                "best": each.best,
-                "measured": dataclasses.asdict(each.measured),
-                "gpus": [dataclasses.asdict(peak) for peak in each.peaks],
+                "profile": result.name,
+                "profile_id": result.profile_id,
+                "run": result.run.pk if result.run else "",
+                "status": result.status,
+                "fits": result.fits,
+                "why": result.why,
+                "best": result.best,
+                "measured": dataclasses.asdict(result.measured),
+                "gpus": [dataclasses.asdict(peak) for peak in result.peaks],
             }
-            for each in progress.results
+            for result in progress.results
         ],
     }

@@ -1,10 +1,10 @@
-"""Hosts and the queue."""
+"""Hosts, warm servers and the queue."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Status
 
@@ -15,7 +15,7 @@ from controlplane.catalogue.joining import codes, credentials, host_redis
 from controlplane.catalogue.joining.models import JoinCode
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, existing, refusing
 from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import disk, queries, sentences
 from runs.engine.hosts import actions
@@ -35,9 +35,9 @@ router = Router(tags=["hosts"])
 class HostChange(RequestBody):
     draining: bool | None = Field(None, description="true: it accepts no more runs.")
     gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
-        None, description="For admins. null: it has no price."
+        None, description="Price of a GPU-hour. For admins. null: none."
     )
-    currency: str = Field("", max_length=Host.CURRENCY_LENGTH, description="Of the price, such as $ or CHF.")
+    currency: str = Field("", max_length=Host.CURRENCY_LENGTH, description="Currency of the price, such as $ or CHF.")
     serve_address: str | None = Field(
         None, max_length=64, description="For admins. Where served models may listen. null: on 127.0.0.1 alone."
     )
@@ -52,35 +52,35 @@ class NewCode(RequestBody):
 
 class Code(ResponseBody):
     id: int
-    """The code's id. The code itself is told only in `command`."""
+    """The code's id. The code itself is only part of `command`."""
     name: str
-    """What the host will be called. Empty: what the machine calls itself."""
+    """The host's name. Empty: the machine's own."""
     command: str
-    """What to run on the new machine. Empty except when the code is made."""
+    """The command to run on the new machine. Empty in all answers but the first."""
     expires_at: Any
-    """Until when a machine can join with it."""
+    """When the code expires."""
     used_at: Any
-    """When a machine joined with it. null: none has."""
+    """When a machine joined with it. null: not yet."""
     used_by: str
-    """The host that joined with it. Empty: none has."""
+    """The host that joined with it. Empty: none."""
 
 
 class Release(RequestBody):
     resources: list[Annotated[str, Field(max_length=64)]] = Field(
-        min_length=1, max_length=200, description="Such as gpu:0, as the host lists them under `quarantined`."
+        min_length=1, max_length=200, description="Resources such as gpu:0, from the host's `quarantined`."
     )
 
 
 class Released(ResponseBody):
     released: list[str]
-    """What runs can get again, such as `gpu:0` or `port:21000`. Resources that were not in quarantine are left out."""
+    """Resources that are free for runs again, such as `gpu:0` or `port:21000`. Only those that were quarantined."""
 
 
 class Revoked(ResponseBody):
     ended: int
     """How many of its runs ended."""
     note: str
-    """What is still to be done by hand. Empty: nothing."""
+    """What has to be done by hand. Empty: nothing."""
 
 
 class QueueMove(RequestBody):
@@ -90,14 +90,14 @@ class QueueMove(RequestBody):
 
 class GiveUp(RequestBody):
     free: bool = False
-    """Release its resources as well: its processes are certainly gone."""
+    """true: release its resources as well, because its processes are certainly gone."""
 
 
 class GivenUp(ResponseBody):
     ended: int
-    """How many of its runs ended, as failed with `host_lost`."""
+    """How many of its runs ended. They failed with `host_lost`."""
     released: int
-    """How many of its resources runs can get again; 0 unless `free` was sent."""
+    """How many of its resources were released; 0 unless `free` was sent."""
 
 
 @router.get("hosts", response=ListResponse)
@@ -114,7 +114,7 @@ def host(request: HttpRequest, host_id: Id) -> Any:
 
 @router.get("hosts/{int:host_id}/disk", response=ItemResponse)
 def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
-    """What runs take on a host. In bytes, as the host has measured it; `biggest`: the runs that take the most."""
+    """Read the disk use of runs on a host. In bytes, as measured by the host; `biggest`: the largest runs."""
     [view] = host_views([host_for(request, host_id)])
     taken = disk.of_hosts(most=50).get(host_id)
     runs = [
@@ -128,10 +128,10 @@ def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
 
 @router.patch("hosts/{int:host_id}", response=ItemResponse)
 def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
-    """Drain or change a host. What isn't sent stays. All of it or nothing is done."""
+    """Drain or change a host. Fields that aren't sent stay. Everything is changed or nothing."""
     row, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
-    if (ours := set(sent) - {"draining"}) and not user.may_administer:
-        raise Problem(403, "Only admins change this.", where=min(ours), fix="Send a token of an admin that may do it.")
+    if (for_admins := set(sent) - {"draining"}) and not user.may_administer:
+        raise Problem(403, "Only admins change this.", where=min(for_admins), fix="Send an admin's token.")
     if {"gpu_hour_price", "currency"} & set(sent):
         price = {
             "gpu_hour_price": sent.get("gpu_hour_price", row.gpu_hour_price),
@@ -151,7 +151,7 @@ def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
 
 @router.post("hosts/join-codes", response={201: Code})
 def new_code(request: HttpRequest, payload: NewCode) -> Any:
-    """Let a machine join. A one-time code, with the command that a new machine runs to become a host."""
+    """Make a join code. It works once; the answer has the command that a new machine runs to become a host."""
     if problem := host_redis.problem() or no_users():
         raise Problem(409, problem, where="host")
     form = form_values.filled(AddHostForm(), AddHostForm, payload.dict())
@@ -161,11 +161,8 @@ def new_code(request: HttpRequest, payload: NewCode) -> Any:
 
 @router.get("hosts/join-codes/{int:code_id}", response=Code)
 def join_code(request: HttpRequest, code_id: Id) -> Any:
-    """Read whether a join code was used."""
-    row = JoinCode.objects.filter(pk=code_id).first()
-    if row is None:
-        raise Http404(f"There is no join code {code_id}.")
-    return _code(row)
+    """Read a join code. Whether and by which host it was used."""
+    return _code(existing(JoinCode.objects.filter(pk=code_id).first(), f"There is no join code {code_id}."))
 
 
 @router.post("hosts/{int:host_id}/revoke", response=Revoked)
@@ -180,7 +177,7 @@ def revoke(request: HttpRequest, host_id: Id) -> Any:
 
 @router.post("hosts/{int:host_id}/release", response=Released)
 def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
-    """Release quarantined resources. Only when nothing uses them any more: look at the host first."""
+    """Release quarantined resources. Check on the host first that nothing uses them."""
     leases = Lease.objects.filter(host=host_for(request, host_id), state=Lease.QUARANTINED)
     chosen = [lease for lease in leases.select_related("host", "attempt__run") if lease.resource in payload.resources]
     return {"released": actions.release(chosen, person(request))}
@@ -188,7 +185,7 @@ def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
 
 @router.post("hosts/{int:host_id}/give-up", response=GivenUp)
 def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
-    """Give a host up. Declare a host that is out of reach lost: its runs end."""
+    """Give a host up. Declares a host that is out of reach lost, so its runs end."""
     row = host_for(request, host_id)
     if row.is_fresh(timezone.now()):
         raise Problem(409, f"{row.name} is in reach. Stop its runs instead.", where="host")
@@ -198,7 +195,7 @@ def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
 
 @router.delete("hosts/{int:host_id}", response={204: None})
 def remove(request: HttpRequest, host_id: Id) -> Any:
-    """Remove a host. Hide a host that is out of reach, until it announces itself again."""
+    """Remove a host. Hides a host that is out of reach until it announces itself again."""
     if problem := actions.remove(host_for(request, host_id)):
         raise Problem(409, problem, where="host")
     return Status(204, None)
@@ -213,21 +210,19 @@ def queue(request: HttpRequest) -> Any:
 
 @router.post("queue/{slug:run_id}/move", response=ListResponse)
 def move(request: HttpRequest, run_id: str, payload: QueueMove) -> Any:
-    """Move a queued run. It takes the priority of its new place. PATCH /runs/{id} sets a priority alone."""
+    """Move a queued run. It gets the priority of its new place. PATCH /runs/{id} sets only the priority."""
     run, user = queries.run_for(request, run_id), person(request)
-    try:
+    with refusing(reordering.NotWaiting, where="run"):
         if payload.put == "first":
             reordering.put_first(run, user)
         else:
             PUTS[payload.put](run, queries.run_for(request, payload.other), user)
-    except reordering.NotWaiting as error:
-        raise Problem(409, str(error), where="run") from None
     return queue(request)
 
 
 @router.delete("queue/{slug:run_id}", response={204: None})
 def unqueue(request: HttpRequest, run_id: str) -> Any:
-    """Take a run out of the queue. A run that has started meanwhile goes on."""
+    """Take a run out of the queue. A run that has started meanwhile keeps running."""
     run = queries.run_for(request, run_id)
     if not stopping.cancel(run.latest(), person(request)):
         raise Problem(409, f"{run.name} is not in the queue. Nothing was stopped.", where="run")
@@ -236,7 +231,7 @@ def unqueue(request: HttpRequest, run_id: str) -> Any:
 
 @router.get("warm-servers", response=ListResponse)
 def warm_servers(request: HttpRequest) -> Any:
-    """List warm servers. vLLM servers that stay for their holder's next run of the same model and server settings."""
+    """List warm servers. vLLM servers that are kept for their holder's next run with the same model and settings."""
     return {"items": [_warm(line) for line in warm.lines()]}
 
 
@@ -244,7 +239,7 @@ def warm_servers(request: HttpRequest) -> Any:
 def end_warm_server(request: HttpRequest, run_id: str) -> Any:
     """End a warm server.
 
-    At once if it is idle, otherwise after the run that uses it. To kill it with its run, stop it as a run."""
+    It ends at once if it is idle, otherwise after the run that uses it. To kill it with its run, stop it as a run."""
     run = queries.run_for(request, run_id)
     line = warm.line_of(run)
     if line is None or not using.end(line.row, person(request)):
@@ -289,5 +284,5 @@ def _line(attempt: Attempt, place: int) -> dict[str, Any]:
 
 def _answer(request: HttpRequest, host_id: int) -> dict[str, Any]:
     [view] = host_views([host_for(request, host_id)])
-    ours = {"serve_address": view.row.serve_address} if person(request).may_administer else {}
-    return {"item": shapes.host(view) | ours}
+    for_admins = {"serve_address": view.row.serve_address} if person(request).may_administer else {}
+    return {"item": shapes.host(view) | for_admins}

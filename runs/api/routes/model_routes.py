@@ -1,4 +1,4 @@
-"""Models: what runs have saved, what lies on the hosts, and what can be done with a saved one."""
+"""Models: checkpoints of runs, base models on hosts, and the jobs on a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Field, Status
 
 from controlplane.platform.accounts.roles import person
-from runs.api import form_values, paging, shapes
-from runs.api.access import ADMIN, Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import ADMIN, Router, refusing
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import checkpoints, deletions, queries
 from runs.engine.artifacts import saved_models as catalogue
@@ -34,7 +34,7 @@ router = Router(tags=["models"])
 
 class Merge(RequestBody):
     dtype: Literal["", "float32"] = ""
-    """Empty: as the base model."""
+    """Empty: the base model's."""
 
 
 class Convert(RequestBody):
@@ -52,33 +52,35 @@ class Benchmark(RequestBody):
 
 class Push(RequestBody):
     repository: str = Field(max_length=200, description="owner/name on the hub.")
-    private: bool = Field(True, description="Of a repository that the push creates.")
-    add: bool = Field(False, description="Into a repository that exists.")
-    card: str | None = Field(None, description="The text of README.md. None: as GET …/card writes it.")
+    private: bool = Field(True, description="Whether a repository that the push creates is private.")
+    add: bool = Field(False, description="true: push into an existing repository.")
+    card: str | None = Field(None, description="The text of README.md. None: that of GET …/card.")
 
 
 class Deletion(ResponseBody):
     asked: bool
-    """True: its host was asked to delete it, and then says so."""
+    """True: its host was asked to delete it, and confirms when it has."""
 
 
 @router.get("models", response=PageResponse)
 def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List saved models. What runs have saved and still exists, the newest first."""
+    """List saved models. The usable checkpoints of all runs, the newest first."""
     saved = RunEvent.objects.filter(
         kind=EventKind.CHECKPOINT, run__archived_at=None, run__deleted_at=None
     ).select_related("run")
-    events, after = paging.page(saved, cursor, limit)
-    by_run = {event.run_id: {each.event.pk: each for each in checkpoints.of_run(event.run)} for event in events}
-    found = [by_run[event.run_id].get(event.pk) for event in events]
-    return {"items": [shapes.checkpoint(each) for each in found if each and each.usable], "next_cursor": after}
+    events, after = shapes.rows_after(saved, cursor, limit)
+    by_run = {event.run_id: {row.event.pk: row for row in checkpoints.of_run(event.run)} for event in events}
+    saved_models = [by_run[event.run_id].get(event.pk) for event in events]
+    items = [shapes.checkpoint(model) for model in saved_models if model and model.usable]
+    return {"items": items, "next_cursor": after}
 
 
 @router.get("models/bases", response=PageResponse)
 def base_models(request: HttpRequest) -> Any:
     """List models on hosts. As the hosts announce them."""
-    found = [{"path": each.path, "host": each.host.name, "name": each.name} for each in catalogue.base_models("")]
-    return {"items": found, "next_cursor": ""}
+    bases = catalogue.base_models("")
+    items = [{"path": base.path, "host": base.host.name, "name": base.name} for base in bases]
+    return {"items": items, "next_cursor": ""}
 
 
 @router.get("models/{int:event_id}", response=ItemResponse)
@@ -91,92 +93,88 @@ def model(request: HttpRequest, event_id: Id) -> Any:
 def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
     """Merge an adapter into its base.
 
-    Put an adapter into its base, as a job; the one that is under way already, if there is one."""
-    return _job(request, event_id, lambda one: merging.start(one, person(request), dtype=payload.dtype))
+    Starts a job. Answers with the job that is already running if there is one."""
+    return _job(request, event_id, lambda model: merging.start(model, person(request), dtype=payload.dtype))
 
 
 @router.post("models/{int:event_id}/archive", response={201: RunResponse})
 def archive(request: HttpRequest, event_id: Id) -> Any:
-    """Archive a model for a download. Make an archive of it for a download, as a job."""
-    return _job(request, event_id, lambda one: archiving.start(one, person(request), card=card.text(one)))
+    """Archive a model for a download. Starts a job."""
+    return _job(request, event_id, lambda model: archiving.start(model, person(request), card=card.text(model)))
 
 
 @router.post("models/{int:event_id}/gguf", response={201: RunResponse})
 def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
-    """Convert a model to GGUF. Make a GGUF file of it, as a job on its host, which needs llama.cpp."""
-    return _job(request, event_id, lambda one: converting.start(one, person(request), kind=payload.type))
+    """Convert a model to GGUF. Starts a job on its host, which needs llama.cpp."""
+    return _job(request, event_id, lambda model: converting.start(model, person(request), kind=payload.type))
 
 
 @router.post("models/{int:event_id}/benchmark", response={201: RunResponse})
 def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
-    """Benchmark a model. Run standard benchmarks of it, as a job."""
+    """Benchmark a model. Starts a job that runs standard benchmarks."""
     user, tasks = person(request), payload.tasks
-    return _job(request, event_id, lambda one: benchmarking.start(one, user, tasks=tasks, limit=payload.limit))
+    return _job(request, event_id, lambda model: benchmarking.start(model, user, tasks=tasks, limit=payload.limit))
 
 
 @router.get("models/{int:event_id}/card")
 def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
     """Read a model's card.
 
-    README.md as a push would write it, from what is known of the run. Read it before it is public."""
+    The README.md that a push would write, from what is known of the run. Read it before you publish it."""
     text = card.text(catalogue.model_for(request, event_id).checkpoint)
     return HttpResponse(text, content_type="text/markdown; charset=utf-8")
 
 
 @router.post("models/{int:event_id}/push", auth=ADMIN, response={201: RunResponse})
 def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
-    """Push a model to the hub. Push it to the hub with the stored token, as a job. For admins."""
+    """Push a model to the hub. Starts a job that uses the stored token. For admins."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
     first = PushForm(initial={"card": card.text(checkpoint)})
     values = {name: value for name, value in payload.dict().items() if value is not None}
     form = form_values.filled(first, PushForm, values)
     settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
-    return _job(request, event_id, lambda one: pushing.start(one, person(request), settings))
+    return _job(request, event_id, lambda model: pushing.start(model, person(request), settings))
 
 
 @router.get("models/{int:event_id}/jobs", response=PageResponse)
 def jobs(request: HttpRequest, event_id: Id) -> Any:
     """List the jobs on a model.
 
-    Merges, conversions, downloads, pushes and benchmarks, the newest first. Each is a run: POST /runs/{id}/stop
-    stops it."""
-    found = results.of_checkpoint(catalogue.model_for(request, event_id).checkpoint)
-    return {"items": [_job_view(each) for each in found], "next_cursor": ""}
+    Merges, conversions, archives, pushes and benchmarks, the newest first. Each is a run: POST /runs/{id}/stop stops
+    it."""
+    views = results.of_checkpoint(catalogue.model_for(request, event_id).checkpoint)
+    return {"items": [_job_view(view) for view in views], "next_cursor": ""}
 
 
 @router.get("models/{int:event_id}/archive/{slug:job_id}")
 def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBase:
-    """Download an archived model. A .tar. A Range header goes on with an interrupted download."""
+    """Download an archived model. As a .tar file. A Range header resumes an interrupted download."""
     return action_views.download(request, event_id, job_id)
 
 
 @router.delete("models/{int:event_id}", response={202: Deletion})
 def delete(request: HttpRequest, event_id: Id) -> Any:
     """Delete a saved model."""
-    try:
+    with refusing(deletions.CheckpointNotDeletable, where="model"):
         deletions.request(catalogue.model_for(request, event_id).checkpoint, person(request))
-    except deletions.CheckpointNotDeletable as error:
-        raise Problem(409, str(error), where="model") from None
     return Status(202, {"asked": True})
 
 
-def _job_view(one: JobView) -> dict[str, Any]:
+def _job_view(view: JobView) -> dict[str, Any]:
     return {
-        "run": one.run.pk,
-        "kind": one.run.kind,
-        "status": one.status,
-        "text": one.text,
-        "percent": one.percent,
-        "facts": one.facts,
-        "model": one.made,
-        "file": dataclasses.asdict(one.file) if one.file else None,
-        "address": one.pushed_to,
+        "run": view.run.pk,
+        "kind": view.run.kind,
+        "status": view.status,
+        "text": view.text,
+        "percent": view.percent,
+        "facts": view.facts,
+        "model": view.made,
+        "file": dataclasses.asdict(view.file) if view.file else None,
+        "address": view.pushed_to,
     }
 
 
 def _job(request: HttpRequest, event_id: int, start: Callable[[Checkpoint], Run]) -> Status[dict[str, Any]]:
-    try:
+    with refusing(ContractError, QueueFull, where="model"):
         job = start(catalogue.model_for(request, event_id).checkpoint)
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, str(error), where="model") from None
     return Status(201, shapes.run(queries.run_for(request, job.pk)))

@@ -1,5 +1,4 @@
-"""Trying things before a run: rewards on completions, a config on a run's stored ones, tools and episodes of an
-environment."""
+"""The playground: rewards on completions, replays of a run's stored completions, tools and episodes of environments."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from controlplane.catalogue.versioned import queries as versioned_queries
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, refusing
 from runs.api.shapes import Id, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.insight.scoring import rows, scoring
@@ -35,7 +34,7 @@ router = Router(tags=["playground"])
 
 
 class PlaygroundRow(RequestBody):
-    dataset_version: Id | None = Field(None, description="The id of a dataset version; None: a row of your own.")
+    dataset_version: Id | None = Field(None, description="The id of a dataset version. None: the row in this body.")
     place: Annotated[int, Field(ge=0, le=2**31)] = Field(0, description="The row's position, from 0.")
     prompt: str = Field("", max_length=LONGEST_TEXT)
     answer: str = Field("", max_length=LONGEST_TEXT)
@@ -44,47 +43,47 @@ class PlaygroundRow(RequestBody):
     )
 
 
-class Rewards(RequestBody):
+class RewardChoice(RequestBody):
     reward_version: Id | None = Field(None, description="The id of a version of a reward config.")
     document: str = Field("", description="Or a config as YAML, saved or not.")
-    ask: bool = Field(False, description="Score with components that call other servers, too.")
+    ask: bool = Field(False, description="true: also use components that call other servers.")
 
 
-class Try(Rewards):
+class TryRewards(RewardChoice):
     row: PlaygroundRow
     completions: list[Annotated[str, Field(max_length=completions_source.EDITABLE_CHARS)]] = Field(
         min_length=1, max_length=completions_source.MAX_COMPLETIONS
     )
 
 
-class ReplaySettings(Rewards):
+class ReplaySettings(RewardChoice):
     run: str = Field(max_length=64)
     which: Literal["spread", "newest", "one"] = "spread"
-    step: Annotated[int, Field(ge=0, le=2**31)] | None = Field(None, description="Of which: one.")
+    step: Annotated[int, Field(ge=0, le=2**31)] | None = Field(None, description="The step, for which: one.")
     groups: Literal[16, 64, 256] = 64
 
 
-class OneCall(RequestBody):
+class ToolCall(RequestBody):
     tool: str = Field(max_length=200)
     arguments: dict[str, Any] = {}
 
 
-class OneMove(RequestBody):
+class EpisodeMove(RequestBody):
     text: str = Field("", max_length=LONGEST_TEXT)
-    calls: list[OneCall] = Field([], max_length=MOST_CALLS)
+    calls: list[ToolCall] = Field([], max_length=MOST_CALLS)
 
 
 class EpisodeMoves(RequestBody):
     row: PlaygroundRow
     seed: Annotated[int, Field(ge=0, le=2**31)] = 0
-    moves: list[OneMove] = Field([], max_length=MOST_MOVES, description="What the model says, turn by turn.")
+    moves: list[EpisodeMove] = Field([], max_length=MOST_MOVES, description="The model's turns.")
 
 
 class EpisodePlayer(RequestBody):
-    endpoint: str = Field(max_length=40, description="An OpenAI-compatible server among the secrets.")
-    model: str = Field(max_length=200, description="By its name on that server.")
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(None, description="None: the server's own.")
-    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(1024, description="Of one turn.")
+    endpoint: str = Field(max_length=40, description="The name of a secret with an OpenAI-compatible server.")
+    model: str = Field(max_length=200, description="The model's name on that server.")
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(None, description="None: the server's default.")
+    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(1024, description="Most tokens of a turn.")
 
 
 class PlayedByModel(EpisodeMoves):
@@ -94,27 +93,29 @@ class PlayedByModel(EpisodeMoves):
 class Score(RequestBody):
     row: PlaygroundRow
     reward_version: Id
-    messages: list[dict[str, Any]] = Field(max_length=4 * MOST_MOVES, description="As an episode's answer has them.")
+    messages: list[dict[str, Any]] = Field(
+        max_length=4 * MOST_MOVES, description="The messages of an episode, as its answer has them."
+    )
 
 
 class Tried(ResponseBody):
     components: list[dict[str, Any]]
-    """Each with `mean` and `deviation` of its scores, and its `share` of the variance of the totals, 1 in all."""
+    """Each with the `mean` and `deviation` of its scores, and its `share` of the totals' variance (all add up to 1)."""
     completions: list[dict[str, Any]]
     """In the order of the request: `scores` of each component, `total` and `advantage`."""
     mean: float | None
-    """Of the totals. null: no completion has one."""
+    """Mean of the totals. null: no completion has one."""
     deviation: float | None
-    """Standard deviation of the totals; advantages are scaled by it. null: no completion has one."""
+    """Standard deviation of the totals, by which advantages are scaled. null: no completion has one."""
     problem: str
-    """Why the row is another one than asked for. Empty: it is that one."""
+    """Why another row was used than the one requested. Empty: it was the requested one."""
 
 
 @router.post("rewards/try", response=Tried)
-def try_rewards(request: HttpRequest, payload: Try) -> Any:
+def try_rewards(request: HttpRequest, payload: TryRewards) -> Any:
     """Score completions by rewards.
 
-    By the components of a config, with totals and advantages as training would have them for one group."""
+    With the components of a config; totals and advantages are those that training would compute for one group."""
     specs, aggregation = _specs(request, payload)
     place = _row(request, payload.row)
     own = turns.turn(scoring.ASKING if payload.ask else scoring.SECONDS)
@@ -122,16 +123,16 @@ def try_rewards(request: HttpRequest, payload: Try) -> Any:
     return {
         "components": [
             {
-                "name": one.column.spec.name,
-                "weight": one.column.spec.weight,
-                "how": one.column.how.value,
-                "why": one.column.why,
-                "mean": one.mean,
-                "deviation": one.deviation,
-                "share": one.share,
-                "failures": [failure.message for failure in one.column.failures],
+                "name": scored.column.spec.name,
+                "weight": scored.column.spec.weight,
+                "how": scored.column.how.value,
+                "why": scored.column.why,
+                "mean": scored.mean,
+                "deviation": scored.deviation,
+                "share": scored.share,
+                "failures": [failure.message for failure in scored.column.failures],
             }
-            for one in trial.columns
+            for scored in trial.columns
         ],
         "completions": [
             {
@@ -151,10 +152,10 @@ def try_rewards(request: HttpRequest, payload: Try) -> Any:
 def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
     """Replay a run with other rewards.
 
-    Score a run's stored completions by another config, and compare the order of each group, before it costs GPU
-    hours."""
+    Scores a run's stored completions with another config and compares the order within each group, without using GPUs.
+    """
     specs, aggregation = _specs(request, payload)
-    found = rescoring.rescored(
+    result = rescoring.rescored(
         queries.run_for(request, payload.run),
         specs,
         aggregation=aggregation,
@@ -163,20 +164,18 @@ def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
         count=payload.groups,
         ask=payload.ask,
     )
-    if found.replay is None:
-        raise Problem(409, found.problem, where="run")
-    return {"item": _replay(found.replay)}
+    if result.replay is None:
+        raise Problem(409, result.problem, where="run")
+    return {"item": _replay(result.replay)}
 
 
 @router.post("environments/{int:environment_id}/{int:number}/call", response=shapes.ItemResponse)
-def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall) -> Any:
-    """Call a tool of an environment. In an episode of its own. The answer is what the model would read."""
+def call(request: HttpRequest, environment_id: Id, number: Id, payload: ToolCall) -> Any:
+    """Call a tool of an environment. In a new episode. The answer is what the model would read."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     until = time.monotonic() + SECONDS
-    try:
+    with refusing(Unusable, where="environment"):
         answer, cut = episode_play.call(version, turns.turn(SECONDS).tools, _call(payload), until)
-    except Unusable as error:
-        raise Problem(409, str(error), where="environment") from None
     return {"item": _answer(answer) | {"cut": cut}}
 
 
@@ -184,8 +183,8 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: OneCall)
 def play(request: HttpRequest, environment_id: Id, number: Id, payload: EpisodeMoves) -> Any:
     """Play an episode of an environment.
 
-    All moves, from the beginning. Nothing is kept: send them again with the next one. Without moves the answer has
-    the tools and the opening."""
+    Send all moves from the beginning each time: nothing is stored. Without moves the answer has the tools and the
+    opening."""
     return {
         "item": _play(
             request, versioned_queries.version_for(EnvironmentVersion, request, environment_id, number), payload, None
@@ -197,7 +196,7 @@ def play(request: HttpRequest, environment_id: Id, number: Id, payload: EpisodeM
 def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedByModel) -> Any:
     """Let a model play a turn of an episode.
 
-    After these moves. `not_written` says why the model has written no turn."""
+    It plays after these moves. `not_written` says why the model wrote no turn."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     chosen = form_values.filled(PlayerForm(), PlayerForm, payload.player.dict(), where="player").player()
     return {"item": _play(request, version, payload, chosen)}
@@ -205,30 +204,26 @@ def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedB
 
 @router.post("environments/{int:environment_id}/{int:number}/scores", response=shapes.ItemResponse)
 def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score) -> Any:
-    """Score an episode of an environment. By a reward config, as a run would."""
+    """Score an episode of an environment. With a reward config, as a run would."""
     versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     version = _reward_version(payload.reward_version)
-    try:
+    with refusing(ValueError, where="messages", status=422):
         messages = episode_scoring.known(payload.messages)
-    except ValueError as error:
-        raise Problem(422, str(error), where="messages") from None
-    found = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
+    scored = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
     components = [
-        {"name": one.spec.name, "value": one.value, "turns": one.turns, "note": one.note, "failed": one.failed}
-        for one in found.components
+        {"name": part.spec.name, "value": part.value, "turns": part.turns, "note": part.note, "failed": part.failed}
+        for part in scored.components
     ]
-    return {"item": {"total": found.total, "turns": found.turns, "components": components}}
+    return {"item": {"total": scored.total, "turns": scored.turns, "components": components}}
 
 
-def _specs(request: HttpRequest, payload: Rewards) -> tuple[list[RewardSpec], str]:
-    """The components and the aggregation. Raises Problem."""
+def _specs(request: HttpRequest, payload: RewardChoice) -> tuple[list[RewardSpec], str]:
+    """Return the components and the aggregation. Raises Problem."""
     if payload.reward_version is not None:
         version = _reward_version(payload.reward_version)
         return version.specs, version.aggregation
-    try:
+    with refusing(safe_yaml.YamlRefused, where="document", status=422, fix="Send it, or a reward_version."):
         editor = config_yaml.read(payload.document.encode(errors="replace"))
-    except safe_yaml.YamlRefused as error:
-        raise Problem(422, str(error), where="document", fix="Send it, or a reward_version.") from None
     wrong = next((f"{what}: {errors}" if what else str(errors) for _, what, errors in _scoring(editor)), "")
     if wrong or not editor.components:
         raise Problem(422, wrong or str(editor.problem) or "There is no component.", where="document")
@@ -239,8 +234,8 @@ def _specs(request: HttpRequest, payload: Rewards) -> tuple[list[RewardSpec], st
 
 
 def _scoring(editor: Any) -> list[tuple[str, str, str]]:
-    """The mistakes that scoring depends on: it needs no name that is free."""
-    return [one for one in editor.wrong if one[0] != editor.config["name"].id_for_label]
+    """Return the mistakes that affect scoring: not that of a name, which may be taken."""
+    return [mistake for mistake in editor.wrong if mistake[0] != editor.config["name"].id_for_label]
 
 
 def _reward_version(pk: int) -> RewardVersion:
@@ -250,26 +245,26 @@ def _reward_version(pk: int) -> RewardVersion:
     return version
 
 
-def _row(request: HttpRequest, asked: PlaygroundRow) -> rows.RowPlace:
-    if asked.dataset_version is not None:
-        version = ready_versions(request).filter(pk=asked.dataset_version).first()
+def _row(request: HttpRequest, payload: PlaygroundRow) -> rows.RowPlace:
+    if payload.dataset_version is not None:
+        version = ready_versions(request).filter(pk=payload.dataset_version).first()
         if version is None:
-            raise Http404(f"There is no ready dataset version {asked.dataset_version}.")
-        return rows.at(version, asked.place)
-    prompt = [{"role": "user", "content": asked.prompt}]
-    own = {**rows.MADE_UP, "prompt": prompt, "answer": asked.answer or None, "test_cases": asked.test_cases}
+            raise Http404(f"There is no ready dataset version {payload.dataset_version}.")
+        return rows.at(version, payload.place)
+    prompt = [{"role": "user", "content": payload.prompt}]
+    own = {**rows.MADE_UP, "prompt": prompt, "answer": payload.answer or None, "test_cases": payload.test_cases}
     return rows.RowPlace(own)
 
 
 def _play(
-    request: HttpRequest, version: EnvironmentVersion, asked: EpisodeMoves, player: model_turn.ModelPlayer | None
+    request: HttpRequest, version: EnvironmentVersion, payload: EpisodeMoves, player: model_turn.ModelPlayer | None
 ) -> Any:
-    moves = [WrittenMove(one.text, tuple(_call(each) for each in one.calls)) for one in asked.moves]
+    moves = [WrittenMove(move.text, tuple(map(_call, move.calls))) for move in payload.moves]
     until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
-    row = _row(request, asked.row).row
+    row = _row(request, payload.row).row
 
     write = partial(_written, player, row["prompt"], tools, until) if player else None
-    result = episode_play.play(version, tools, row, asked.seed, moves, until, write)
+    result = episode_play.play(version, tools, row, payload.seed, moves, until, write)
     if result.problem:
         raise Problem(409, result.problem, where="environment")
     return _played(result)
@@ -279,13 +274,13 @@ def _written(player: model_turn.ModelPlayer, prompt: Any, tools: Tools, until: f
     return model_turn.write(player, prompt, so_far, tools, until - time.monotonic())
 
 
-def _call(one: OneCall) -> Call:
-    return Call(one.tool, episode_play.storable(one.arguments))
+def _call(payload: ToolCall) -> Call:
+    return Call(payload.tool, episode_play.storable(payload.arguments))
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    told = {name: getattr(answer, name) for name in ("text", "error", "seconds", "reward", "done", "failed")}
-    return {**told, "error": str(answer.error)}
+    same = {name: getattr(answer, name) for name in ("text", "seconds", "reward", "done", "failed")}
+    return {**same, "error": str(answer.error)}
 
 
 def _played(result: Play) -> dict[str, Any]:
@@ -301,16 +296,16 @@ def _played(result: Play) -> dict[str, Any]:
     }
 
 
-def _replay(found: Any) -> dict[str, Any]:
+def _replay(replay: Any) -> dict[str, Any]:
     parts = ("how", "why", "mean", "before", "share", "none", "failed")
     return {
-        "groups": len(found.groups),
-        "requested": found.requested,
-        "completions": found.completions,
-        "steps": list(found.steps),
-        "pairs": dataclasses.asdict(found.pairs),
-        "reordered": found.reordered,
+        "groups": len(replay.groups),
+        "requested": replay.requested,
+        "completions": replay.completions,
+        "steps": list(replay.steps),
+        "pairs": dataclasses.asdict(replay.pairs),
+        "reordered": replay.reordered,
         "components": [
-            {"name": part.spec.name} | {name: getattr(part, name) for name in parts} for part in found.parts
+            {"name": part.spec.name} | {name: getattr(part, name) for name in parts} for part in replay.parts
         ],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from ninja import Field, Query, Status
 
 from controlplane.catalogue.exchange.documents import MOST_BYTES
@@ -16,8 +16,8 @@ from controlplane.catalogue.hardware.profiles import archive, profile_of
 from controlplane.catalogue.hardware.queries import profile_for, profiles_for
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.safe_yaml import YamlRefused
-from runs.api import form_values, paging
-from runs.api.access import Problem, Router
+from runs.api import form_values, shapes
+from runs.api.access import Problem, Router, existing, refusing
 from runs.api.routes import trash_routes
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, Value
 from runs.engine.models import HealthPreset
@@ -35,36 +35,33 @@ class NewProfile(RequestBody):
         "", max_length=MOST_BYTES, description="A profile's YAML, or another tool's config that describes hardware."
     )
     values: Fields = Field(
-        {}, description="Or, and over the document: fields of the form, such as name, trainer_gpus, rollout, use_lora."
+        {}, description="Fields of the form, such as name, trainer_gpus, rollout, use_lora; they override the document."
     )
 
 
 class ProfileChange(RequestBody):
-    values: Fields = Field({}, description="Fields of the form that change, such as trainer_gpus. null: empty.")
+    values: Fields = Field({}, description="Fields of the form to change, such as trainer_gpus. null: empty.")
     archived: bool | None = Field(None, description="Archived, it isn't offered for new runs.")
 
 
 class PresetChange(RequestBody):
-    values: Fields = Field({}, description="name, source, and of each rule RULE-on, RULE-warning and RULE-bad.")
+    values: Fields = Field({}, description="name, source, and RULE-on, RULE-warning and RULE-bad of each rule.")
     default: bool = Field(False, description="true: runs without a preset use this one.")
 
 
 @router.get("profiles", response=PageResponse)
 def profiles(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List hardware profiles."""
-    found, after = paging.page(profiles_for(request), cursor, limit)
-    return {"items": [_profile(each) for each in found], "next_cursor": after}
+    return shapes.page(profiles_for(request), _profile, cursor, limit)
 
 
 @router.post("profiles", response={201: ItemResponse})
 def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
-    """Make a hardware profile. From YAML, from fields, or from both; what isn't said is as on the page."""
+    """Make a hardware profile. From YAML, from fields, or from both; the rest is as on the page."""
     first, values = ProfileForm(), dict(payload.values)
     if payload.document:
-        try:
+        with refusing(YamlRefused, where="document", status=422):
             imported = profile_import.read(payload.document.encode(errors="replace")).form
-        except YamlRefused as error:
-            raise Problem(422, str(error), where="document") from None
         if set(imported.errors) - set(values):
             form_values.checked(imported, where="document")
         values = {name: imported.data.get(name) for name in first.fields if name in imported.data} | values
@@ -82,10 +79,8 @@ def profile(request: HttpRequest, profile_id: Id) -> Any:
 @router.get("profiles/{int:profile_id}/yaml")
 def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
     """Read a hardware profile as YAML."""
-    try:
+    with refusing(ContractError, where="profile", what="It can't be exported: {}.", fix="Save it again."):
         text = profile_yaml.export(profile_of(profile_for(request, profile_id)))
-    except ContractError as error:
-        raise Problem(409, f"It can't be exported: {error}.", where="profile", fix="Save it again.") from None
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
 
@@ -94,14 +89,14 @@ def memory_of(
     request: HttpRequest,
     profile_id: Id,
     model: Annotated[
-        str, Query(max_length=500, description="One of the answer's models; empty: the largest that fits.")
+        str, Query(max_length=500, description="One of the answer's models. Empty: the largest that fits.")
     ] = "",
-    card: Annotated[str, Query(max_length=20, description="GiB of one GPU; empty: as the profile's own.")] = "",
+    card: Annotated[str, Query(max_length=20, description="GiB of one GPU. Empty: as in the profile.")] = "",
 ) -> Any:
-    """What a hardware profile holds, and the batch that uses the memory.
+    """Estimate which model a hardware profile holds, and the batch that uses the memory.
 
-    By the memory model, for one of its models on GPUs of `card` GiB; without them, for the largest that fits the
-    profile's own. `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
+    For one of its models on GPUs of `card` GiB; by default for the largest model that fits the profile's GPUs.
+    `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
     held = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if held is None:
         says = "There is no estimate: the profile uses no GPU, or can't be read."
@@ -121,7 +116,7 @@ def memory_of(
 
 @router.patch("profiles/{int:profile_id}", response=ItemResponse)
 def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange) -> Any:
-    """Change a profile. What isn't sent stays. Runs keep their copies."""
+    """Change a profile. Fields that aren't sent stay. Runs keep their copies."""
     row = profile_for(request, profile_id)
     form = form_values.filled(
         ProfileForm(profile=row), lambda data: ProfileForm(data, profile=row), payload.values, where="values"
@@ -142,12 +137,12 @@ def delete_profile(request: HttpRequest, profile_id: Id) -> Any:
 @router.get("presets", response=PageResponse)
 def list_presets(request: HttpRequest) -> Any:
     """List presets of health checks."""
-    return {"items": [_preset(each) for each in presets.choices()], "next_cursor": ""}
+    return {"items": [_preset(row) for row in presets.choices()], "next_cursor": ""}
 
 
 @router.get("presets/{int:preset_id}", response=ItemResponse)
 def preset(request: HttpRequest, preset_id: Id) -> Any:
-    """Read a preset. `values`: as a change takes them."""
+    """Read a preset. `values` are as for a PATCH."""
     return {"item": _preset(_preset_for(preset_id))}
 
 
@@ -173,7 +168,7 @@ def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) ->
 
 @router.delete("presets/{int:preset_id}", response={204: None})
 def delete_preset(request: HttpRequest, preset_id: Id) -> Any:
-    """Delete a preset. Its runs use the default from then on."""
+    """Delete a preset. Its runs use the default instead."""
     row = _preset_for(preset_id)
     if problem := presets.undeletable(row):
         raise Problem(409, problem, where="preset")
@@ -193,11 +188,8 @@ def _saved(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
 def _profile(row: Any) -> dict[str, Any]:
     answer = {
         "id": row.pk,
-        "name": row.name,
-        "description": row.description,
         "hardware": row.spec,
-        "lora": row.lora,
-        "batch": row.batch,
+        **shapes.columns(row, "name", "description", "lora", "batch"),
         "archived": row.archived_at is not None,
         "problem": "",
     }
@@ -209,10 +201,7 @@ def _profile(row: Any) -> dict[str, Any]:
 
 
 def _preset_for(preset_id: int) -> HealthPreset:
-    row = HealthPreset.objects.filter(pk=preset_id).first()
-    if row is None:
-        raise Http404(f"There is no preset {preset_id}.")
-    return row
+    return existing(HealthPreset.objects.filter(pk=preset_id).first(), f"There is no preset {preset_id}.")
 
 
 def _preset(row: HealthPreset) -> dict[str, Any]:

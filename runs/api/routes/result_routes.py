@@ -1,14 +1,15 @@
-"""What runs produce: logs, metrics, completions, events, health findings, receipts, checkpoints."""
+"""Results of runs: logs, metrics, completions, events, health findings, receipts, checkpoints."""
 
 from __future__ import annotations
 
 import codecs
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
 from ninja import Field, Query
 
-from runs.api import paging, shapes
+from runs.api import shapes
 from runs.api.access import Problem, Router
 from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseBody
 from runs.engine import checkpoints, queries
@@ -32,24 +33,24 @@ Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's nu
 
 class LogText(ResponseBody):
     name: str
-    """Which of the attempt's logs it is, such as `trainer`."""
+    """The log's name, such as `trainer`."""
     attempt: int
     """The attempt's number, from 1 on."""
     text: str
-    """This part of the log. Bytes that are no UTF-8 are replaced."""
+    """This part of the log. Bytes that aren't UTF-8 are replaced."""
     offset: int
-    """Of the first byte of `text`."""
+    """Position of the first byte of `text`."""
     next_offset: int
-    """Where to go on; ask again when the run has written more."""
+    """Position of the next part. Repeat the request when the run has written more."""
     size: int
-    """Bytes of the log that have arrived."""
+    """Bytes of the log that have arrived so far."""
 
 
 class Logs(ResponseBody):
     attempt: int
     """The attempt's number, from 1 on."""
     bytes: dict[str, int]
-    """Size of each log that has begun, by its name."""
+    """Size of each existing log by its name."""
 
 
 class Metrics(ResponseBody):
@@ -59,50 +60,50 @@ class Metrics(ResponseBody):
 
 class MetricPoints(ResponseBody):
     last: int
-    """The number of the last reported line that is in it."""
+    """The number of the last reported line that is included."""
     series: dict[str, dict[str, list[Any]]]
-    """By metric, columns of equal length: `value`, `step`, `t` (Unix seconds), `seq`, and `tokens` if they are x."""
+    """By metric, columns of equal length: `value`, `step`, `t` (Unix seconds), `seq`, and `tokens` if that is x."""
 
 
 class StepWaterfall(ResponseBody):
     step: int
-    """The step that is shown, from 1 on."""
+    """The step, from 1 on."""
     began: float
-    """Unix seconds."""
+    """When the step began, in Unix seconds."""
     seconds: float
     """How long the step took."""
     median_of: int
-    """It is the median of so many steps; 0: it was asked for."""
+    """The number of steps whose median this is. 0: the step was requested."""
     lanes: list[dict[str, Any]]
-    """Who worked when: `bars` and `gaps` in seconds from the step's start, `idle` as a share of the step (0 to 1)."""
+    """Busy times of each program: `bars` and `gaps` in seconds from the step's start, `idle` as a share (0 to 1)."""
     gpus: list[dict[str, Any]]
-    """Use in percent, where it was sampled within the step."""
+    """Utilization in percent, where it was sampled within the step."""
     switches: list[dict[str, Any]]
-    """What is on, and what the step would take the other way, estimated."""
+    """Settings that affect the time, and the estimated time of a step with each of them changed."""
     words: list[str]
-    """Who was idle and what would make the step shorter, in sentences."""
+    """Sentences about idle programs and what would shorten the step."""
     steps: list[int]
-    """Those that can be asked for."""
+    """The steps that can be requested."""
 
 
 class RunHealth(ResponseBody):
     verdict: str
     """`well`, `warning`, `bad`, or `unknown`: nothing could be judged yet."""
     step: int
-    """The step up to which it was judged. 0: none."""
+    """The last step that was judged. 0: none."""
     at: str | None
     """When it was judged. null: not yet."""
     findings: list[dict[str, Any]]
-    """The rules that are broken, and notes: with `rule`, `level`, the values and what to do."""
+    """Broken rules and notes, with `rule`, `level`, the values and what to do."""
     checks: list[dict[str, Any]]
-    """Every rule with what it found, also those that hold or could not be judged."""
+    """Every rule with its result, also those that hold or could not be judged."""
 
 
 @router.get("runs/{slug:run_id}/logs", response=Logs)
 def logs(request: HttpRequest, run_id: str, attempt: Attempts = 0) -> Any:
     """List a run's logs."""
-    one = _attempt(queries.run_for(request, run_id), attempt)
-    return {"attempt": one.number, "bytes": queries.log_sizes(one)}
+    row = _attempt(queries.run_for(request, run_id), attempt)
+    return {"attempt": row.number, "bytes": queries.log_sizes(row)}
 
 
 @router.get("runs/{slug:run_id}/logs/{slug:name}", response=LogText)
@@ -111,17 +112,17 @@ def log(
     run_id: str,
     name: str,
     offset: Annotated[
-        int, Query(-65536, ge=-(2**40), le=2**40, description="The first byte; negative: from the end.")
+        int, Query(-65536, ge=-(2**40), le=2**40, description="Position of the first byte. Negative: from the end.")
     ] = -65536,
-    limit: Annotated[int, Query(LOG_PART, ge=1, le=4 * LOG_PART, description="At most so many bytes.")] = LOG_PART,
+    limit: Annotated[int, Query(LOG_PART, ge=1, le=4 * LOG_PART, description="Most bytes of the answer.")] = LOG_PART,
     attempt: Attempts = 0,
 ) -> Any:
     """Read a log of a run."""
-    one = _attempt(queries.run_for(request, run_id), attempt)
+    row = _attempt(queries.run_for(request, run_id), attempt)
     if name not in LOG_NAMES:
         raise Problem(404, f"There is no log {name[:40]}.", where="name", fix=f"Use one of: {', '.join(LOG_NAMES)}.")
-    part = queries.log(one, name, offset, limit)
-    # A character that isn't complete yet is left for the next part, unless it is all there is.
+    part = queries.log(row, name, offset, limit)
+    # An incomplete character is left for the next part, unless there is nothing else.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(part.data)
     pending = len(decoder.getstate()[0]) if text else 0
@@ -129,7 +130,7 @@ def log(
     end = part.offset + len(part.data) - pending
     return {
         "name": name,
-        "attempt": one.number,
+        "attempt": row.number,
         "text": text,
         "offset": part.offset,
         "next_offset": end,
@@ -148,14 +149,12 @@ def series(
     request: HttpRequest,
     run_id: str,
     metrics: Annotated[
-        str, Query("reward", max_length=5000, description="Their names, with commas between; *: all.")
+        str, Query("reward", max_length=5000, description="Names with commas between. *: all.")
     ] = "reward",
-    points: Annotated[
-        int, Query(500, ge=2, le=5000, description="At most so many of each metric; spikes are kept.")
-    ] = 500,
-    x: Annotated[Literal["step", "tokens", "time"], Query(description="What the points are placed by.")] = "step",
-    low: Annotated[Number | None, Query(description="From this x on; empty: from the first point.")] = None,
-    high: Annotated[Number | None, Query(description="Up to this x; empty: to the last point.")] = None,
+    points: Annotated[int, Query(500, ge=2, le=5000, description="Most points of each metric. Spikes are kept.")] = 500,
+    x: Annotated[Literal["step", "tokens", "time"], Query(description="The unit of the x axis.")] = "step",
+    low: Annotated[Number | None, Query(description="The lowest x. Empty: the first point's.")] = None,
+    high: Annotated[Number | None, Query(description="The highest x. Empty: the last point's.")] = None,
 ) -> Any:
     """Read points of metrics."""
     run = queries.run_for(request, run_id)
@@ -169,11 +168,13 @@ def series(
 def waterfall(
     request: HttpRequest,
     run_id: str,
-    step: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Empty: the median of the last steps.")] = None,
+    step: Annotated[
+        int | None, Query(ge=1, le=2**31 - 1, description="The step. Empty: the median of the last steps.")
+    ] = None,
 ) -> Any:
     """Read when each phase of a step began and ended.
 
-    By lanes: vLLM servers, the trainer, rewards. Of the newest steps only; of short steps one in two seconds."""
+    In lanes: vLLM servers, the trainer, rewards. Only the newest steps have them; of short steps one in two seconds."""
     view = steps.of_run(queries.run_for(request, run_id), step)
     if view is None:
         which = "No step is recorded yet." if step is None else f"Step {step} is not recorded."
@@ -185,30 +186,28 @@ def waterfall(
 def completions(
     request: HttpRequest,
     run_id: str,
-    step: Annotated[int | None, Query(ge=0, le=2**31, description="Only of this step; empty: of all.")] = None,
+    step: Annotated[int | None, Query(ge=0, le=2**31, description="Only this step. Empty: all.")] = None,
     mode: Annotated[
-        Literal["", "train", "eval", "replaced"], Query(description="Only groups of this kind; empty: all.")
+        Literal["", "train", "eval", "replaced"], Query(description="Only groups of this kind. Empty: all.")
     ] = "",
     cursor: Cursor = "",
     limit: Annotated[int, Query(10, ge=1, le=50, description="Groups of a page.")] = 10,
 ) -> Any:
     """Read a run's completions.
 
-    Prompt groups, the newest first, each with its completions, rewards and advantages. Texts of old ones may be
-    gone; their figures stay. `policy`: the step whose weights wrote a group that was generated one step ahead."""
+    Prompt groups, the newest first, each with its completions, rewards and advantages. Old groups may lack their
+    texts, but keep their figures. `policy`: the step whose weights wrote a group that was generated one step ahead."""
     run = queries.run_for(request, run_id)
     rows = valid(run) if step is None else valid(run).filter(step=step)
-    found, after = paging.page(rows.filter(mode=mode) if mode else rows, cursor, limit)
-    reader = CompletionReader(run)
-    return {"items": [_group(row, reader.solving) for row in found], "next_cursor": after}
+    shape = partial(_group, solving=CompletionReader(run).solving)
+    return shapes.page(rows.filter(mode=mode) if mode else rows, shape, cursor, limit)
 
 
 @router.get("runs/{slug:run_id}/events", response=PageResponse)
 def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List a run's events."""
     rows = RunEvent.objects.filter(run=queries.run_for(request, run_id)).select_related("attempt")
-    found, after = paging.page(rows, cursor, limit)
-    return {"items": [queries.event_view(each) for each in found], "next_cursor": after}
+    return shapes.page(rows, queries.event_view, cursor, limit)
 
 
 @router.get("runs/{slug:run_id}/health", response=RunHealth)
@@ -228,15 +227,15 @@ def health(request: HttpRequest, run_id: str) -> Any:
 def receipts(request: HttpRequest, run_id: str) -> Any:
     """List how a run's attempts ended.
 
-    With the kill receipt: how long until every process was gone, and each GPU's memory before and after."""
-    attempts = sorted(queries.run_for(request, run_id).attempts.all(), key=lambda each: -each.number)
-    return {"items": [shapes.receipt(each) for each in attempts]}
+    With the kill receipt: the time until every process was gone, and each GPU's memory before and after."""
+    attempts = sorted(queries.run_for(request, run_id).attempts.all(), key=lambda attempt: -attempt.number)
+    return {"items": [shapes.receipt(attempt) for attempt in attempts]}
 
 
 @router.get("runs/{slug:run_id}/checkpoints", response=ListResponse)
 def checkpoints_of(request: HttpRequest, run_id: str) -> Any:
     """List a run's checkpoints."""
-    return {"items": [shapes.checkpoint(each) for each in checkpoints.of_run(queries.run_for(request, run_id))]}
+    return {"items": [shapes.checkpoint(row) for row in checkpoints.of_run(queries.run_for(request, run_id))]}
 
 
 def _group(row: SampleRow, solving: Solving) -> dict[str, Any]:
@@ -251,16 +250,16 @@ def _group(row: SampleRow, solving: Solving) -> dict[str, Any]:
         "policy": row.data.get(POLICY),
         "completions": [
             {
-                "text": one.text,
-                "turns": one.turns,
-                "tokens": one.tokens,
-                "end": one.end,
-                "reward": one.reward,
-                "rewards": one.rewards,
-                "advantage": one.advantage,
-                "solved": solving.solved(one.rewards),
+                "text": completion.text,
+                "turns": completion.turns,
+                "tokens": completion.tokens,
+                "end": completion.end,
+                "reward": completion.reward,
+                "rewards": completion.rewards,
+                "advantage": completion.advantage,
+                "solved": solving.solved(completion.rewards),
             }
-            for one in stored(row.data)
+            for completion in stored(row.data)
         ],
     }
 
@@ -268,7 +267,7 @@ def _group(row: SampleRow, solving: Solving) -> dict[str, Any]:
 def _attempt(run: Run, number: int) -> Attempt:
     if not number:
         return run.latest()
-    found = next((each for each in run.attempts.all() if each.number == number), None)
-    if found is None:
-        raise Problem(404, f"{run.name} has no attempt {number}.", where="attempt")
-    return found
+    for attempt in run.attempts.all():
+        if attempt.number == number:
+            return attempt
+    raise Problem(404, f"{run.name} has no attempt {number}.", where="attempt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
@@ -11,8 +12,8 @@ from ninja import Field, Query, Schema, Status
 
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.roles import person
-from runs.api import drafts, paging, shapes
-from runs.api.access import Problem, Router
+from runs.api import drafts, shapes
+from runs.api.access import Problem, Router, refusing
 from runs.api.drafts import RunDocument
 from runs.api.routes import trash_routes
 from runs.api.shapes import Cursor, Id, Key, Limit, RequestBody, ResponseBody, RunResponse, RunsResponse, Text
@@ -32,41 +33,41 @@ router = Router(tags=["runs"])
 
 class Launched(ResponseBody):
     run: RunResponse
-    """The run that was launched, now or before."""
+    """The run, launched now or by an earlier request."""
     launched: bool
-    """False: the Idempotency-Key had launched it before."""
+    """False: an earlier request with this Idempotency-Key launched it."""
     findings: list[dict[str, Any]]
-    """Preflight's, none of which stops it: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
+    """Findings of preflight that don't stop it: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
     notes: list[dict[str, str]]
-    """Parts of the document that were not taken as they are: `verdict`, `key`, `text`."""
+    """Parts of the document that were changed or left out: `verdict`, `key`, `text`."""
 
 
 class GroupLaunched(ResponseBody):
     tag: str
-    """What the run list finds them by."""
+    """The tag that the runs share."""
     at_once: int | None
-    """How many of them may be on hosts at the same time. null: any number."""
+    """Most of them that may be on hosts at the same time. null: no limit."""
     runs: list[RunResponse]
-    """One for each combination of seed and grid values, in the order of launch."""
+    """A run for each combination of seed and grid values, in the order of launch."""
 
 
 class Preflight(ResponseBody):
     launchable: bool
     """False: a finding, a mistake in the form or a refused note stops the launch."""
     findings: list[dict[str, Any]]
-    """What preflight found: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
+    """Findings of preflight: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
     notes: list[dict[str, str]]
-    """Parts of the document that are not taken as they are: `verdict`, `key`, `text`."""
+    """Parts of the document that would be changed or left out: `verdict`, `key`, `text`."""
     time: dict[str, Any] | None
-    """What the run is expected to take on `host`, or on a machine that is asked for (`to_ask`): `step_s` and `seconds`,
-    `gpu_hours`, and `cost` if a price per GPU-hour is known. null: unknown."""
+    """The expected time on `host`, or on a machine to be requested (`to_ask`): `step_s` and `seconds`, `gpu_hours`, and
+    `cost` if the price of a GPU-hour is known. null: unknown."""
     asks: bool
-    """A host is looking at the model: check again in a second for what it says."""
+    """true: a host is inspecting the model. Repeat the request in a second for its answer."""
 
 
 class Profiles(ResponseBody):
     items: list[dict[str, Any]]
-    """The best first. `fits`: on some host; `why`: where, or why not; `set`: the fields that choose it."""
+    """The profiles, the best first. `fits`: on some host; `why`: where, or why not; `set`: fields that choose it."""
 
 
 class Stop(RequestBody):
@@ -75,22 +76,24 @@ class Stop(RequestBody):
 
 class StopResponse(ResponseBody):
     changed: bool
-    """False: it had been asked before, or has ended."""
+    """False: a stop was requested before, or the run has ended."""
     run: RunResponse
-    """As it is now. It ends when its host has done what was asked."""
+    """The run at present. It ends once its host has stopped it."""
 
 
 class Resume(RequestBody):
-    checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(None, description="Its id; none: the last one.")
+    checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
+        None, description="The checkpoint's id. None: the last one."
+    )
 
 
 class DiskUse(ResponseBody):
     hosts: list[dict[str, Any]]
-    """`bytes` of the run's folder by `host`, with when the host measured it."""
+    """`bytes` of the run's folder on each `host`, and when the host measured it (`measured_at`)."""
     store: int
     """Bytes of the run's checkpoints in the artifact store."""
     database: dict[str, int]
-    """Bytes in the database, estimated: of completions, points of charts, and logs."""
+    """Estimated bytes in the database: of completions, points of charts, and logs."""
 
 
 class RunChange(RequestBody):
@@ -100,7 +103,7 @@ class RunChange(RequestBody):
     notes: str | None = Field(None, max_length=notes.LONGEST, description="Markdown")
     archived: bool | None = None
     priority: Literal["high", "normal", "low"] | None = None
-    preset: Id | None = Field(None, description="Of health checks, by its id. The run is rated again at once.")
+    preset: Id | None = Field(None, description="The id of a preset of health checks. The run is rated again at once.")
 
 
 def _one_of(values: Iterable[str]) -> str:
@@ -108,7 +111,7 @@ def _one_of(values: Iterable[str]) -> str:
 
 
 class RunFilter(Schema):
-    q: Text = Field("", description="Words of its name, its id or its owner.")
+    q: Text = Field("", description="Words in the name, the id or the owner.")
     status: Text = Field("", description=_one_of(STATUSES))
     health: Text = Field("", description=_one_of(HEALTH_FILTERS))
     tag: Text = Field("", description="Runs with this tag.")
@@ -121,26 +124,26 @@ class RunFilter(Schema):
 @router.get("runs", response=RunsResponse)
 def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List runs, the newest first."""
-    asked = filters.dict()
+    values = filters.dict()
     allowed = {"status": STATUSES, "health": HEALTH_FILTERS, "kind": KINDS, "archived": ARCHIVED}
-    for name, values in allowed.items():
-        if asked[name] and asked[name] not in values:
-            raise Problem(422, f"{asked[name][:40]} is no {name}.", where=name, fix=_one_of(values))
-    matching = RunListQuery.of(asked).matching(queries.runs_for(request))
-    rows, after = paging.page(matching, cursor, limit, by="created_at")
-    places = queueing.places()
-    return {"items": [shapes.run(row, places) for row in rows], "next_cursor": after}
+    for name, choices in allowed.items():
+        if values[name] and values[name] not in choices:
+            raise Problem(422, f"{values[name][:40]} is no {name}.", where=name, fix=_one_of(choices))
+    matching = RunListQuery.of(values).matching(queries.runs_for(request))
+    shape = partial(shapes.run, places=queueing.places())
+    return shapes.page(matching, shape, cursor, limit, by="created_at")
 
 
 @router.post("runs", response={200: Launched, 201: Launched})
 def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
     """Launch a run.
 
-    Preflight comes first, as on the page: what it stops is 422 with its findings. Sent again with the same
-    Idempotency-Key, the answer is 200 with the first run."""
+    After preflight, as on the page: 422 with the findings if it stops the launch. A repeated request with the same
+    Idempotency-Key is answered with 200 and the first run."""
     run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
-    told = draft.answer()
-    answer = {"run": _answer(request, run.pk), "launched": fresh, "findings": told["findings"], "notes": told["notes"]}
+    checked = draft.answer()
+    notes = {"findings": checked["findings"], "notes": checked["notes"]}
+    answer = {"run": _answer(request, run.pk), "launched": fresh, **notes}
     return Status(201 if fresh else 200, answer)
 
 
@@ -148,8 +151,8 @@ def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = ""
 def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
     """Launch several runs: seeds and a grid.
 
-    `set` has `seeds` (how many, from the run's seed on), `grid` (a setting a line, `learning_rate: 1e-6, 5e-6`),
-    and `at_once`. All of them are launched or none; the Idempotency-Key is as for one run."""
+    `set` has `seeds` (how many, counted from the run's seed), `grid` (one setting a line, such as
+    `learning_rate: 1e-6, 5e-6`), and `at_once`. Launches all or none; the Idempotency-Key works as for one run."""
     group, fresh = drafts.launch_several(payload, person(request), idempotency_key)
     rows = queries.runs_for(request).filter(group=group).order_by("created_at", "pk")
     places = queueing.places()
@@ -166,9 +169,9 @@ def preflight(request: HttpRequest, payload: RunDocument) -> Any:
 
 @router.post("preflight/profiles", response=Profiles)
 def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
-    """Rank profiles. Every hardware profile for this run, the best first: whether it fits, and why or why not."""
+    """Rank hardware profiles for a run. The best first, each with whether and why it fits."""
     ranked = choosing.choices(drafts.read(payload, person(request)).checked.draft)
-    return {"items": [{"name": each.name, "fits": each.fits, "why": each.why, "set": each.values} for each in ranked]}
+    return {"items": [{"name": row.name, "fits": row.fits, "why": row.why, "set": row.values} for row in ranked]}
 
 
 @router.get("runs/{slug:run_id}", response=RunResponse)
@@ -179,7 +182,7 @@ def get_run(request: HttpRequest, run_id: str) -> Any:
 
 @router.patch("runs/{slug:run_id}", response=RunResponse)
 def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
-    """Change a run's name, tags, notes, priority or preset, or archive it. All of it or nothing is done."""
+    """Change a run's name, tags, notes, priority or preset, or archive it. Everything is changed or nothing."""
     run, user = queries.run_for(request, run_id), person(request)
     preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
     if payload.preset and preset is None:
@@ -189,10 +192,8 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
         raise Problem(422, problem, where="add_tags")
     with transaction.atomic():
         if payload.priority is not None:
-            try:
+            with refusing(reordering.NotWaiting, where="priority", fix="Only a queued run has one to change."):
                 reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
-            except reordering.NotWaiting as error:
-                raise Problem(409, str(error), where="priority", fix="Only a queued run has one to change.") from None
         if payload.name is not None:
             trash_routes.rename(KINDS_OF_THINGS["run"], run, payload.name, user)
         if add or payload.remove_tags:
@@ -200,8 +201,8 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
         if payload.notes is not None:
             notes.write(run, payload.notes, None, user)
         if payload.archived is not None:
-            done = (tags.archive if payload.archived else tags.unarchive)([run.pk], user)
-            if payload.archived and not done.changed and run.archived_at is None:
+            result = (tags.archive if payload.archived else tags.unarchive)([run.pk], user)
+            if payload.archived and not result.changed and run.archived_at is None:
                 fix = "Stop it first, or stop serving its model."
                 raise Problem(409, f"{run.name} is active, so it can't be archived.", where="archived", fix=fix)
     if preset is not None:
@@ -211,13 +212,13 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
 
 @router.delete("runs/{slug:run_id}", response={204: None})
 def delete(request: HttpRequest, run_id: str) -> Any:
-    """Delete a run. A run that has ended, with its jobs. It can be restored for a while: see /deleted."""
+    """Delete a run. Only after its end, and with its jobs. It can be restored for a while: see /deleted."""
     return trash_routes.mark(KINDS_OF_THINGS["run"], queries.run_for(request, run_id).pk, person(request))
 
 
 @router.get("runs/{slug:run_id}/disk", response=DiskUse)
 def disk_use(request: HttpRequest, run_id: str) -> Any:
-    """What a run takes."""
+    """Read the disk use of a run."""
     taken = disk.of_run(queries.run_for(request, run_id))
     hosts = [{"host": name, "bytes": size, "measured_at": at} for name, size, at in taken.hosts]
     database = {"completions": taken.texts, "points": taken.points, "logs": taken.logs}
@@ -228,9 +229,9 @@ def disk_use(request: HttpRequest, run_id: str) -> Any:
 def spec(
     request: HttpRequest,
     run_id: str,
-    format: Annotated[Literal["json", "yaml"], Query(description="What to answer with.")] = "json",  # noqa: A002
+    format: Annotated[Literal["json", "yaml"], Query(description="The format of the answer.")] = "json",  # noqa: A002
 ) -> Any:
-    """Read a run's frozen spec. As JSON or YAML; POST /runs takes either and launches the same run again."""
+    """Read a run's frozen spec. As JSON or YAML; POST /runs accepts either and launches the same run again."""
     run = queries.run_for(request, run_id)
     if format == "json":
         return run.spec
@@ -247,22 +248,20 @@ def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
 
 @router.post("runs/{slug:run_id}/resume", response=RunResponse)
 def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
-    """Resume a run. From a checkpoint, or the last one; without any, from the start."""
+    """Resume a run. From a checkpoint, by default the last one, or from the start if there is none."""
     run = queries.run_for(request, run_id)
     chosen = checkpoints.find(run, str(payload.checkpoint)) if payload.checkpoint else None
     if payload.checkpoint and (chosen is None or not chosen.usable):
         fix = "GET …/checkpoints lists those that are usable."
         raise Problem(409, "This checkpoint no longer exists.", where="checkpoint", fix=fix)
-    try:
+    with refusing(launching.NotResumable, QueueFull, where="run"):
         launching.resume(run, person(request), chosen)
-    except (launching.NotResumable, QueueFull) as error:
-        raise Problem(409, str(error), where="run") from None
     return _answer(request, run_id)
 
 
 @router.post("runs/{slug:run_id}/no-resume", response=RunResponse)
 def no_resume(request: HttpRequest, run_id: str) -> Any:
-    """Call off an automatic resume."""
+    """Cancel an automatic resume."""
     run = queries.run_for(request, run_id)
     if not recovery.call_off(run, person(request).get_username()):
         raise Problem(409, f"No automatic resume of {run.name} is planned.", where="run")
@@ -270,7 +269,7 @@ def no_resume(request: HttpRequest, run_id: str) -> Any:
 
 
 def as_yaml(run: Run) -> str:
-    """Under the name that it has now."""
+    """Return the run's spec as YAML, under its present name."""
     return safe_yaml.dump({**run.spec, "name": run.name}, tuple(run.spec))
 
 

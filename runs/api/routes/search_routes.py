@@ -1,4 +1,4 @@
-"""Finding things by words, as the command palette does."""
+"""The search of the command palette."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class SearchResult(ResponseBody):
     kind: str
     """Run, Dataset, Reward config, Environment, Model, Hardware profile, Host, Corpus, User, Page or Action."""
     title: str
-    """Its name, or what the page or action is called."""
+    """The name of the object, page or action."""
     about: str
-    """What tells it from others of this name. Often empty."""
+    """Details that distinguish it from others of this name. Often empty."""
     page: str
     """The path of its page."""
 
 
 class Hits(ResponseBody):
     items: list[SearchResult]
-    """By kind, of each the best match first; of runs the newest."""
+    """Grouped by kind, the best match first; runs by age, the newest first."""
 
 
 @router.get("search", response=Hits)
@@ -37,6 +37,6 @@ def search(
 ) -> Any:
     """Find runs, datasets, models and pages.
 
-    Of each kind the few that match every word best; without words, nothing. Runs: by id or name, the newest."""
-    found = [hit for hit in finding.search(request, q) if hit.address]
-    return {"items": [{"kind": h.kind, "title": h.title, "about": h.about, "page": h.address} for h in found]}
+    The few best matches of every word for each kind, and the newest runs by id or name; nothing without words."""
+    hits = [hit for hit in finding.search(request, q) if hit.address]
+    return {"items": [{"kind": hit.kind, "title": hit.title, "about": hit.about, "page": hit.address} for hit in hits]}

@@ -1,4 +1,4 @@
-"""Served models: with a key in the form of OpenAI's API, and the chat that asks the trained model and its base."""
+"""Served models: by an OpenAI-compatible API with a key, and in the chat with the trained model and its base."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ninja import Field, Query, Status
 
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import ADMIN, Problem, Router
+from runs.api.access import ADMIN, Problem, Router, refusing
 from runs.api.shapes import Id, ItemResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.artifacts import saved_models as catalogue
@@ -31,28 +31,30 @@ router = Router(tags=["served models"])
 
 
 class ServingPlace(RequestBody):
-    place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="None: on the CPU.")
+    place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="Where it runs. None: on the CPU.")
 
 
 class Serve(ServingPlace):
-    address: str = Field(LOOPBACK, max_length=64, description="Where it listens on its host; admins allow others.")
+    address: str = Field(
+        LOOPBACK, max_length=64, description="The address on its host where it listens; admins allow others."
+    )
     idle_minutes: Annotated[int, Field(ge=1, le=LONGEST_IDLE)] = Field(
-        60, description="It stops after so long without a request."
+        60, description="Minutes without a request after which it stops."
     )
 
 
 class Started(ResponseBody):
     run: RunResponse
-    """The run that loads the model and answers for it."""
+    """The run that serves the model."""
     key: str
-    """Shown this once, and stored nowhere."""
+    """The key. It is stored nowhere, and no later answer has it."""
 
 
 class ServingState(ResponseBody):
     chat: dict[str, Any] | None
-    """The newest served model, whether it still answers or not. None: it was never served."""
+    """The newest run that served the model, live or ended. null: none."""
     endpoint: dict[str, Any] | None
-    """The one that answers requests with a key."""
+    """The run that answers requests with a key. null: none."""
 
 
 class ServingStopped(ResponseBody):
@@ -63,10 +65,10 @@ class ServingStopped(ResponseBody):
 class ChatQuestion(RequestBody):
     text: str | None = Field(None, max_length=LONGEST_CHAT, description="The message.")
     row: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
-        None, description="Or a row of the run's dataset, whose prompt is asked in a new chat."
+        None, description="Or a row of the run's dataset, whose prompt starts a new chat."
     )
     system: str | None = Field(None, max_length=LONGEST_CHAT)
-    new: bool = Field(False, description="Without the messages before.")
+    new: bool = Field(False, description="true: without the earlier messages.")
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
     max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 512
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
@@ -74,26 +76,26 @@ class ChatQuestion(RequestBody):
 
 class Turns(ResponseBody):
     state: dict[str, Any] | None
-    """Of the newest served model, whether it still answers or not. null: it was never served."""
+    """The newest run that served the model, live or ended. null: none."""
     items: list[dict[str, Any]]
-    """The newest turns, in their order, each with the question and the answers so far."""
+    """The newest turns in order, each with the question and the answers so far."""
 
 
 @router.get("models/{int:event_id}/serving", response=ServingState)
 def serving(request: HttpRequest, event_id: Id) -> Any:
-    """Read how a model is served. The address of the endpoint is told to admins."""
+    """Read how a model is served. Only admins see the address of the endpoint."""
     model = catalogue.model_for(request, event_id)
-    return {"chat": _state(model), "endpoint": _endpoint(model, told=person(request).may_administer)}
+    return {"chat": _state(model), "endpoint": _endpoint(model, with_address=person(request).may_administer)}
 
 
 @router.post("models/{int:event_id}/serving", auth=ADMIN, response={201: Started})
 def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
-    """Serve a model with a key. In the form of OpenAI's API. The answer has the key. For admins."""
+    """Serve a model with a key. By an OpenAI-compatible API. The answer has the key. For admins."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
     form = form_values.filled(ServeForm(host), lambda data: ServeForm(host, data), payload.dict(exclude_none=True))
     data = form.cleaned_data
-    try:
+    with refusing(ContractError, QueueFull, where="model", what="The model can't be served: {}."):
         run, key = starting.start_with_key(
             model.checkpoint,
             person(request),
@@ -101,8 +103,6 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
             address=data["address"],
             idle_minutes=float(data["idle_minutes"]),
         )
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, f"The model can't be served: {error}.", where="model") from None
     return Status(201, {"run": shapes.run(queries.run_for(request, run.pk)), "key": key})
 
 
@@ -119,34 +119,32 @@ def chat(
     event_id: Id,
     after: Annotated[int, Query(0, ge=0, le=2**53, description="Only turns with a greater id.")] = 0,
 ) -> Any:
-    """Read the chat with a model. The newest turns, in their order. Ask again until an answer has ended."""
+    """Read the chat with a model. The newest turns in order. Repeat the request until an answer has ended."""
     model = catalogue.model_for(request, event_id)
     state = page.state_of(model.checkpoint)
     if state and state.live:
         conversation.see(state.run)
-    return {"state": _state(model), "items": [_turn(each) for each in page.turns_after(model.checkpoint, after)]}
+    return {"state": _state(model), "items": [_turn(view) for view in page.turns_after(model.checkpoint, after)]}
 
 
 @router.post("models/{int:event_id}/chat", response={201: RunResponse})
 def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any:
     """Load a model for the chat.
 
-    Load the model and its base for the chat, as a run; the one that is loaded already, if there is one. It ends a
-    while after nobody has read the chat."""
+    Starts a run that loads the model and its base, unless one is live already. It ends when the chat has not been read
+    for a while."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
     form = form_values.filled(PlaceForm(host), lambda data: PlaceForm(host, data), payload.dict(exclude_none=True))
-    try:
+    with refusing(ContractError, QueueFull, where="model", what="The model can't be started: {}"):
         run = starting.live_or_start(model.checkpoint, person(request), place=form.place())
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, f"The model can't be started: {error}", where="model") from None
     conversation.see(run)
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
 
 
 @router.post("models/{int:event_id}/chat/turns", response={201: ItemResponse})
 def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
-    """Ask a model and its base. The trained model and its base answer; read the chat for what they have written."""
+    """Ask a model and its base. Read the chat for their answers."""
     model = catalogue.model_for(request, event_id)
     values = payload.dict(exclude_none=True)
     if payload.row is not None and payload.text is None:
@@ -156,10 +154,8 @@ def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
         shown = questions.prompt_of(row)
         values |= {"text": shown["text"], "system": shown["system"]}
     form = form_values.filled(AskForm(), AskForm, values)
-    try:
+    with refusing(NotAsked, ContractError, QueueFull, where="model", fix="POST …/chat loads it."):
         turn = questions.ask(model, person(request), questions.question(model, form))
-    except (NotAsked, ContractError, QueueFull) as error:
-        raise Problem(409, str(error), where="model", fix="POST …/chat loads it.") from None
     return Status(201, {"item": _turn(page.view_of(turn))})
 
 
@@ -167,7 +163,7 @@ def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
 def stop_chat(request: HttpRequest, event_id: Id) -> Any:
     """Stop the chat with a model.
 
-    End the answers under way, and the model, unless it also answers requests with a key."""
+    Ends pending answers, and the model's run unless it also answers requests with a key."""
     run = starting.live(catalogue.model_for(request, event_id).checkpoint)
     if run is None:
         return {"changed": False}
@@ -179,14 +175,16 @@ def stop_chat(request: HttpRequest, event_id: Id) -> Any:
 
 @router.post("models/{int:event_id}/chat/turns/{int:turn_id}/scores", response=ItemResponse)
 def scores(request: HttpRequest, event_id: Id, turn_id: Id) -> Any:
-    """Score a turn of the chat. Score finished answers by the rewards that the run was trained on."""
+    """Score a turn of the chat. With the rewards that the run was trained on, once its answers are finished."""
     model = catalogue.model_for(request, event_id)
     view = page.view_of(questions.turn_of(model, turn_id))
     if view.live:
-        raise Problem(409, "This turn is still being answered.", where="turn", fix="Ask again when it has ended.")
-    for each in view.answers:
-        if each.wants_scores:
-            scoring.score(each.answer)
+        raise Problem(
+            409, "This turn is still being answered.", where="turn", fix="Repeat the request when it has ended."
+        )
+    for answer in view.answers:
+        if answer.wants_scores:
+            scoring.score(answer.answer)
     return {"item": _turn(view)}
 
 
@@ -204,17 +202,17 @@ def _state(model: SavedModel) -> dict[str, Any] | None:
     }
 
 
-def _endpoint(model: SavedModel, *, told: bool) -> dict[str, Any] | None:
+def _endpoint(model: SavedModel, *, with_address: bool) -> dict[str, Any] | None:
     run = starting.live_with_key(model.checkpoint)
     if run is None:
         return None
-    found = endpoint.of(run)
+    served = endpoint.of(run)
     return {
         "run": run.pk,
-        "url": found.url if told else "",
-        "models": found.models,
-        "requests": found.requests,
-        "only_on_its_host": found.only_there,
+        "url": served.url if with_address else "",
+        "models": served.models,
+        "requests": served.requests,
+        "only_on_its_host": served.only_there,
     }
 
 
@@ -222,23 +220,15 @@ def _turn(view: TurnView) -> dict[str, Any]:
     turn = view.turn
     return {
         "id": turn.pk,
-        "at": turn.at,
         "by": turn.by.get_username() if turn.by else "",
-        "system": turn.system,
-        "prompt": turn.prompt,
-        "row": turn.row,
-        "sampling": turn.sampling,
+        **shapes.columns(turn, "at", "system", "prompt", "row", "sampling"),
         "live": view.live,
         "answers": [
             {
-                "model": each.answer.model,
-                "text": each.answer.text,
-                "ended": each.ended,
-                "note": each.note,
-                "tokens": each.answer.tokens,
-                "seconds": each.answer.seconds,
-                "scores": each.answer.scores,
+                **shapes.columns(answer.answer, "model", "text", "tokens", "seconds", "scores"),
+                "ended": answer.ended,
+                "note": answer.note,
             }
-            for each in view.answers
+            for answer in view.answers
         ],
     }

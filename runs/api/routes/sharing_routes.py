@@ -1,16 +1,17 @@
-"""What leaves the installation: links for people without an account, reports, and mail about one run."""
+"""Sharing: links for people without an account, reports, and mail about a run."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Field, Query, Status
 
 from controlplane.platform.accounts.roles import person
-from runs.api.access import Problem, Router
+from runs.api import shapes
+from runs.api.access import Problem, Router, existing, refusing
 from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.engine.alerts import following
@@ -27,48 +28,48 @@ Smooth = Annotated[float, Query(ge=0, lt=1, description="Smoothing of the curves
 
 class NewLink(RequestBody):
     days: Annotated[int, Field(ge=1, le=3650)] = 7
-    with_completions: bool = Field(False, description="Show the newest prompts and completions, too.")
+    with_completions: bool = Field(False, description="true: also show the newest prompts and completions.")
 
 
 class Follow(RequestBody):
-    mail: str = Field(max_length=254, description="One address.")
+    mail: str = Field(max_length=254, description="An e-mail address.")
 
 
 class Followed(ResponseBody):
     mail: str
-    """Where mail goes, masked; empty: none is sent."""
+    """The masked address. Empty: no mail is sent."""
     problem: str
-    """Why the last one was not sent."""
+    """Why the last mail was not sent. Empty: it was."""
 
 
 class MadeLink(ResponseBody):
     item: dict[str, Any]
-    """The link, as the list of links has it: without its token."""
+    """The link, as in the list of links: without its token."""
     address: str
-    """With the token; it is told only now."""
+    """The address with the token. No later answer has it."""
 
 
 @router.get("runs/{slug:run_id}/report")
 def run_report(request: HttpRequest, run_id: str, smooth: Smooth = SMOOTHING) -> HttpResponse:
     """Download a report of a run as a .zip.
 
-    Markdown with its figures, health, notes, evaluations and receipts; its charts as SVG; its spec as YAML."""
+    Markdown with figures, health, notes, evaluations and receipts; charts as SVG; the spec as YAML."""
     return report_views.run_report(request, run_id)
 
 
 @router.get("compare/report")
 def compare_report(
     request: HttpRequest,
-    runs: Annotated[str, Query(max_length=2000, description="Their ids, with commas between.")],
+    runs: Annotated[str, Query(max_length=2000, description="Ids of runs with commas between.")],
     m: Annotated[
-        str, Query("", max_length=5000, description="Names of metrics, with commas between; empty: the usual ones.")
+        str, Query("", max_length=5000, description="Names of metrics with commas between. Empty: the usual ones.")
     ] = "",
     x: Annotated[Literal["step", "tokens", "time", "hours"], Query(description="The axis of the curves.")] = "step",
     smooth: Smooth = SMOOTHING,
 ) -> HttpResponse:
     """Download a report of several runs as a .zip.
 
-    Differing settings, figures, groups by seed with mean and spread, and curves over each other as SVG."""
+    Differing settings, figures, groups by seed with mean and spread, and overlaid curves as SVG."""
     if not comparison.chosen(request).runs:
         raise Problem(404, "There are no such runs.", where="runs", fix="GET /runs lists them.")
     return report_views.comparison_report(request)
@@ -77,19 +78,17 @@ def compare_report(
 @router.get("runs/{slug:run_id}/links", response=ListResponse)
 def run_links(request: HttpRequest, run_id: str) -> Any:
     """List a run's open links."""
-    return {"items": [_link(each) for each in links.open_links(queries.run_for(request, run_id))]}
+    return {"items": [_link(link) for link in links.open_links(queries.run_for(request, run_id))]}
 
 
 @router.post("runs/{slug:run_id}/links", response={201: MadeLink})
 def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
     """Share a run by a link.
 
-    Read-only, for people without an account, until it ends. It shows state, charts and health."""
+    Read-only, for people without an account, until the link expires. It shows state, charts and health."""
     run, until = queries.run_for(request, run_id), timezone.now() + timedelta(days=payload.days)
-    try:
+    with refusing(links.NotShared, where="days"):
         link, token = links.make(run, person(request), until=until, with_completions=payload.with_completions)
-    except links.NotShared as error:
-        raise Problem(409, str(error), where="days") from None
     return Status(201, {"item": _link(link), "address": address_of(request, token)})
 
 
@@ -97,9 +96,8 @@ def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
 def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
     """Revoke a link to a run. The same answer if it was revoked before."""
     run = queries.run_for(request, run_id)
-    link = SharedLink.objects.filter(pk=link_id, run=run).select_related("made_by").first()
-    if link is None:
-        raise Http404(f"{run.name} has no link {link_id}.")
+    rows = SharedLink.objects.filter(pk=link_id, run=run).select_related("made_by")
+    link = existing(rows.first(), f"{run.name} has no link {link_id}.")
     links.revoke(link, person(request))
     link.refresh_from_db(fields=["revoked_at"])
     return {"item": _link(link)}
@@ -107,40 +105,31 @@ def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
 
 @router.get("runs/{slug:run_id}/follow", response=Followed)
 def followed(request: HttpRequest, run_id: str) -> Any:
-    """Read where mail about a run goes. Of the token's user: others see nothing of it."""
-    found = following.of(queries.run_for(request, run_id), person(request))
-    return {"mail": found.to, "problem": found.problem}
+    """Read where mail about a run goes. Only the mail of the token's user."""
+    follower = following.of(queries.run_for(request, run_id), person(request))
+    return {"mail": follower.to, "problem": follower.problem}
 
 
 @router.put("runs/{slug:run_id}/follow", response=Followed)
 def follow(request: HttpRequest, run_id: str, payload: Follow) -> Any:
     """Send mail about a run.
 
-    When it ends or fails, and when its health needs attention. A second address replaces the first."""
+    When it ends or fails, and when its health needs attention. A new address replaces the previous one."""
     run, form = queries.run_for(request, run_id), following.FollowForm({"mail": payload.mail})
     if not form.is_valid():
         raise Problem(422, " ".join(map(str, form.errors["mail"])), where="mail")
-    try:
+    with refusing(following.NotFollowed, where="mail"):
         following.follow(run, person(request), form.cleaned_data["mail"], request.build_absolute_uri("/"))
-    except following.NotFollowed as error:
-        raise Problem(409, str(error), where="mail") from None
     return followed(request, run_id)
 
 
 @router.delete("runs/{slug:run_id}/follow", response=Followed)
 def unfollow(request: HttpRequest, run_id: str) -> Any:
-    """Send no more mail about a run."""
+    """Stop mail about a run."""
     following.unfollow(queries.run_for(request, run_id), person(request))
     return followed(request, run_id)
 
 
-def _link(link: SharedLink) -> dict[str, int | str | bool | datetime | None]:
-    return {
-        "id": link.pk,
-        "made_by": link.made_by.get_username(),
-        "with_completions": link.with_completions,
-        "created_at": link.created_at,
-        "expires_at": link.expires_at,
-        "opened_at": link.opened_at,
-        "revoked_at": link.revoked_at,
-    }
+def _link(link: SharedLink) -> dict[str, Any]:
+    same = shapes.columns(link, "with_completions", "created_at", "expires_at", "opened_at", "revoked_at")
+    return {"id": link.pk, "made_by": link.made_by.get_username(), **same}

@@ -1,12 +1,11 @@
-"""What is learned from runs: learnability checks, prompts by difficulty, differing settings, exports; and models looked
-at before a run."""
+"""Studies of runs: learnability checks, prompts by difficulty, differing settings, exports, inspections of models."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from ninja import Field, Query, Status
 
@@ -20,7 +19,7 @@ from controlplane.platform.accounts.roles import person
 from controlplane.platform.http import tokens
 from controlplane.platform.http.streams import file_answer
 from runs.api import drafts, shapes
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, existing, refusing
 from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, Place, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.gateway import endpoint
@@ -47,23 +46,23 @@ class Filter(RequestBody):
 
 class Inspect(RequestBody):
     model: str = Field(min_length=1, max_length=500, description="A folder on the host, or a hub id.")
-    revision: str = Field("", max_length=200, description="Of a model of the hub. Empty: the newest.")
-    host: str = Field("", max_length=64, description="A host's name. Empty: one that is in reach.")
-    again: bool = Field(False, description="Ignore an answer that is there already.")
+    revision: str = Field("", max_length=200, description="A revision of a hub model. Empty: the newest.")
+    host: str = Field("", max_length=64, description="A host's name. Empty: any that is in reach.")
+    again: bool = Field(False, description="true: ignore an existing answer.")
 
 
 class Learnability(ResponseBody):
     verdict: dict[str, Any] | None
-    """`grade` (good, warn or bad), `text` and `fix`. null: it isn't a check, or isn't over."""
+    """`grade` (good, warn or bad), `text` and `fix`. null: the run is no check, or has not ended."""
     result: dict[str, Any] | None
-    """What was measured: shares are 0 to 1, lengths are tokens, times are seconds. null: as for `verdict`."""
+    """The measurements: shares from 0 to 1, lengths in tokens, times in seconds. null: as for `verdict`."""
 
 
 class Differences(ResponseBody):
     runs: list[str]
-    """Ids, in the order of the values."""
+    """Ids of the runs, in the order of the values."""
     settings: list[dict[str, Any]]
-    """Those that differ: `name`, and `values` with one text for each run."""
+    """The settings that differ: `name`, and `values` with a text for each run."""
     equal: int
     """How many settings don't differ."""
 
@@ -72,51 +71,45 @@ class Gateway(ResponseBody):
     url: str
     """The address that agents connect to."""
     key: str
-    """What they send as bearer token. It is good for this run alone."""
+    """Their bearer token. It is valid only for this run."""
     live: bool
-    """Whether the run is there to answer at present."""
+    """Whether the run can answer at present."""
 
 
 @router.get("runs/{slug:run_id}/learnability", response=Learnability)
 def learnability(request: HttpRequest, run_id: str) -> Any:
     """Read the result of a learnability check.
 
-    What a run of kind check has found. POST /runs with kind: check starts one."""
+    POST /runs with kind: check starts a check."""
     run = queries.run_for(request, run_id)
     if run.kind != CHECK or run.latest().status in ACTIVE:
         return {"verdict": None, "result": None}
-    try:
-        found = results.of_run(run)
-    except ContractError as error:
-        raise Problem(409, f"Another version froze its spec: {error}.", where="run") from None
-    return {"verdict": dataclasses.asdict(results.verdict(found)), "result": dataclasses.asdict(found)}
+    with refusing(ContractError, where="run", what="Another version froze its spec: {}."):
+        result = results.of_run(run)
+    return {"verdict": dataclasses.asdict(results.verdict(result)), "result": dataclasses.asdict(result)}
 
 
 @router.post("runs/{slug:run_id}/learnability/every-prompt", response={200: RunResponse, 201: RunResponse})
 def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
-    """Check every prompt. With the settings of this check; 200 if it was launched before."""
+    """Check every prompt. With the settings of this check. 200: it was launched before."""
     run = queries.run_for(request, run_id)
-    try:
-        found = every_prompt.check(run, person(request))
-    except (ContractError, QueueFull) as error:
-        raise Problem(409, f"This can't be checked: {error}.", where="run") from None
-    if found.run is None:
-        drafts.stop_at(found.findings, found.form)
+    with refusing(ContractError, QueueFull, where="run", what="This can't be checked: {}."):
+        checked = every_prompt.check(run, person(request))
+    if checked.run is None:
+        drafts.stop_at(checked.findings, checked.form)
         raise Problem(409, "Preflight stops it.", where="run")
-    answer = shapes.run(queries.run_for(request, found.run.pk))
-    return Status(201 if found.fresh else 200, answer)
+    answer = shapes.run(queries.run_for(request, checked.run.pk))
+    return Status(201 if checked.fresh else 200, answer)
 
 
 @router.post("runs/{slug:run_id}/learnability/filter", response={201: ItemResponse})
 def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
     """Keep prompts that can be learned.
 
-    A version of the run's dataset without the prompts that are solved too rarely or too often."""
+    Makes a version of the run's dataset without prompts that are solved too rarely or too often."""
     run = queries.run_for(request, run_id)
-    try:
+    with refusing(DatasetError, where="low"):
         version = filtering.keep_solved(run, payload.low, payload.high, person(request))
-    except DatasetError as error:
-        raise Problem(409, str(error), where="low") from None
     return Status(201, {"item": shapes.dataset_version(version)})
 
 
@@ -125,30 +118,28 @@ def prompts(
     request: HttpRequest,
     run_id: str,
     solved: Annotated[
-        Literal["", "never", "sometimes", "always"], Query(description="Only prompts solved so often; empty: all.")
+        Literal["", "never", "sometimes", "always"], Query(description="Only prompts solved this often. Empty: all.")
     ] = "",
-    visits: Annotated[int, Query(1, ge=1, le=10**6, description="Only prompts that were asked at least so often.")] = 1,
-    period: Annotated[Literal["", "run"], Query(description="run: count all visits; empty: only the last ones.")] = "",
+    visits: Annotated[int, Query(1, ge=1, le=10**6, description="Only prompts with at least this many visits.")] = 1,
+    period: Annotated[Literal["", "run"], Query(description="run: count all visits. Empty: only the last ones.")] = "",
     cursor: Place = "",
     limit: Limit = 50,
 ) -> Any:
-    """List a run's prompts by difficulty. In the dataset's order, with how often each was solved."""
+    """List a run's prompts by difficulty. In the dataset's order, with the number of times each was solved."""
     if cursor and not (cursor.isascii() and cursor.isdecimal()):
         raise Problem(422, "This cursor can't be read.", where="cursor", fix="Send the next_cursor of the page before.")
     choice = PromptChoice((solved,) if solved else tuple(CLASSES), visits, period)
-    found = choice.of(queries.run_for(request, run_id)).filter(row__gt=int(cursor) if cursor else -1)
-    page = list(found.order_by("row")[: limit + 1])
+    rows = choice.of(queries.run_for(request, run_id)).filter(row__gt=int(cursor) if cursor else -1)
+    page = list(rows.order_by("row")[: limit + 1])
     after = str(page[limit - 1].row) if len(page) > limit else ""
-    return {"items": [_prompt(each) for each in page[:limit]], "next_cursor": after}
+    return {"items": [_prompt(row) for row in page[:limit]], "next_cursor": after}
 
 
 @router.get("runs/{slug:run_id}/export")
 def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> HttpResponse:  # noqa: A002
     """Export a run for another tool."""
-    try:
+    with refusing(ContractError, where="run", what="It can't be exported: {}."):
         spec = spec_of(queries.run_for(request, run_id))
-    except ContractError as error:
-        raise Problem(409, f"It can't be exported: {error}.", where="run") from None
     files = {file.name: file for file in writing.formats(spec.hardware)}
     if format not in files:
         raise Problem(422, f"There is no format {format}.", where="format", fix=f"Use one of: {', '.join(files)}.")
@@ -157,53 +148,49 @@ def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> Ht
 
 @router.get("runs/{slug:run_id}/dry-run")
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Download a run as a .zip that trains. Without the control plane: its commands, its spec and its dataset."""
-    try:
+    """Download a run as a .zip that trains. With commands, spec and dataset; it needs no control plane."""
+    with refusing(dry_run.NothingToShow, ContractError, where="run", what="No dry run: {}"):
         dry = dry_run.of_run(queries.run_for(request, run_id))
         dry.commands()
         return file_answer(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
-    except (dry_run.NothingToShow, ContractError) as error:
-        raise Problem(409, f"No dry run: {error}", where="run") from None
 
 
 @router.get("compare", response=Differences)
 def compare(
     request: HttpRequest,
-    runs: Annotated[str, Query("", max_length=2000, description="Their ids, with commas between.")] = "",
+    runs: Annotated[str, Query("", max_length=2000, description="Ids of runs with commas between.")] = "",
 ) -> Any:
     """Compare the settings of runs. Curves are under /runs/{id}/series, evaluations under /runs/{id}/evaluations."""
-    wanted = [word for word in dict.fromkeys(runs.split(",")) if word][: comparison.MAX_RUNS]
-    chosen = [queries.run_for(request, word) for word in wanted]
+    ids = [word for word in dict.fromkeys(runs.split(",")) if word][: comparison.MAX_RUNS]
+    chosen = [queries.run_for(request, run_id) for run_id in ids]
     different, equal = comparison.differences(chosen)
-    told = [{"name": each.name, "values": [value.text for value in each.values]} for each in different]
-    return {"runs": [run.pk for run in chosen], "settings": told, "equal": equal}
+    settings = [{"name": row.name, "values": [value.text for value in row.values]} for row in different]
+    return {"runs": [run.pk for run in chosen], "settings": settings, "equal": equal}
 
 
 @router.post("runs/{slug:run_id}/gateway-key", response=Gateway)
 def gateway_key(request: HttpRequest, run_id: str) -> Any:
-    """Read the key of a run's gateway. With which agents, or environments of Atropos, connect to the run."""
+    """Read the key of a run's gateway. Agents and environments of Atropos connect to the run with it."""
     run = queries.run_for(request, run_id)
-    found = endpoint.of(run)
-    if found is None:
+    gateway = endpoint.of(run)
+    if gateway is None:
         raise Problem(409, "The run has no gateway.", where="run")
-    return {"url": found.url, "key": tokens.gateway_key(run.pk), "live": found.live}
+    return {"url": gateway.url, "key": tokens.gateway_key(run.pk), "live": gateway.live}
 
 
 @router.post("inspections", response={202: ItemResponse})
 def inspect(request: HttpRequest, payload: Inspect) -> Any:
     """Ask a host about a model.
 
-    Whether it can use it, its size, its chat template. Read the answer under /inspections/{id}, with the tokenizer
-    that a mapping may count tokens with."""
+    Whether it can use the model, its size and its chat template. /inspections/{id} has the answer, with a tokenizer
+    for counting tokens in a mapping."""
     hosts = [host for host in hosts_for(request) if payload.host in ("", host.name)]
     host = next((host for host in hosts if host.is_fresh(timezone.now())), None)
     if host is None:
         which = f"The host {payload.host} isn't there" if payload.host else "No host is"
         raise Problem(409, f"{which}, or out of reach.", where="host", fix="GET /hosts lists them.")
-    try:
+    with refusing(inspections.HostAway, where="host"):
         row = inspections.ask_inspection(host, payload.model, revision=payload.revision, again=payload.again)
-    except inspections.HostAway as error:
-        raise Problem(409, str(error), where="host") from None
     return Status(202, {"item": _inspection(row)})
 
 
@@ -211,14 +198,12 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
 def inspection(request: HttpRequest, inspection_id: Id) -> Any:
     """Read a host's answer about a model."""
     row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
-    if row is None:
-        raise Http404(f"There is no inspection {inspection_id}.")
-    return {"item": _inspection(row)}
+    return {"item": _inspection(existing(row, f"There is no inspection {inspection_id}."))}
 
 
-def _prompt(one: PromptProgress) -> dict[str, Any]:
-    names = ("row", "visits", "completions", "solved", "recent_completions", "recent_solved", "first_solved_step")
-    return {name: getattr(one, name) for name in (*names, "first_mean", "last_mean", "best")}
+def _prompt(prompt: PromptProgress) -> dict[str, Any]:
+    counts = ("row", "visits", "completions", "solved", "recent_completions", "recent_solved")
+    return shapes.columns(prompt, *counts, "first_solved_step", "first_mean", "last_mean", "best")
 
 
 def _inspection(row: ModelInspection) -> dict[str, Any]:
@@ -227,10 +212,6 @@ def _inspection(row: ModelInspection) -> dict[str, Any]:
         "tokenizer": stored.pk if stored else "",
         "id": row.pk,
         "host": row.host.name,
-        "model": row.model,
-        "revision": row.revision,
-        "asked_at": row.asked_at,
-        "answered_at": row.answered_at,
+        **shapes.columns(row, "model", "revision", "asked_at", "answered_at", "answer"),
         "overdue": inspections.overdue(row),
-        "answer": row.answer,
     }

@@ -1,16 +1,16 @@
-"""Whose token this is, and the tokens there are. A program makes none: a token that was stolen must end."""
+"""Tokens: the one of the request, and a person's tokens. No program can make one: a stolen token must expire."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 
 from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiToken
 from controlplane.platform.accounts.roles import person
-from runs.api import paging
-from runs.api.access import Router
+from runs.api import shapes
+from runs.api.access import Router, existing
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, ResponseBody
 
 router = Router(tags=["tokens"])
@@ -18,20 +18,20 @@ router = Router(tags=["tokens"])
 
 class Me(ResponseBody):
     user: str
-    """Whose token it is, by name."""
+    """The name of the token's user."""
     role: str
-    """What this user may do: `viewer`, `operator` or `admin`."""
+    """The user's role: `viewer`, `operator` or `admin`."""
     token: str
-    """What the token is called; not the token itself."""
+    """The token's name, not the token itself."""
     scope: str
-    """What the token may do of that: `read`, `operate` or `admin`."""
+    """The token's scope within the role: `read`, `operate` or `admin`."""
     expires_at: str
-    """When the token stops working."""
+    """When the token expires."""
 
 
 @router.get("me", response=Me)
 def me(request: HttpRequest) -> Any:
-    """Read whose token this is."""
+    """Read the token of this request."""
     token: ApiToken = request.auth  # type: ignore[attr-defined]  # set by the guard
     return {
         "user": token.user.get_username(),
@@ -44,23 +44,21 @@ def me(request: HttpRequest) -> Any:
 
 @router.get("tokens", response=PageResponse)
 def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List API tokens. Your valid ones; with a token that may administer, everybody's. No answer has a token itself."""
+    """List API tokens. Your valid ones; with a token that may administer, everybody's. Never the tokens themselves."""
     seen = api_tokens.valid(api_tokens.seen_by(person(request))).select_related("user")
-    found, after = paging.page(seen, cursor, limit)
-    return {"items": [_token(each) for each in found], "next_cursor": after}
+    return shapes.page(seen, _token, cursor, limit)
 
 
 @router.post("tokens/{int:token_id}/revoke", response=ItemResponse)
 def revoke(request: HttpRequest, token_id: Id) -> Any:
-    """Revoke a token. It is refused from then on, this one too."""
-    row = api_tokens.seen_by(person(request)).select_related("user").filter(pk=token_id).first()
-    if row is None:
-        raise Http404(f"You have no token {token_id}.")
+    """Revoke a token. It is refused at once. It may be the token of this request."""
+    tokens = api_tokens.seen_by(person(request)).select_related("user")
+    row = existing(tokens.filter(pk=token_id).first(), f"You have no token {token_id}.")
     api_tokens.revoke(ApiToken.objects.filter(pk=row.pk), person(request))
     row.refresh_from_db()
     return {"item": _token(row)}
 
 
 def _token(row: ApiToken) -> dict[str, Any]:
-    names = ("name", "scope", "created_at", "expires_at", "used_at", "revoked_at")
-    return {"id": row.pk, "user": row.user.get_username(), **{name: getattr(row, name) for name in names}}
+    same = shapes.columns(row, "name", "scope", "created_at", "expires_at", "used_at", "revoked_at")
+    return {"id": row.pk, "user": row.user.get_username(), **same}

@@ -1,4 +1,4 @@
-"""What was deleted lately: list, restore, delete for good. Deleting and renaming are with each kind's own routes."""
+"""Deleted objects: list, restore, delete for good; `mark` and `rename` for the routes of each kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ninja import Field, Path, Status
 
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
-from runs.api.access import Problem, Router
+from runs.api.access import Problem, Router, refusing
 from runs.api.shapes import PageResponse, RequestBody, ResponseBody
 from runs.engine.trash import deleting, naming, purging
 from runs.engine.trash.kinds import KINDS, DeletableKind
@@ -26,27 +26,25 @@ class Name(RequestBody):
 
 class Restored(ResponseBody):
     name: str
-    """What it is called now."""
+    """The object's present name."""
     says: str
-    """What had to change, such as the name if somebody has taken it meanwhile; "": nothing."""
+    """Changes, such as another name if the old one was taken meanwhile. Empty: none."""
 
 
 @router.get("deleted", response=PageResponse)
 def deleted(request: HttpRequest) -> Any:
-    """List what was deleted lately.
+    """List recently deleted objects.
 
-    The newest first. `purge_at`: until then it can be restored. `waits_for`: what a deletion for good waits for."""
+    The newest first. `purge_at`: until when it can be restored. `waits_for`: what its final deletion waits for."""
     return {"items": [_item(kind, row) for kind, row in deleting.deleted()], "next_cursor": ""}
 
 
 @router.post("deleted/{thing}/{key}/restore", response=Restored)
 def restore(request: HttpRequest, thing: Thing, key: Key) -> Any:
-    """Restore what was deleted. With what went with it: a run's jobs, and its dataset."""
+    """Restore a deleted object. With everything that was deleted with it: a run's jobs, and its dataset."""
     kind = KINDS[thing]
-    try:
+    with refusing(deleting.NotRestorable, where=thing):
         row, says = deleting.restore(kind, kind.key(key), person(request))
-    except deleting.NotRestorable as error:
-        raise Problem(409, str(error), where=thing) from None
     return {"name": row.name, "says": says}
 
 
@@ -54,7 +52,7 @@ def restore(request: HttpRequest, thing: Thing, key: Key) -> Any:
 def delete_for_good(request: HttpRequest, thing: Thing, key: Key) -> Any:
     """Delete for good.
 
-    What is in the list, before its time: its files go as soon as its hosts and the store are in reach."""
+    Deletes an object of the list early. Its files are deleted as soon as its hosts and the store are in reach."""
     kind = KINDS[thing]
     if not deleting.for_good(kind, kind.key(key)):
         raise Http404(f"There is no deleted {kind.one} {key}.")
@@ -62,7 +60,7 @@ def delete_for_good(request: HttpRequest, thing: Thing, key: Key) -> Any:
 
 
 def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
-    """The answer to DELETE of one. Raises Problem."""
+    """Delete an object, and return the answer to the request. Raises Problem."""
     try:
         deleting.delete(kind, pk, user)
     except deleting.NotDeletable as error:
@@ -71,11 +69,9 @@ def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
 
 
 def rename(kind: DeletableKind, row: Any, name: str, user: User) -> None:
-    """Raises Problem."""
-    try:
+    """Rename an object. Raises Problem."""
+    with refusing(naming.NameRefused, where="name", status=422):
         naming.rename(kind, row, name, user)
-    except naming.NameRefused as error:
-        raise Problem(422, str(error), where="name") from None
 
 
 def _item(kind: DeletableKind, row: Any) -> dict[str, Any]:

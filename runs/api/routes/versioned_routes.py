@@ -1,13 +1,13 @@
 """Reward configs and environments: their versions, as YAML, archived, duplicated, deleted."""
 
-from __future__ import annotations
+# No `annotations` from __future__: ninja reads the types of routes that are made in a function as they are.
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Status
+from ninja import Field, Path, Status
 
 from controlplane.catalogue.environments import config_yaml as environment_yaml
 from controlplane.catalogue.environments import saving as environment_saving
@@ -16,18 +16,21 @@ from controlplane.catalogue.rewards import code_check, config_yaml
 from controlplane.catalogue.rewards import saving as reward_saving
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
 from controlplane.catalogue.versioned import permissions, saving
-from controlplane.catalogue.versioned import queries as versioned_queries
-from controlplane.catalogue.versioned.models import Item
+from controlplane.catalogue.versioned.models import Version
+from controlplane.catalogue.versioned.queries import item_for, newest_versions, version_for
 from controlplane.platform import safe_yaml
 from controlplane.platform.accounts.models import User
 from controlplane.platform.accounts.roles import person
-from runs.api import paging, shapes
-from runs.api.access import Problem, Router
+from runs.api import shapes
+from runs.api.access import Problem, Router, refusing
 from runs.api.routes import trash_routes
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
-from runs.engine.trash.kinds import KINDS, DeletableKind
+from runs.engine.trash.kinds import KINDS
 
 router = Router(tags=["rewards and environments"])
+Shape = Callable[[Any], dict[str, Any]]
+Save = Callable[[User, "YamlDocument", Any], tuple[Any, bool]]
+"""Saves a document as a version of an item, or as a new item for None: the newest version, and whether it is new."""
 
 
 class YamlDocument(RequestBody):
@@ -37,7 +40,7 @@ class YamlDocument(RequestBody):
 class NewVersion(YamlDocument):
     note: str = Field("", max_length=200, description="What changes.")
     based_on: Id | None = Field(
-        None, description="The number of the version that was changed: 409 if there is a newer one. None: whichever."
+        None, description="The number of the version that was changed: 409 if there is a newer one. None: any."
     )
 
 
@@ -48,135 +51,88 @@ class ItemChange(RequestBody):
 
 class Saved(ResponseBody):
     item: dict[str, Any]
-    """The version, as the list of versions has it."""
+    """The version, as in the list of versions."""
     new: bool
-    """False: it is the same as the newest version, so that no other was made."""
+    """False: it equals the newest version, so no other was made."""
 
 
-@router.get("rewards", response=PageResponse)
-def rewards(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List reward configs. The newest version of each."""
-    found, after = paging.page(versioned_queries.newest_versions(RewardVersion), cursor, limit)
-    return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
+def _route(version: type[Version], verb: str, path: str = "", **options: Any) -> Callable[[Callable[..., Any]], object]:
+    """Decorate a route of this kind of items, below its list. Fills in {one} and {many} in the route's docstring."""
+    kind = version.kind
+    one = f"{'an' if kind.name[0] in 'aeiou' else 'a'} {kind.name}"
+
+    def register(view: Callable[..., Any]) -> object:
+        view.__doc__ = (view.__doc__ or "").format(one=one, many=f"{kind.name}s")
+        view.__name__ = f"{view.__name__}_{kind.slug}"
+        below = path.replace("ITEM", f"/{{int:{kind.item}_id}}")
+        return router.api_operation([verb], f"{kind.slug}s{below}", **options)(view)
+
+    return register
 
 
-@router.get("rewards/{int:config_id}", response=PageResponse)
-def reward(request: HttpRequest, config_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List the versions of a reward config."""
-    versions = versioned_queries.item_for(RewardConfig, request, config_id).versions.select_related("config")
-    found, after = paging.page(versions.all(), cursor, limit)
-    return {"items": [shapes.reward_version(each) for each in found], "next_cursor": after}
+def _add_reading(version: type[Any], shape: Shape, export: Callable[[Any], str]) -> None:
+    ItemId = Annotated[int, Path(alias=f"{version.kind.item}_id", ge=1, le=2**53)]
+
+    @_route(version, "GET", response=PageResponse)
+    def listed(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
+        """List {many}. The newest version of each."""
+        return shapes.page(newest_versions(version), shape, cursor, limit)
+
+    @_route(version, "GET", "ITEM", response=PageResponse)
+    def versions(request: HttpRequest, item_id: ItemId, cursor: Cursor = "", limit: Limit = 50) -> Any:
+        """List the versions of {one}."""
+        rows = item_for(version.items(), request, item_id).versions.select_related(version.kind.item)
+        return shapes.page(rows, shape, cursor, limit)
+
+    @_route(version, "GET", "ITEM/{int:number}/yaml")
+    def as_yaml(request: HttpRequest, item_id: ItemId, number: Id) -> HttpResponse:
+        """Read a version of {one} as YAML."""
+        text = export(version_for(version, request, item_id, number))
+        return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
 
-@router.get("rewards/{int:config_id}/{int:number}/yaml")
-def reward_yaml(request: HttpRequest, config_id: Id, number: Id) -> HttpResponse:
-    """Read a version of a reward config as YAML."""
-    return _yaml(config_yaml.export(versioned_queries.version_for(RewardVersion, request, config_id, number)))
+def _add_changing(version: type[Any], shape: Shape, save: Save, clone: Callable[[Any, User], Any]) -> None:
+    ItemId = Annotated[int, Path(alias=f"{version.kind.item}_id", ge=1, le=2**53)]
+    slug, item_model = version.kind.slug, version.items()
 
+    @_route(version, "POST", response={201: ItemResponse})
+    def create(request: HttpRequest, payload: YamlDocument) -> Any:
+        """Make {one}.
 
-@router.post("rewards", response={201: ItemResponse})
-def new_reward(request: HttpRequest, payload: YamlDocument) -> Any:
-    """Make a reward config. From YAML. Custom code needs the admin role and passes the same checks as in the editor."""
-    saved, _ = _save_reward(person(request), payload, None)
-    return Status(201, {"item": shapes.reward_version(saved)})
+        From YAML. Custom code and tools need the admin role, and pass the same checks as in the editor."""
+        return Status(201, {"item": shape(save(person(request), payload, None)[0])})
 
+    @_route(version, "POST", "ITEM", response={200: Saved, 201: Saved})
+    def save_version(request: HttpRequest, item_id: ItemId, payload: NewVersion) -> Any:
+        """Save a new version of {one}.
 
-@router.post("rewards/{int:config_id}", response={200: Saved, 201: Saved})
-def save_reward(request: HttpRequest, config_id: Id, payload: NewVersion) -> Any:
-    """Save a new version of a reward config.
+        From YAML, which also has the name and the description. Runs keep the version that they have."""
+        saved, new = save(person(request), payload, item_for(item_model, request, item_id))
+        return Status(201 if new else 200, {"item": shape(saved), "new": new})
 
-    From YAML, whose name and description become the config's. Runs keep the version that they have."""
-    saved, new = _save_reward(person(request), payload, versioned_queries.item_for(RewardConfig, request, config_id))
-    return Status(201 if new else 200, {"item": shapes.reward_version(saved), "new": new})
+    @_route(version, "PATCH", "ITEM", response=ItemResponse)
+    def change(request: HttpRequest, item_id: ItemId, payload: ItemChange) -> Any:
+        """Archive or rename {one}. Archived, it isn't offered for new runs."""
+        item = item_for(item_model, request, item_id)
+        if payload.name is not None:
+            trash_routes.rename(KINDS[slug], item, payload.name, person(request))
+        if payload.archived is not None:
+            (saving.archive if payload.archived else saving.unarchive)(item)
+        return {"item": shape(item_for(item_model, request, item_id).newest())}
 
+    @_route(version, "DELETE", "ITEM", response={204: None})
+    def delete(request: HttpRequest, item_id: ItemId) -> Any:
+        """Delete {one}.
 
-@router.patch("rewards/{int:config_id}", response=ItemResponse)
-def change_reward(request: HttpRequest, config_id: Id, payload: ItemChange) -> Any:
-    """Archive or rename a reward config. Archived, it isn't offered for new runs."""
-    _change(KINDS["reward"], versioned_queries.item_for(RewardConfig, request, config_id), payload, person(request))
-    return {"item": shapes.reward_version(versioned_queries.item_for(RewardConfig, request, config_id).newest())}
+        With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
+        item_for(item_model, request, item_id)
+        return trash_routes.mark(KINDS[slug], item_id, person(request))
 
-
-@router.delete("rewards/{int:config_id}", response={204: None})
-def delete_reward(request: HttpRequest, config_id: Id) -> Any:
-    """Delete a reward config.
-
-    With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
-    versioned_queries.item_for(RewardConfig, request, config_id)
-    return trash_routes.mark(KINDS["reward"], config_id, person(request))
-
-
-@router.post("rewards/{int:config_id}/{int:number}/duplicate", response={201: ItemResponse})
-def duplicate_reward(request: HttpRequest, config_id: Id, number: Id) -> Any:
-    """Duplicate a version of a reward config. As a config of its own, under the next free name."""
-    version = versioned_queries.version_for(RewardVersion, request, config_id, number)
-    return Status(201, {"item": shapes.reward_version(reward_saving.clone(version, person(request)))})
-
-
-@router.get("environments", response=PageResponse)
-def environments(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List environments. The newest version of each."""
-    found, after = paging.page(versioned_queries.newest_versions(EnvironmentVersion), cursor, limit)
-    return {"items": [shapes.environment_version(each) for each in found], "next_cursor": after}
-
-
-@router.get("environments/{int:environment_id}", response=PageResponse)
-def environment(request: HttpRequest, environment_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List the versions of an environment."""
-    versions = versioned_queries.item_for(Environment, request, environment_id).versions.select_related("environment")
-    found, after = paging.page(versions.all(), cursor, limit)
-    return {"items": [shapes.environment_version(each) for each in found], "next_cursor": after}
-
-
-@router.get("environments/{int:environment_id}/{int:number}/yaml")
-def environment_as_yaml(request: HttpRequest, environment_id: Id, number: Id) -> HttpResponse:
-    """Read a version of an environment as YAML."""
-    return _yaml(
-        environment_yaml.export(versioned_queries.version_for(EnvironmentVersion, request, environment_id, number))
-    )
-
-
-@router.post("environments", response={201: ItemResponse})
-def new_environment(request: HttpRequest, payload: YamlDocument) -> Any:
-    """Make an environment. From YAML. Custom tools need the admin role."""
-    saved, _ = _save_environment(person(request), payload, None)
-    return Status(201, {"item": shapes.environment_version(saved)})
-
-
-@router.post("environments/{int:environment_id}", response={200: Saved, 201: Saved})
-def save_environment(request: HttpRequest, environment_id: Id, payload: NewVersion) -> Any:
-    """Save a new version of an environment.
-
-    From YAML, whose name and description become the environment's. Runs keep the version that they have."""
-    environment = versioned_queries.item_for(Environment, request, environment_id)
-    saved, new = _save_environment(person(request), payload, environment)
-    return Status(201 if new else 200, {"item": shapes.environment_version(saved), "new": new})
-
-
-@router.patch("environments/{int:environment_id}", response=ItemResponse)
-def change_environment(request: HttpRequest, environment_id: Id, payload: ItemChange) -> Any:
-    """Archive or rename an environment. Archived, it isn't offered for new runs."""
-    _change(
-        KINDS["environment"], versioned_queries.item_for(Environment, request, environment_id), payload, person(request)
-    )
-    newest = versioned_queries.item_for(Environment, request, environment_id).newest()
-    return {"item": shapes.environment_version(newest)}
-
-
-@router.delete("environments/{int:environment_id}", response={204: None})
-def delete_environment(request: HttpRequest, environment_id: Id) -> Any:
-    """Delete an environment.
-
-    With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
-    versioned_queries.item_for(Environment, request, environment_id)
-    return trash_routes.mark(KINDS["environment"], environment_id, person(request))
-
-
-@router.post("environments/{int:environment_id}/{int:number}/duplicate", response={201: ItemResponse})
-def duplicate_environment(request: HttpRequest, environment_id: Id, number: Id) -> Any:
-    """Duplicate a version of an environment. As an environment of its own, under the next free name."""
-    version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
-    return Status(201, {"item": shapes.environment_version(environment_saving.clone(version, person(request)))})
+    @_route(version, "POST", "ITEM/{int:number}/duplicate", response={201: ItemResponse})
+    def duplicate(request: HttpRequest, item_id: ItemId, number: Id) -> Any:
+        """Duplicate a version of {one}. As a new item, under the next free name."""
+        cloned = clone(version_for(version, request, item_id, number), person(request))
+        return Status(201, {"item": shape(cloned)})
 
 
 def _save_reward(user: User, payload: YamlDocument, config: RewardConfig | None) -> tuple[Any, bool]:
@@ -217,27 +173,14 @@ def _note(payload: YamlDocument) -> str:
     return payload.note.replace("\0", "") if isinstance(payload, NewVersion) else ""
 
 
-def _change(kind: DeletableKind, item: Item, payload: ItemChange, user: User) -> None:
-    if payload.name is not None:
-        trash_routes.rename(kind, item, payload.name, user)
-    if payload.archived is not None:
-        (saving.archive if payload.archived else saving.unarchive)(item)
-
-
-def _yaml(text: str) -> HttpResponse:
-    return HttpResponse(text, content_type="application/yaml; charset=utf-8")
-
-
 def _read(read: Callable[[bytes], Any], payload: YamlDocument) -> Any:
-    """The editor that the YAML fills, of rewards or of an environment."""
-    try:
+    """Return the editor that the YAML fills."""
+    with refusing(safe_yaml.YamlRefused, where="document", status=422):
         return read(payload.document.encode(errors="replace"))
-    except safe_yaml.YamlRefused as error:
-        raise Problem(422, str(error), where="document") from None
 
 
 def _wrong(editor: Any) -> str:
-    """An editor's first mistake, of rewards or of an environment; "": none."""
+    """Return an editor's first mistake, or ""."""
     if editor.problem:
         return str(editor.problem)
     return next((f"{what}: {errors}" if what else str(errors) for _, what, errors in editor.wrong), "")
@@ -251,3 +194,9 @@ def _saved(editor: Any, user: User, what: str) -> tuple[Any, bool]:
         taken = f"There is a {what} of this name already."
         raise Problem(409, taken, where="name", fix="Choose another name.") from None
     return saved
+
+
+_add_reading(RewardVersion, shapes.reward_version, config_yaml.export)
+_add_changing(RewardVersion, shapes.reward_version, _save_reward, reward_saving.clone)
+_add_reading(EnvironmentVersion, shapes.environment_version, environment_yaml.export)
+_add_changing(EnvironmentVersion, shapes.environment_version, _save_environment, environment_saving.clone)

@@ -59,7 +59,7 @@ def send(target: AlertTarget, lines: Sequence[AlertLine]) -> None:
         _judge(_post(address, words.slack(lines), private_too=target.private_too))
 
 
-def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Answer:
+def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Response:
     try:
         return outbound.send(
             "POST",
@@ -76,7 +76,7 @@ def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Answer
         raise NotSent(str(error)) from None
 
 
-def _judge(answer: outbound.Answer) -> None:
+def _judge(answer: outbound.Response) -> None:
     """Judge by status: the message has arrived even if the rest of the answer breaks off."""
     if 200 <= answer.status < 300:
         return

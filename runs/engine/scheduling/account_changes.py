@@ -6,7 +6,7 @@ from typing import Any
 
 from django.dispatch import receiver
 
-from controlplane.platform.accounts.signals import limits_raised, sign_in_changed
+from controlplane.platform.accounts.models import limits_raised, sign_in_changed
 from runs.engine import hints
 from runs.engine.scheduling import launching
 

@@ -15,7 +15,7 @@ from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http.htmx import STOP_POLLING
+from controlplane.platform.http.middleware import STOP_POLLING
 from runs.engine import checkpoints, queries
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run

@@ -41,7 +41,7 @@ class SearchExample:
 
 
 def make(user: User) -> SearchExample:
-    """Make what is missing of it; what is there stays as it is. Raises DatasetError."""
+    """Make the missing parts of the example; existing ones stay. Raises DatasetError."""
     corpus = sample.load(user)
     questions = offered_datasets().filter(dataset__name=QUESTIONS).order_by("-number")
     return SearchExample(corpus, _environment(corpus, user), _rewards(user), questions.first())

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http.htmx import STOP_POLLING
+from controlplane.platform.http.middleware import STOP_POLLING
 from runs.engine import queries
 from runs.engine.scheduling.limits import QueueFull
 from runs.launch.new_run.drafting import candidates, known_models

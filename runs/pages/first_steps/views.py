@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http.htmx import STOP_POLLING
+from controlplane.platform.http.middleware import STOP_POLLING
 from runs.engine import sentences
 from runs.engine.models import Run
 from runs.engine.states import RunStatus

@@ -13,8 +13,7 @@ from runs.pages.playground.episode_play import MOST_BYTES, storable
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards.advantages import mean, totals
 from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Completion, Row
-from workers.rewards.turns import split
+from workers.rewards.reward import Completion, Row, turns_of
 
 GONE = "This reward is no longer in the library."
 NEEDS = "It needs values of a dataset's row: {}."
@@ -94,7 +93,7 @@ def _scored(spec: RewardSpec, completion: Completion, row: Row, own: TrialTurn) 
         return ComponentScore(spec, None, note=GONE)
     if missing := [name for name in reward.needs if not row.get(name)]:
         return ComponentScore(spec, None, note=NEEDS.format(", ".join(missing).replace("_", " ")))
-    parts = split(completion) if spec.per_turn else [completion]
+    parts = turns_of(completion) if spec.per_turn else [completion]
     # Pressing the button is consent to call other servers.
     scores = column(replace(spec, per_turn=False), parts, [row] * len(parts), own, ask=True)
     if scores.why:

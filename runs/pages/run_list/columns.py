@@ -17,7 +17,7 @@ from runs.engine import disk
 from runs.engine.models import Run
 from runs.insight.comparing import comparison
 from runs.insight.metrics import run_charts
-from runs.launch.new_run.fields.training_fields import TRAINING
+from runs.launch.new_run.fields.table import ARGUMENTS
 
 USUAL = {
     "model": "Model",
@@ -37,7 +37,7 @@ MOST = 20
 Ordered = Expression | F | Subquery
 """Types of expressions that can order a list."""
 _ELSEWHERE: dict[str, Ordered] = {"reward config": F("reward_version__config__name")}
-_FORM_WORDS = {f"grpo.{field.name}": field.label for field in TRAINING}
+_FORM_WORDS = {f"grpo.{field.name}": field.label for field in ARGUMENTS}
 """Settings as New run has them."""
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
 """Names of comparison.settings -> paths in the spec."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from controlplane.platform.http.spreadsheet import safe
+from controlplane.platform.http.streams import csv_cell
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.insight.comparing import comparison
@@ -34,7 +34,9 @@ def text(query: RunListQuery, everything: QuerySet[Run]) -> str:
         some = ids[start : start + AT_ONCE]
         runs = columns.with_figures(everything, others).in_bulk(some)
         listed = [runs[pk] for pk in some if pk in runs]
-        writer.writerows([safe(value) for value in (*_usual(run), *columns.Values(run).of(others))] for run in listed)
+        writer.writerows(
+            [csv_cell(value) for value in (*_usual(run), *columns.Values(run).of(others))] for run in listed
+        )
     return target.getvalue()
 
 

@@ -204,7 +204,7 @@ def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> 
         ): checkpoint.superseded,
         ("being deleted", "The host was asked to delete it"): checkpoint.going,
         ("deleted", "A person deleted it"): removed and checkpoint.deletion,
-        ("deleted", f"{kept}{' and the best' if run.spec.get('keep_best') else ''}"): removed
+        ("deleted", f"{kept}{' and the best' if quality.best_metric(run) else ''}"): removed
         and not checkpoint.deletion,
         (
             "unusable",

@@ -17,8 +17,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http import once
-from controlplane.platform.http.form_pages import form_page
+from controlplane.platform.http.form_pages import form_page, keep_once, take_once
 from controlplane.platform.http.query_params import listed
 from runs.engine import queries
 from runs.engine.models import Run
@@ -50,12 +49,12 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
                 "Making a link requires the operator role. Ask an admin of this installation for it."
             )
         if form.is_valid() and (address := _made(request, run, form)):
-            once.keep(request, f"link to {run.pk}", address)
+            keep_once(request, f"link to {run.pk}", address)
             return redirect("run_share", run.pk)
     context = {
         "run": run,
         "form": form,
-        "address": "".join(once.take(request, f"link to {run.pk}")),
+        "address": "".join(take_once(request, f"link to {run.pk}")),
         "links": links.open_links(run),
         "may_operate": person(request).may_operate,
         "obstacle": _obstacle(run, may_operate=person(request).may_operate),

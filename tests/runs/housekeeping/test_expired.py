@@ -12,7 +12,7 @@ from controlplane.catalogue.joining.models import JoinCode
 from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiScope, ApiToken, ApiTokenAct
 from runs.engine.models import ProfileTrial, Run
-from runs.housekeeping import expired
+from runs.housekeeping import tasks
 from tests.runs.builders import a_run, a_user
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
@@ -27,7 +27,7 @@ def test_expired_sessions_go_and_others_stay() -> None:
         session = SessionStore()
         session.set_expiry(seconds)
         session.save()
-    expired.forget_all(timezone.now())
+    tasks.forget_all(timezone.now())
     assert Session.objects.count() == 1
 
 
@@ -35,7 +35,7 @@ def test_join_codes_go_a_week_after_their_end_used_or_not() -> None:
     for used_at, expires_at in ((None, ago(days=8)), (ago(days=8), ago(days=8)), (ago(days=6), ago(days=6))):
         row, _ = codes.make("", by=None)
         JoinCode.objects.filter(pk=row.pk).update(used_at=used_at, expires_at=expires_at)
-    expired.forget_all(timezone.now())
+    tasks.forget_all(timezone.now())
     assert JoinCode.objects.count() == 1
 
 
@@ -44,7 +44,7 @@ def test_tokens_stay_for_three_months_after_their_end_with_what_was_done(column:
     for name, days in (("lately", 89), ("long ago", 91)):
         token, _ = api_tokens.make(a_user(), name, ApiScope.READ, days=7)
         ApiToken.objects.filter(pk=token.pk).update(**{column: ago(days=days)})
-    expired.forget_all(timezone.now())
+    tasks.forget_all(timezone.now())
     assert [token.name for token in ApiToken.objects.all()] == ["lately"]
     assert ApiTokenAct.objects.count() == 1
 
@@ -54,7 +54,7 @@ def test_the_key_of_a_launch_holds_for_a_week() -> None:
         run, trial = a_run(f"{days}"), ProfileTrial.objects.create(owner=a_user(), launch_key=f"trial {number}")
         Run.objects.filter(pk=run.pk).update(launch_key=f"run {number}", created_at=ago(days=days))
         ProfileTrial.objects.filter(pk=trial.pk).update(created_at=ago(days=days))
-    expired.forget_all(timezone.now())
+    tasks.forget_all(timezone.now())
     assert [run.name for run in Run.objects.exclude(launch_key=None)] == ["6"]
     assert ProfileTrial.objects.get(launch_key=None).created_at < ago(days=7)
 
@@ -65,5 +65,5 @@ def test_one_table_that_fails_does_not_keep_the_others(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(codes, "forget", fail)
     Run.objects.filter(pk=a_run().pk).update(launch_key="key", created_at=ago(days=8))
-    expired.forget_all(timezone.now())
+    tasks.forget_all(timezone.now())
     assert Run.objects.get().launch_key is None

@@ -10,7 +10,7 @@ from django.db import transaction
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.folders import remove_folder
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
-from controlplane.platform.archivable import set_archived
+from controlplane.platform.deletable import set_archived
 
 USERS: list[Callable[[CorpusVersion], list[str]]] = []
 """Functions that name the users of a version, such as "the run gsm8k"; other apps add theirs when they are ready."""

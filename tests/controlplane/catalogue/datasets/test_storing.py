@@ -74,7 +74,7 @@ def test_a_spoilt_file_is_not_used_and_said(bucket: ObjectStore) -> None:
     shutil.rmtree(version.folder)
     tend()
     assert not version.rows_path.exists()
-    assert "has another hash" in viewer().get(at(version)).content.decode()
+    assert "has a different hash" in viewer().get(at(version)).content.decode()
 
 
 @pytest.mark.usefixtures("bucket")

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from controlplane.platform.accounts.checks import may_bind
 from controlplane.platform.accounts.models import Role, User
+from controlplane.setup.serving.serving import may_bind
 from tests.controlplane.people import PASSWORD, make_user, signed_in
 
 pytestmark = pytest.mark.django_db

@@ -39,7 +39,7 @@ def test_users_are_for_admins(path):
 def test_changes_take_a_post(path):
     answer = admin().get(path)
     assert (answer.status_code, answer["Allow"]) == (405, "POST")
-    assert "only takes what a form sends" in answer.content.decode()
+    assert "only accepts forms" in answer.content.decode()
     assert admin().get(path, headers={"Accept": "application/json"}).json()["error"]["what"]
 
 

@@ -11,8 +11,7 @@ from django.urls import reverse
 from controlplane.catalogue.datasets.models import Dataset
 from controlplane.platform.accounts.models import ApiScope, Role, User
 from controlplane.platform.activity import queries, recording
-from controlplane.platform.activity.kinds import KINDS
-from controlplane.platform.activity.models import Act
+from controlplane.platform.activity.models import KINDS, Act
 from runs.engine import tags
 from tests.controlplane.people import admin, make_user, signed_in
 from tests.runs.api.clients import Program

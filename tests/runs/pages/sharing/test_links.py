@@ -18,7 +18,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.sharing import links
 from runs.engine.sharing.models import SharedLink
 from runs.engine.states import RunStatus
-from runs.housekeeping import expired
+from runs.housekeeping import tasks
 from runs.intake.host_api import ingest, uploads
 from tests.controlplane.people import signed_in
 from tests.runs.api.clients import Program
@@ -116,7 +116,7 @@ def test_a_link_ends_with_its_day_by_hand_and_with_its_run(attempt: Attempt) -> 
     said = [each["text"] for each in queries.events(Run.objects.get(pk=run.pk)) if "link" in each["text"]]
     assert [text[:16] for text in said] == ["Shared by a link"] * 3 + ["Revoked a link t"]
     SharedLink.objects.update(expires_at=timezone.now() - timedelta(days=100))
-    expired.forget_all(timezone.now())
+    tasks.forget_all(timezone.now())
     assert ends(three)[0] == 404
     assert "It may be mistyped or cut off" in ends("wrong")[1]
 
