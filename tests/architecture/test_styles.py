@@ -8,7 +8,7 @@ from collections import Counter
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 STYLES = ROOT / "frontend/static/css"
-MOST_LINES = 7805
+MOST_LINES = 7799
 """Lines of all style sheets. Lower it with each clean-up; raise it only with a reason beside it."""
 
 COMPONENTS = {
@@ -39,8 +39,8 @@ RESTYLED = {
     "new_run.css": 2,  # labels of fields that stand below each other
     "rewards.css": 2,  # buttons that hold a sentence
     "first_steps.css": 2,  # the act of a step is at its foot
-    "pages.css": 3,  # a chart's menu, the card of a failure
-    "metrics.css": 1,  # at the foot of a page a chart's menu opens upwards
+    "pages.css": 1,  # the cards of a spec are in columns
+    "metrics.css": 3,  # a chart's menu is at its edge; at the foot of a page it opens upwards
     "catalogue.css": 1,  # the library in a menu
     "playground.css": 1,  # tabs at the top edge of a card
     "health.css": 1,  # only the chip and the marks of an unhealthy run are red
