@@ -78,9 +78,9 @@ class RecipeParts:
     @property
     def fit(self) -> RecipeFit:
         if not self.hosts:
-            return RecipeFit("fit", "circle-x", "No host here has all of it.")
+            return RecipeFit("fit noted", "circle-x", "No host here has all of it.")
         others = " and others" if len(self.hosts) > 1 else ""
-        return RecipeFit("fit fits", "circle-check", f"Fits {self.hosts[0]}{others}.")
+        return RecipeFit("fit noted fits", "circle-check", f"Fits {self.hosts[0]}{others}.")
 
     @property
     def dataset_chip(self) -> tuple[str, str]:

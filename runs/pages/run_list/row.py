@@ -70,14 +70,14 @@ class RunListRow:
         """Anything unusual about its progress, otherwise the time left."""
         summary = self.summary
         if summary["place"] and self.run.step:
-            return format_html('<span class="muted small">{} in the queue</span>', summary["place"])
+            return format_html('<span class="muted small cut">{} in the queue</span>', summary["place"])
         if summary["out_of_reach_since"]:
             silence = ago(self.attempt.last_seen_at)
-            return format_html('<span class="warn small">out of reach for {}</span>', silence)
+            return format_html('<span class="warn small cut">out of reach for {}</span>', silence)
         if self.attempt.status == RunStatus.RUNNING and summary["stop_requested"]:
-            return SafeString('<span class="warn small">stopping</span>')
+            return SafeString('<span class="warn small cut">stopping</span>')
         if self.attempt.status == RunStatus.RUNNING and summary["eta_s"]:
-            return format_html('<span class="muted small">{} left</span>', about(summary["eta_s"]))
+            return format_html('<span class="muted small cut">{} left</span>', about(summary["eta_s"]))
         return ""
 
     @property

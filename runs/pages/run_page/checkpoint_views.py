@@ -74,7 +74,7 @@ class CheckpointRow:
 
     @property
     def place_css(self) -> str:
-        return "place void" if self.checkpoint.removed and self.leftover else "place"
+        return "place row nowrap void" if self.checkpoint.removed and self.leftover else "place row nowrap"
 
     @property
     def store_note(self) -> StoreNote | None:

@@ -53,7 +53,7 @@ def status_facts(
     failed = attempt.status == RunStatus.FAILED
     yield from _of_job(job, summary, failed=failed) if job else _of_training(run, summary, failed=failed)
     if summary["stop_requested"] and attempt.status in ACTIVE and attempt.status != RunStatus.QUEUED:
-        yield StatusFact(_stop(attempt), "fact stopping cut", stop_effect, role="status")
+        yield StatusFact(_stop(attempt), "fact stopping warn cut", stop_effect, role="status")
     if summary["phase_detail"] and attempt.status == RunStatus.STARTING:
         yield StatusFact(summary["phase_detail"], "fact soft cut", summary["phase_detail"])
     ran = running_time(run) if attempt.status in FINAL else None
@@ -61,7 +61,7 @@ def status_facts(
         count = f" in {len(ran.attempts)} attempts" if ran.attempts else ""
         times = "; ".join(ran.attempts)
         words = f"{'trained' if run.trains else 'ran'} for {duration(ran.seconds)}{count}"
-        yield StatusFact(words, "fact soft ran", times[:1].upper() + times[1:])
+        yield StatusFact(words, "fact soft cut ran", times[:1].upper() + times[1:])
     if run.archived_at:
         yield StatusFact("archived", "tag")
     if attempt.number > 1 and not (ran and ran.attempts):

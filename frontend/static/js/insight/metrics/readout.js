@@ -12,7 +12,7 @@ const EDGE = 8;
 const BESIDE_PX = 14;
 
 const box = document.createElement("div");
-box.className = "readout";
+box.className = "readout floating";
 box.setAttribute("aria-hidden", "true");
 
 /**

@@ -322,7 +322,7 @@ export class LogView {
       }
       flush();
       const span = document.createElement("span");
-      if (telling || leftOut) span.className = telling ? "telling" : "left-out";
+      if (telling || leftOut) span.className = telling ? "telling bad" : "left-out warn";
       markIn(span, line, needle);
       all.append(span);
     }
