@@ -28,17 +28,17 @@ from runs.pages.first_steps import views as first_steps_views
 from runs.pages.hosts import joining_views, tokenizer_views
 from runs.pages.hosts import views as hosts_views
 from runs.pages.live import consumers
-from runs.pages.model_pages import benchmark_views, push_views
-from runs.pages.model_pages import file_views as model_file_views
+from runs.pages.model_pages import action_views as model_actions
+from runs.pages.model_pages import push_views
 from runs.pages.model_pages import views as model_views
 from runs.pages.monitoring import views as monitoring_views
-from runs.pages.playground import code_views, editor_views, episode_views, replay_views
+from runs.pages.playground import editor_views, episode_views, replay_views
 from runs.pages.playground import views as playground_views
 from runs.pages.reports import views as reports_views
 from runs.pages.run_list import views as run_list_views
 from runs.pages.run_page import checkpoint_views, log_views, notes_and_tags_views
 from runs.pages.run_page import views as run_page_views
-from runs.pages.search import views as search_views
+from runs.pages.search import finding
 from runs.pages.secrets import views as secrets_views
 from runs.pages.served import keyed_views
 from runs.pages.served import views as served_views
@@ -53,7 +53,7 @@ urlpatterns = [
     # The list
     path("", run_list_views.home, name="home"),
     path("demo/", first_steps_views.demo, name="demo_run"),
-    path("search/", search_views.search, name="search"),
+    path("search/", finding.palette, name="search"),
     # First steps
     path("start/", first_steps_views.start, name="start"),
     path("start/<slug:slug>/", first_steps_views.recipe, name="recipe"),
@@ -95,13 +95,13 @@ urlpatterns = [
     # Models
     path("models/", model_views.models, name="models"),
     path("models/<int:event_id>/", model_views.model, name="model"),
-    path("models/<int:event_id>/merge", model_file_views.merge, name="merge_model"),
-    path("models/<int:event_id>/gguf", model_file_views.convert, name="convert_model"),
-    path("models/<int:event_id>/delete", model_file_views.delete, name="delete_model"),
-    path("models/<int:event_id>/benchmark", benchmark_views.benchmark, name="benchmark_model"),
+    path("models/<int:event_id>/merge", model_actions.merge, name="merge_model"),
+    path("models/<int:event_id>/gguf", model_actions.convert, name="convert_model"),
+    path("models/<int:event_id>/delete", model_actions.delete, name="delete_model"),
+    path("models/<int:event_id>/benchmark", model_actions.benchmark, name="benchmark_model"),
     path("models/<int:event_id>/push", push_views.push, name="push_model"),
-    path("models/<int:event_id>/archive", model_file_views.archive, name="archive_model"),
-    path("models/<int:event_id>/archive/<slug:job_id>", model_file_views.download, name="model_archive"),
+    path("models/<int:event_id>/archive", model_actions.archive, name="archive_model"),
+    path("models/<int:event_id>/archive/<slug:job_id>", model_actions.download, name="model_archive"),
     path("models/<int:event_id>/serve/", keyed_views.serve, name="model_serve"),
     path("models/<int:event_id>/chat/", served_views.chat, name="model_chat"),
     path("models/<int:event_id>/chat/state", served_views.state, name="model_chat_state"),
@@ -175,7 +175,7 @@ urlpatterns = [
     path("rewards/runs/", playground_views.runs, name="reward_runs"),
     path("rewards/replay/", replay_views.replay, name="reward_replay"),
     path("rewards/try/", playground_views.try_out, name="reward_try"),
-    path("rewards/code/", code_views.check, name="reward_code_check"),
+    path("rewards/code/", editor_views.check, name="reward_code_check"),
     path("rewards/<int:config_id>/", editor_views.edit, name="reward_config"),
     # The playground of an environment
     path("environments/tool/", episode_views.check_tool, name="environment_tool_check"),

@@ -48,6 +48,14 @@ class DemoStep:
     detail: str = ""
     seconds: int = 0
 
+    @property
+    def tone(self) -> str:
+        return "done" if self.done else "now" if self.now else ""
+
+    @property
+    def icon(self) -> str:
+        return {"done": "circle-check", "now": "circle-dot"}.get(self.tone, "circle")
+
 
 def newest() -> Run | None:
     return Run.objects.filter(name=NAME).order_by("-created_at").first()

@@ -21,7 +21,7 @@ from runs.engine.jobs.results import JobView
 from runs.engine.models import Run
 from runs.engine.records import RunEvent
 from runs.engine.scheduling.limits import QueueFull
-from runs.pages.model_pages import card, file_views
+from runs.pages.model_pages import action_views, card
 from runs.pages.model_pages.push_views import PushForm
 from workers.contract.run.benchmarks import MOST_EXAMPLES, TASKS, USUAL_EXAMPLES
 from workers.contract.run.gguf import TYPES
@@ -149,7 +149,7 @@ def jobs(request: HttpRequest, event_id: Id) -> Any:
 @router.get("models/{int:event_id}/archive/{slug:job_id}")
 def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBase:
     """Download an archived model. As a .tar file. A Range header resumes an interrupted download."""
-    return file_views.download(request, event_id, job_id)
+    return action_views.download(request, event_id, job_id)
 
 
 @router.delete("models/{int:event_id}", response={202: Deletion})

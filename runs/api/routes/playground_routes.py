@@ -25,7 +25,7 @@ from runs.engine import queries
 from runs.insight.scoring import rows, scoring
 from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn, rescoring
 from runs.pages.playground.episode_play import LONGEST_TEXT, MOST_CALLS, MOST_MOVES, SECONDS, Play, WrittenMove
-from runs.pages.playground.player_form import PlayerForm
+from runs.pages.playground.model_turn import PlayerForm
 from workers.contract.run.spec import RewardSpec
 from workers.environments.executor import Answer, Call, Unusable
 from workers.rewards.tools import Tools

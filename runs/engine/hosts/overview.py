@@ -26,6 +26,10 @@ class HostVerdict:
     grade: str
     parts: tuple[GradedWords, ...]
 
+    @property
+    def icon(self) -> str:
+        return "circle-check" if self.grade == "good" else "triangle-alert"
+
 
 @dataclass(frozen=True)
 class QueueLine:

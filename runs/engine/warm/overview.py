@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.platform.templatetags.figures import NOTHING, ago, clock
 from runs.engine import queries
 from runs.engine.models import Attempt, Run
 from runs.engine.sentences import placement_text
@@ -64,6 +65,21 @@ class WarmLine:
     def stops_at(self) -> datetime | None:
         """Unless a run uses it before."""
         return self.row.stops_at if self.can_end and not self.user else None
+
+    @property
+    def idle(self) -> str:
+        """For how long nothing has used it."""
+        return ago(self.row.idle_since) if self.stops_at else NOTHING
+
+    @property
+    def ends(self) -> str:
+        if self.stops_at:
+            return clock(self.stops_at)
+        return "after the run" if self.user and self.row.leaving else NOTHING
+
+    @property
+    def end_act(self) -> str:
+        return "End after the run" if self.user else "End"
 
     @property
     def can_end(self) -> bool:

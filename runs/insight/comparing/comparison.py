@@ -83,6 +83,12 @@ class Value:
     absent: bool
     as_first: bool
 
+    @property
+    def tone(self) -> str:
+        if self.absent:
+            return "muted"
+        return "" if self.as_first else "other"
+
 
 @dataclass(frozen=True)
 class Took:

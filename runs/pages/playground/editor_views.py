@@ -1,11 +1,12 @@
-"""The page for editing and trying a reward config."""
+"""The page for editing and trying a reward config, and the check of its custom code."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_http_methods
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.catalogue.rewards import code_check, config_yaml
 from controlplane.catalogue.rewards.forms import ConfigForm, RewardEditor, editor_from, editor_of, fresh
@@ -14,14 +15,17 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.rewards.version_views import version_page
 from controlplane.catalogue.versioned import parts_yaml
 from controlplane.catalogue.versioned.editor_pages import EditorPages
-from controlplane.platform.accounts.roles import operator_required, person
+from controlplane.catalogue.versioned.parameter_forms import PARAM, PREFIX
+from controlplane.platform.accounts.roles import admin_required, operator_required, person
 from controlplane.platform.http.body_limit import reads_at_most
-from runs.pages.playground import code_views
+from runs.pages.playground import completions_source
 from runs.pages.playground.views import sample_context
+from workers.rewards.entries import custom
 from workers.rewards.library import LIBRARY
 
 START = ("think_tags", "numeric_match")
 """The components of a new config."""
+CHECKED = "catalogue/rewards/_code_check.html"
 
 
 @operator_required
@@ -48,7 +52,7 @@ def import_(request: HttpRequest) -> HttpResponse:
 
 def _refusals(request: HttpRequest, editor: RewardEditor) -> dict[int, str]:
     specs = [form.spec() for form in editor.rows]
-    return code_check.problems(specs, person(request), lambda: code_views.samples_of(request))
+    return code_check.problems(specs, person(request), lambda: samples_of(request))
 
 
 def _context(request: HttpRequest, editor: RewardEditor) -> dict[str, Any]:
@@ -68,3 +72,32 @@ PAGES = EditorPages(
     refusals=_refusals,
     context=_context,
 )
+
+
+@admin_required
+@require_POST
+def check(request: HttpRequest) -> HttpResponse:
+    """Check a component of the editor's form (?of=its prefix) on the playground's completions."""
+    prefix = request.GET.get("of", "")
+    name = f"{prefix}-{PARAM}{code_check.PARAM}"
+    if not PREFIX.fullmatch(prefix) or name not in request.POST:
+        raise Http404
+    source = request.POST[name].replace("\r\n", "\n")
+    if len(source) > custom.LONGEST:
+        return render(request, CHECKED, {"problem": f"It is longer than {custom.LONGEST} characters."})
+    samples = samples_of(request)
+    trial = code_check.check(source, samples)
+    tried = samples or code_check.made_up()
+    scored = [(completion.text, value) for (completion, _), value in zip(tried, trial.scores.values, strict=False)]
+    context = {"problem": trial.problem, "trial": trial, "made_up": not samples, "scored": scored}
+    return render(request, CHECKED, context)
+
+
+def samples_of(request: HttpRequest) -> list[code_check.Sample]:
+    """The playground's completions, as in the form; may be empty."""
+    texts = request.POST.getlist("completion")
+    if not any(text.strip() for text in texts):
+        return []
+    source = completions_source.read(request, request.POST)
+    written = completions_source.written(source, texts, request.POST.getlist("of"))
+    return [(completion, source.row) for completion in written.values()]

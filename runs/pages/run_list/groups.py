@@ -28,10 +28,10 @@ class RunListGroup:
     ids: list[str]
     """Newest first."""
     reward: Spread
-    """Of each run's last rewards: see runs.engine.gain.last."""
+    """Spread of the runs' last rewards (runs.engine.gain.last)."""
     gain: Spread
     others: list[tuple[columns.Column, Spread]]
-    """Of the newest values of the chosen metrics."""
+    """Spread of each chosen metric's newest values."""
 
     @property
     def compared(self) -> str:

@@ -80,7 +80,7 @@ def test_what_is_wrong_is_said_beside_the_form_and_nothing_is_saved(sent: dict[s
     assert answer.status_code == 422
     assert words in answer.content.decode()
     # Else a browser would keep back what is wrong in a closed fold, and say nothing.
-    assert 'id="editor" class="environment-editor" novalidate' in answer.content.decode()
+    assert 'id="editor" class="halves environment-editor" novalidate' in answer.content.decode()
     assert not Environment.objects.exists()
 
 

@@ -151,7 +151,7 @@ def test_an_episode_is_scored_by_component_and_in_all() -> None:
 def test_a_component_without_what_it_needs_says_so() -> None:
     page = scored({"name": "right", "function": "numeric_match"}, {"name": "old", "function": "gone"})
     assert "It needs values of a dataset's row: answer." in page
-    assert "The library no longer has it." in page
+    assert "This reward is no longer in the library." in page
     assert "No component applies to this episode." in page
 
 

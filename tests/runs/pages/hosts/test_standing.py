@@ -118,7 +118,7 @@ def test_the_command_is_shown_once_and_its_code_is_good(valkey: str, settings: S
     answer = operator().post("/hardware/hosts/add/", {"name": "gpu1"})
     command = answer.context["command"]
     assert command in answer.content.decode()
-    assert "leads each machine to itself" not in answer.content.decode()
+    assert "points each machine to itself" not in answer.content.decode()
     row = codes.find(command.split()[-1])
     assert row is not None
     assert (row.host_name, command.split()[:4]) == ("gpu1", ["python3", "-m", "workers.host.join", "http://testserver"])

@@ -39,7 +39,7 @@ def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> byte
         ("Health", _health(run)),
         ("Notes", quoted(run.notes)),
         ("Evaluations", _evaluations(run)),
-        ("Attempts and receipts", "\n\n".join(_receipt(each) for each in run.attempts.all())),
+        ("Attempts and receipts", "\n\n".join(_receipt(attempt) for attempt in run.attempts.all())),
         ("Charts", _shown(drawn)),
     ]
     text = sections(plain(run.name), parts)
@@ -48,7 +48,7 @@ def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> byte
 
 
 def figure(value: float | None, form: str) -> str:
-    """A value in a chart's format, as plain text."""
+    """Format a value as its chart does, as plain text."""
     words = {"percent": percent, "mib": mib}.get(form, sig)(value)
     unit = {"percent100": " %", "seconds": " s", "watts": " W", "tokens": " tokens", "rate": " tokens/s"}.get(form, "")
     if form == "tokens" and value == 1:
@@ -57,7 +57,6 @@ def figure(value: float | None, form: str) -> str:
 
 
 def ended(final: Final, form: str) -> list[str]:
-    """The last value, the mean of the last tenth, and the best one."""
     best = NOTHING if final["best"] is None else figure(final["best"], form)
     return [figure(final["last"], form), figure(final["mean"], form), best]
 
@@ -82,18 +81,18 @@ def _head(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _makings(run: Run) -> Iterator[tuple[str, str]]:
-    told = dict(comparison.settings(run))
-    wanted = ("model.path", "model.revision", "dataset", "reward config", "environment", "profile", "precision")
+    settings = dict(comparison.settings(run))
+    names = ("model.path", "model.revision", "dataset", "reward config", "environment", "profile", "precision")
     labels = {"model.path": "Model", "model.revision": "Revision"}
-    for name in wanted:
-        value = told.get(name)
+    for name in names:
+        value = settings.get(name)
         if value not in (None, "none"):
             yield labels.get(name, name[:1].upper() + name[1:]), plain(comparison.text(value))
     rewards = run.spec.get("rewards") if isinstance(run.spec, dict) else None
-    for each in rewards if isinstance(rewards, list) else ():
-        if isinstance(each, dict):
-            function, weight = plain(each.get("function", "")), each.get("weight", 1.0)
-            yield f"Reward {plain(each.get('name', ''))}", f"{function}, weight {comparison.text(weight)}"
+    for reward in rewards if isinstance(rewards, list) else ():
+        if isinstance(reward, dict):
+            function, weight = plain(reward.get("function", "")), reward.get("weight", 1.0)
+            yield f"Reward {plain(reward.get('name', ''))}", f"{function}, weight {comparison.text(weight)}"
     yield "All settings", f"[{SPEC}]({SPEC})"
 
 
@@ -105,17 +104,17 @@ def _changed(run: Run) -> str:
     whence = f"Cloned from {plain(source.name)} (`{source.pk}`)"
     if not unlike:
         return f"{whence}, with the same settings."
-    rows = [[plain(each.name), *(plain(value.text) for value in each.values)] for each in unlike]
+    rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in unlike]
     return f"{whence}, with these changes:\n\n{table(['Setting', plain(source.name), 'This run'], rows)}"
 
 
 def _figures(run: Run) -> str:
-    """The end figures of what it has learned with; the machine's, and what repeats others, are in the charts."""
+    """Table of the training metrics' final figures; the others are in the charts."""
     groups = [group for group in run_charts.plan_of(run) if not group.folded]
-    planned = {each.name: each for each in comparison.of_charts(groups)}
-    wanted = [each for each in planned.values() if kind_of(each.name) == "train"]
-    ends = [(each, finals([run], each.name).get(run.pk)) for each in wanted]
-    rows = [[plain(each.title), *ended(final, each.format)] for each, final in ends if final is not None]
+    planned = {metric.name: metric for metric in comparison.of_charts(groups)}
+    training = [metric for metric in planned.values() if kind_of(metric.name) == "train"]
+    ends = [(metric, finals([run], metric.name).get(run.pk)) for metric in training]
+    rows = [[plain(metric.title), *ended(final, metric.format)] for metric, final in ends if final is not None]
     head = ["Figure", "Last", "Mean of the last tenth", "Best"]
     return table(head, rows, numbers=3) or "No figures were recorded yet."
 
@@ -137,22 +136,26 @@ def _finding(finding: dict[str, Any]) -> str:
 
 
 def _evaluations(run: Run) -> str:
-    rows = [_evaluation(each) for each in results.of_run(run)]
+    rows = [_evaluation(result) for result in results.of_run(run)]
     head = ["Model", "Dataset", "Rewards", "Prompts", "Reward", "pass@1", "pass@k", "Change", "95 % interval"]
     return table(head, rows, numbers=6)
 
 
-def _evaluation(one: results.EvaluationResult) -> list[str]:
-    model = "Before training" if one.step is None else f"Step {one.step:,}{', merged' if one.merged else ''}"
-    gain = (change(one.gain.mean), f"{change(one.gain.low)} to {change(one.gain.high)}") if one.gain else (NOTHING,) * 2
+def _evaluation(result: results.EvaluationResult) -> list[str]:
+    model = "Before training" if result.step is None else f"Step {result.step:,}{', merged' if result.merged else ''}"
+    gain = (
+        (change(result.gain.mean), f"{change(result.gain.low)} to {change(result.gain.high)}")
+        if result.gain
+        else (NOTHING,) * 2
+    )
     return [
-        model if one.ended_well else f"{model} ({one.run.latest().status})",
-        plain(one.run.dataset_version),
-        plain(one.run.reward_version or "deleted since"),
-        f"{len(one.prompts):,} × {one.setup.generations}",
-        sig(one.reward),
-        figure(one.pass_1, "percent"),
-        figure(one.pass_k, "percent"),
+        model if result.ended_well else f"{model} ({result.run.latest().status})",
+        plain(result.run.dataset_version),
+        plain(result.run.reward_version or "deleted since"),
+        f"{len(result.prompts):,} × {result.setup.generations}",
+        sig(result.reward),
+        figure(result.pass_1, "percent"),
+        figure(result.pass_k, "percent"),
         *gain,
     ]
 
@@ -179,7 +182,7 @@ def _receipt(attempt: Attempt) -> str:
 
 
 Drawn = tuple[str, str, str]
-"""Group, title, picture; "": it has no values."""
+"""Group, title, and picture ("" without values)."""
 
 
 def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
@@ -189,7 +192,7 @@ def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
     shown = set(run_charts.metrics([group for group in groups if not group.folded]))
     for group in groups:
         for chart in group.charts:
-            # Of the folded ones, most repeat on the held-out rows what another chart shows.
+            # Most folded charts repeat another chart on held-out rows.
             if group.folded and all(line.metric.removeprefix("eval_") in shown for line in chart.lines):
                 continue
             picture = charts.picture(chart, numbers, smoothing)
@@ -199,7 +202,7 @@ def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
 def _shown(drawn: dict[str, Drawn]) -> str:
     lines: list[str] = []
     for title in dict.fromkeys(group for group, _, _ in drawn.values()):
-        own = [(name, each) for name, each in drawn.items() if each[0] == title]
+        own = [(name, chart) for name, chart in drawn.items() if chart[0] == title]
         images = [image(words, f"charts/{name}.svg") for name, (_, words, picture) in own if picture]
         without = [plain(words) for _, (_, words, picture) in own if not picture]
         lines += [f"### {plain(title)}", *images] if images or without else []

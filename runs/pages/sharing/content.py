@@ -1,5 +1,5 @@
-"""What a shared run shows: its state, figures, charts and health, and if asked for its newest completions. Never a
-host's name, a path, a log, a person, or a link into the installation."""
+"""The content of a shared run: state, figures, charts, health, and optionally its newest completions. Never a host's
+name, a path, a log, a person, or a link into the installation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.insight.metrics.chart_spec import Tile
 from workers.contract.wire.documents import ContractError
 
 GROUPS = 6
-"""Of the newest completions."""
+"""Shown groups, the newest ones."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def run_of(link: SharedLink) -> Run:
 
 
 def now(link: SharedLink, run: Run) -> dict[str, Any]:
-    """What changes while the run goes on."""
+    """Context of the parts that change while the run is live."""
     attempt, figures = run.latest(), queries.summary(run, places={})
     data = run.spec.get("data") if isinstance(run.spec, dict) else None
     return {
@@ -47,7 +47,7 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
         "s": figures,
         "live": attempt.status in ACTIVE,
         "final": attempt.status in FINAL,
-        # Not its details: they quote logs and name hosts.
+        # Without details, which quote logs and name hosts.
         "sentence": sentence(attempt.reason) if attempt.status in FINAL else "",
         "ran": run.ran_s(),
         "model": _model(run),
@@ -60,7 +60,7 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
 
 
 def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
-    """The whole page."""
+    """Context of the whole page."""
     charts = with_bounds(run_charts.plan_of(run), run)
     document = {
         "id": "run",
@@ -75,7 +75,7 @@ def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
 
 
 def metrics(run: Run) -> list[str]:
-    """Those of its charts: no others are told."""
+    """Metrics of its charts; no others are revealed."""
     return run_charts.metrics(run_charts.plan_of(run))
 
 
@@ -88,7 +88,7 @@ def _tiles(run: Run) -> list[Tile]:
 
 
 def _model(run: Run) -> str:
-    """The hub's name of the model, or of a folder its last part."""
+    """Hub id of the model, or the last part of its folder."""
     model = run.spec.get("model") if isinstance(run.spec, dict) else None
     path = str(model.get("path") or "") if isinstance(model, dict) else ""
     return path if path.count("/") == 1 and path[0].isalnum() else path.rstrip("/").rpartition("/")[2]
@@ -96,5 +96,5 @@ def _model(run: Run) -> str:
 
 def _groups(run: Run) -> list[SharedGroup]:
     newest = valid(run).filter(mode="train").order_by("-step", "line")[:GROUPS]
-    found = [SharedGroup(row.step, str(row.data.get("prompt") or ""), groups.completions(row.data)) for row in newest]
-    return [each for each in found if any(one.text is not None for one in each.completions)]
+    shared = [SharedGroup(row.step, str(row.data.get("prompt") or ""), groups.completions(row.data)) for row in newest]
+    return [group for group in shared if any(completion.text is not None for completion in group.completions)]

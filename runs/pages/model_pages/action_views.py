@@ -1,4 +1,4 @@
-"""Actions on a model's files: merge, convert, download, delete."""
+"""Actions on a model: merge, convert, benchmark, download, delete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controlplane.platform.http.streams import resumable_answer
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
-from runs.engine.jobs import archives, converting, merging
+from runs.engine.jobs import archives, benchmarking, converting, merging
 from runs.engine.scheduling.limits import QueueFull
 from runs.pages.model_pages import card
 from workers.contract.run.jobs import ARCHIVE
@@ -46,6 +46,19 @@ def archive(request: HttpRequest, event_id: int) -> HttpResponseBase:
 
 @require_POST
 @operator_required
+def benchmark(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    model = catalogue.model_for(request, event_id)
+    examples = request.POST.get("limit", "").strip()
+    limit = int(examples) if examples.isdecimal() and len(examples) < 10 else -1
+    try:
+        benchmarking.start(model.checkpoint, person(request), tasks=request.POST.getlist("tasks"), limit=limit)
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be benchmarked: {error}")
+    return redirect("model", event_id)
+
+
+@require_POST
+@operator_required
 def delete(request: HttpRequest, event_id: int) -> HttpResponseBase:
     model = catalogue.model_for(request, event_id)
     try:
@@ -57,19 +70,19 @@ def delete(request: HttpRequest, event_id: int) -> HttpResponseBase:
 
 @require_safe
 def download(request: HttpRequest, event_id: int, job_id: str) -> HttpResponseBase:
-    """The archive that a job has brought here; an interrupted download goes on where it was."""
+    """Send the archive of a download job; interrupted downloads can be resumed."""
     model = catalogue.model_for(request, event_id)
     job = model.run.jobs.filter(pk=job_id, kind=ARCHIVE, spec__start_from=model.checkpoint.folder).first()
-    found = archives.find(job) if job else None
-    if job is None or found is None:
+    stored_archive = archives.find(job) if job else None
+    if job is None or stored_archive is None:
         raise Http404("This archive is no longer here. Start the download again on the model's page.")
     name = f"{archives.name_of(model.checkpoint)}.tar"
-    etag = f'"{job.pk}-{found.size}"'
-    return resumable_answer(request, found.path.open("rb"), "application/x-tar", save_as=name, etag=etag)
+    etag = f'"{job.pk}-{stored_archive.size}"'
+    return resumable_answer(request, stored_archive.path.open("rb"), "application/x-tar", save_as=name, etag=etag)
 
 
 def _start(request: HttpRequest, event_id: int, done: str, start: Callable[[Checkpoint], object]) -> HttpResponseBase:
-    """A job on a model. `done`: what happens to the model, as a participle."""
+    """Start a job on a model. `done`: participle for the error message."""
     model = catalogue.model_for(request, event_id)
     try:
         start(model.checkpoint)

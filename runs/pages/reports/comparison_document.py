@@ -15,7 +15,7 @@ from runs.insight.comparing.comparison import ComparedMetric, SettingDifference
 from runs.insight.comparing.curves import Final, curves, finals
 from runs.pages.reports import charts, pictures
 from runs.pages.reports.markdown import archive, facts, image, plain, sections, table
-from runs.pages.reports.of_run import ended, figure, moment
+from runs.pages.reports.run_document import ended, figure, moment
 
 POINTS = 400
 SEED = "grpo.seed"
@@ -38,12 +38,12 @@ def report(
     unlike, equal = comparison.differences(runs)
     alike = groups(runs, unlike)
     names, looks = _names(runs), comparison.looks(runs)
-    lines = curves(runs, [each.name for each in metrics], x=x, points=POINTS)["series"]
-    ends = {each.name: finals(runs, each.name) for each in metrics}
+    lines = curves(runs, [metric.name for metric in metrics], x=x, points=POINTS)["series"]
+    ends = {metric.name: finals(runs, metric.name) for metric in metrics}
     files: dict[str, str] = {}
     shown = []
     for number, metric in enumerate(metrics, 1):
-        together = [(each.words, [run.pk for run in each.runs]) for each in alike]
+        together = [(group.words, [run.pk for run in group.runs]) for group in alike]
         drawn = [charts.overlaid(metric, lines[metric.name], names, looks, x, smoothing)]
         drawn += [charts.spread(metric, lines[metric.name], together, x, smoothing)] if alike else []
         for part, picture in zip(("", "-spread"), drawn, strict=False):
@@ -65,23 +65,26 @@ def report(
 
 
 def groups(runs: Sequence[Run], unlike: Sequence[SettingDifference]) -> list[RunsAlike]:
-    """The runs by all settings that differ but the seed; none where no two of them are alike."""
-    telling = [each for each in unlike if each.name != SEED]
+    """Group runs by all differing settings but the seed; [] if no two runs are alike."""
+    telling = [difference for difference in unlike if difference.name != SEED]
     found: dict[tuple[str, ...], list[Run]] = {}
     for at, run in enumerate(runs):
-        found.setdefault(tuple(each.values[at].text for each in telling), []).append(run)
+        found.setdefault(tuple(difference.values[at].text for difference in telling), []).append(run)
     if max(map(len, found.values()), default=0) < 2:
         return []
     return [RunsAlike(_words(telling, values), own) for values, own in found.items()]
 
 
 def _words(telling: Sequence[SettingDifference], values: Sequence[str]) -> str:
-    pairs = [f"{each.name.removeprefix('grpo.')} {value[:40]}" for each, value in zip(telling, values, strict=True)]
+    pairs = [
+        f"{difference.name.removeprefix('grpo.')} {value[:40]}"
+        for difference, value in zip(telling, values, strict=True)
+    ]
     return ", ".join(pairs) or "all runs"
 
 
 def _names(runs: Sequence[Run]) -> dict[str, str]:
-    """Names to tell them apart by: with the id where several have the same."""
+    """Name each run uniquely: with the id where several share a name."""
     every = [run.name for run in runs]
     return {run.pk: run.name if every.count(run.name) == 1 else f"{run.name} ({run.pk})" for run in runs}
 
@@ -98,7 +101,7 @@ def _rows(runs: Sequence[Run], now: datetime) -> list[list[str]]:
 
 
 def _settings(unlike: Sequence[SettingDifference], runs: Sequence[Run], names: dict[str, str]) -> str:
-    rows = [[plain(each.name), *(plain(value.text) for value in each.values)] for each in unlike]
+    rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in unlike]
     return table(["Setting", *(plain(names[run.pk]) for run in runs)], rows) or "Nothing differs."
 
 

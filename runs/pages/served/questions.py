@@ -1,4 +1,4 @@
-"""Asking a served model: what a person has written, or a prompt of the run's dataset, as a turn of the chat."""
+"""Questions to a served model: a typed message or a prompt of the run's dataset, as a turn of the chat."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from runs.pages.served.forms import AskForm
 from workers.contract.reports.chat import Sampling
 
 
-def ask(model: SavedModel, user: User, wanted: Question) -> Turn:
-    """Ask both models, and start them where they last ran if they have ended. Raises NotAsked, ContractError,
-    QueueFull."""
+def ask(model: SavedModel, user: User, new_question: Question) -> Turn:
+    """Ask both models; start them where they last ran if they have ended.
+
+    Raises NotAsked, ContractError, QueueFull.
+    """
     place = starting.place_again(model.checkpoint, starting.host_for(model.checkpoint))
     if not place:
         raise NotAsked("Load the model first: choose where it runs.")
     run = starting.live_or_start(model.checkpoint, user, place=place)
-    return conversation.ask(run, user, wanted)
+    return conversation.ask(run, user, new_question)
 
 
 def question(model: SavedModel, form: AskForm) -> Question:
@@ -35,7 +37,7 @@ def question(model: SavedModel, form: AskForm) -> Question:
         row = rows.by_number(model.run.dataset_version, [number]).rows.get(number)
         shown = prompt_of(row) if row else {}
         if row is None or (shown["text"], shown["system"]) != (data["text"], data["system"]):
-            number = None  # edited: it is no longer the row's prompt, and has no known answer
+            number = None  # edited: no longer the row's prompt, so its answer is unknown
         elif isinstance(row["prompt"], str):
             prompt = row["prompt"]
         else:
@@ -44,23 +46,23 @@ def question(model: SavedModel, form: AskForm) -> Question:
 
 
 def anew(turn: Turn) -> Question:
-    """The same with the next seed."""
+    """Repeat a question with the next seed."""
     sampling = {**turn.sampling, "seed": (turn.sampling["seed"] + 1) % 2**31}
     return Question(turn.prompt, turn.system, Sampling(**sampling), turn.row, turn.parent)
 
 
 def prompt_of(row: dict[str, Any]) -> dict[str, Any]:
-    """What the form shows of a row."""
-    found = row["prompt"]
-    if isinstance(found, str):
-        return {"text": found, "system": "", "row": row["row"]}
-    system = next((str(message["content"]) for message in found if message["role"] == "system"), "")
-    return {"text": str(found[-1]["content"]), "system": system, "row": row["row"]}
+    """Form fields for a row's prompt."""
+    prompt = row["prompt"]
+    if isinstance(prompt, str):
+        return {"text": prompt, "system": "", "row": row["row"]}
+    system = next((str(message["content"]) for message in prompt if message["role"] == "system"), "")
+    return {"text": str(prompt[-1]["content"]), "system": system, "row": row["row"]}
 
 
 def turn_of(model: SavedModel, turn_id: int) -> Turn:
-    """The turn with this id about this model, or 404."""
-    found = conversation.turns_of(model.checkpoint).filter(pk=turn_id).first()
-    if found is None:
+    """Find a turn of this model, or raise Http404."""
+    turn = conversation.turns_of(model.checkpoint).filter(pk=turn_id).first()
+    if turn is None:
         raise Http404(f"There is no turn {turn_id}.")
-    return found
+    return turn
