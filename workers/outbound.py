@@ -87,10 +87,8 @@ def send(
     rule: Rule | None = None,
     proxy: str = "",
 ) -> Response:
-    """Send a request within `seconds`. Raises OutboundError.
-
-    `limit`: the largest body in bytes. Without a `rule` every IP address is allowed.
-    """
+    """Send a request within `seconds`. Raises OutboundError. `limit`: the largest body in bytes. Without a `rule` every
+    IP address is allowed."""
     if why := problem(url):
         raise AddressRefused(why)
     end = time.monotonic() + seconds

@@ -147,10 +147,8 @@ class TrainerProbe:
     def _ask(
         self, argv: list[str], *, timeout_s: float, fails_with: int = 0, gpus: bool = False
     ) -> dict[str, Any] | None:
-        """Return the last line of a program's output as a JSON object.
-
-        `fails_with`: an exit code besides 0 with which the output counts. None: there is no such object.
-        """
+        """Return the last line of a program's output as a JSON object. `fails_with`: an exit code besides 0 with which
+        the output counts. None: there is no such object."""
         environment = trainer_tool_environment(self._settings, os.environ, gpus=gpus)
         try:
             completed = subprocess.run(

@@ -145,10 +145,8 @@ def _clean_up(
 
 
 def _remaining_lines(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[Line], str]:
-    """Return the lines not yet confirmed, and why others are missing.
-
-    No fault in the lines may withhold the receipt, without which the GPUs stay reserved.
-    """
+    """Return the lines not yet confirmed, and why others are missing. No fault in the lines may withhold the receipt,
+    without which the GPUs stay reserved."""
     trouble = ""
     try:
         with closing(Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)) as outbox:
@@ -200,11 +198,9 @@ def _tear_down(
 
 
 def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
-    """Return the baseline of each leased GPU in MiB: 0 if none was recorded.
-
-    {} if the supervisor started no process, because the memory in use then isn't the attempt's. Before its first child
-    a supervisor writes pids.json and opens the child's log.
-    """
+    """Return the baseline of each leased GPU in MiB: 0 if none was recorded. {} if the supervisor started no process,
+    because the memory in use then isn't the attempt's. Before its first child a supervisor writes pids.json and opens
+    the child's log."""
     logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
     has_pids = os.path.lexists(folder / FileName.PIDS)
     if folder.was_started() and not has_pids and logs == {folder.log("supervisor").name}:
@@ -306,10 +302,8 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
 
 
 def _works_in(row: Process, path: str) -> bool:
-    """Tell whether a process works in the folder, as the folder's owner or the current user.
-
-    Processes with a terminal belong to people, who may have a shell in this folder.
-    """
+    """Tell whether a process works in the folder, as the folder's owner or the current user. Processes with a terminal
+    belong to people, who may have a shell in this folder."""
     where = procfs.working_directory(row.pid) if row.tty == 0 else None
     if where is None:
         return False

@@ -36,10 +36,8 @@ GRACE_S = 10.0
 
 
 def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int:
-    """Run the worker until SIGTERM or Ctrl-C, with its output as ours.
-
-    Call this from the main thread, with which the worker dies. Returns 1 if runs that should have ended are alive.
-    """
+    """Run the worker until SIGTERM or Ctrl-C, with its output as ours. Call this from the main thread, with which the
+    worker dies. Returns 1 if runs that should have ended are alive."""
     stop = StopSignal()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}

@@ -149,10 +149,8 @@ def _python_of(environment: str) -> str:
 def sinks_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of the process that sends figures to sinks: no GPU, and only the sinks' own secrets.
-
-    W&B must not find the login of a person on this host, so no `.netrc` is read.
-    """
+    """Return the environment of the process that sends figures to sinks: no GPU, and only the sinks' own secrets. W&B
+    must not find the login of a person on this host, so no `.netrc` is read."""
     own = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
     named = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
     ours = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
@@ -164,11 +162,8 @@ def sinks_environment(
 def _pushing_environment(
     settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of a push to the hub: no GPU, and only the hub's token.
-
-    A push goes online even on an offline host, because a person has requested it. Uploads use HTTP, whose bytes can be
-    counted, and not Xet.
-    """
+    """Return the environment of a push to the hub: no GPU, and only the hub's token. A push goes online even on an
+    offline host, because a person has requested it. Uploads use HTTP, whose bytes can be counted, and not Xet."""
     base = {name: value for name, value in _base(settings, source).items() if name not in _OFFLINE}
     token = {name: value for name, value in secrets.items() if name == HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH

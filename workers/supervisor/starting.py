@@ -111,10 +111,8 @@ class ServersStarting(StepWork):
         return start_trainer(shared, waits=True) if self._side_by_side() else None
 
     def _side_by_side(self) -> bool:
-        """Decide whether to start the trainer while its servers start.
-
-        On a shared GPU each would count the other's memory as its own, and a job may use its server at once.
-        """
+        """Decide whether to start the trainer while its servers start. On a shared GPU each would count the other's
+        memory as its own, and a job may use its server at once."""
         spec = self._shared.spec
         taken = {gpu for place in self._shared.servers.own for gpu in place.gpus}
         apart = taken.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS

@@ -1,5 +1,5 @@
-"""Forbidden parts of tests. In a separate process a test can't share the candidate's input, output, random numbers or
-folder, and it must not use functions that turn a value into code."""
+"""Finds forbidden parts of tests. A test runs in a separate process, so it can't share the candidate's input, output,
+random numbers or folder; and it must not use functions that turn a value into code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_BUILTINS = frozenset(("builtins", "__builtins__"))
 
 
 def forbidden(parents: Mapping[ast.AST, ast.AST], names: dict[str, str], bound: Iterable[str]) -> str:
-    """Why the test can't be judged, for people; "" if it can. `parents`: from syntax.parents; `names`: from
+    """Return why a test can't be judged, as a sentence for people, or "". `parents`: from syntax.parents; `names`: from
     syntax.imported; `bound`: names that the test itself binds."""
     own = frozenset(bound) - names.keys()
     seeds = draws = 0

@@ -17,9 +17,7 @@ TRIES = 4
 
 def restore_missing(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
     """Fetch the checkpoint from which the attempt resumes or starts, and checkpoints that it uses as models.
-
-    Checkpoints that are on this host, or not in the store, are skipped. Raises StoreError.
-    """
+    Checkpoints that are on this host, or not in the store, are skipped. Raises StoreError."""
     for folder in _checkpoint_folders(spec, settings):
         target = settings.runs_dir / folder
         if not target.exists():

@@ -145,10 +145,8 @@ class AttemptFolder:
         return any(line is not None and line.kind == EventKind.ENDED for line in lines)
 
     def request_stop(self, mode: StopMode) -> bool:
-        """Leave a stop request, which the supervisor reads at each tick.
-
-        Returns False if the attempt is not on this host (yet): the answer to its claim will include the stop.
-        """
+        """Leave a stop request, which the supervisor reads at each tick. Returns False if the attempt is not on this
+        host (yet): the answer to its claim will include the stop."""
         if not self.path.is_dir():
             return False
         if self.stop_request() != StopMode.NOW:
@@ -254,10 +252,8 @@ class Lock:
             self._socket = None
 
     def is_held(self) -> bool:
-        """Return whether another process holds the lock.
-
-        Creates no file. It takes the file's lock for an instant, which does no harm: a starting supervisor retries.
-        """
+        """Return whether another process holds the lock. Creates no file. It takes the file's lock for an instant,
+        which does no harm: a starting supervisor retries."""
         return self._is_named() or _is_flocked(self._path)
 
     def _is_named(self) -> bool:

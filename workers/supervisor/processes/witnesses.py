@@ -125,10 +125,8 @@ def agent_figures(folder: AttemptFolder) -> dict[str, float]:
 
 
 def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity]) -> tuple[list[Witness], str]:
-    """Examine the attempt's Python processes and those that are stopped, ranks first.
-
-    Also returns why stacks are missing; "" if none are. Takes a second, so call it in a thread.
-    """
+    """Examine the attempt's Python processes and those that are stopped, ranks first. Also returns why stacks are
+    missing; "" if none are. Takes a second, so call it in a thread."""
     of_pid = {activity.pid: activity for activity in ranks}
     candidates = [_witness(role, row.pid, of_pid) for role, rows in trees.items() for row in rows if row.alive]
     chosen = [process for process in candidates if process is not None]
@@ -149,10 +147,8 @@ def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity
 
 
 def request_stacks(ranks: Iterable[RankActivity], trees: Mapping[str, Sequence[Process]]) -> None:
-    """Make each rank write its own stacks to the trainer's log, as a fallback.
-
-    Signals only processes of the trainer's tree that have reported an activity: others would die of the signal.
-    """
+    """Make each rank write its own stacks to the trainer's log, as a fallback. Signals only processes of the trainer's
+    tree that have reported an activity: others would die of the signal."""
     identities = {row.pid: row.identity for row in trees.get(TRAINER, ())}
     for activity in ranks:
         if activity.pid in identities:
@@ -195,10 +191,8 @@ def _py_spy() -> str | None:
 
 
 def _stacks(program: str, pid: int) -> tuple[tuple[Thread, ...], str]:
-    """Read a process's stacks, or the problem with them.
-
-    Non-blocking, because py-spy would otherwise stop the process, and leave it stopped if it were killed itself.
-    """
+    """Read a process's stacks, or the problem with them. Non-blocking, because py-spy would otherwise stop the process,
+    and leave it stopped if it were killed itself."""
     argv = [program, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)]
     try:
         done = subprocess.run(argv, capture_output=True, timeout=PY_SPY_S, check=False)

@@ -18,10 +18,8 @@ BATCH_LINES = 64
 
 
 class SampleUploader:
-    """Uploads the completions of one attempt; `tick` is for a Loop.
-
-    Lines are numbered from 1; the control plane's ack is the number of lines that it has.
-    """
+    """Uploads the completions of one attempt; `tick` is for a Loop. Lines are numbered from 1; the control plane's ack
+    is the number of lines that it has."""
 
     def __init__(
         self, attempt_id: str, path: Path, control: Control, settings: HostSettings, *, hold: Callable[[], bool]

@@ -30,10 +30,8 @@ _UNKNOWN = frozenset({401, 403, 404, 409, 410})
 
 
 class Syncer:
-    """The syncs of one attempt.
-
-    `tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads the plain attributes.
-    """
+    """The syncs of one attempt. `tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads
+    the plain attributes."""
 
     def __init__(
         self,
@@ -177,11 +175,8 @@ class Syncer:
 
 
 def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_after: int | None = None) -> SyncAnswer:
-    """Send lines to the control plane.
-
-    A refused batch is halved, down to a single line, which is then replaced by a note: a line that is never accepted
-    must not hold back those that follow. Raises ControlError.
-    """
+    """Send lines to the control plane. A refused batch is halved, down to a single line, which is then replaced by a
+    note: a line that is never accepted must not hold back those that follow. Raises ControlError."""
     about = {} if turns_after is None else {"turns_after": turns_after}
     try:
         return control.sync(attempt_id, [line.text for line in lines], **about)

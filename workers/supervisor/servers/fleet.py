@@ -120,10 +120,8 @@ class Fleet:
             loop.wake()
 
     def lost(self, *, after_s: float) -> str:
-        """Describe the warm server that has ended, or the attached one that was unreachable for this long; or "".
-
-        The end of its process can't be seen here, and a trainer may wait for its answer forever.
-        """
+        """Describe the warm server that has ended, or the attached one that was unreachable for this long; or "". The
+        end of its process can't be seen here, and a trainer may wait for its answer forever."""
         for probe in self._probes:
             if self.lease and probe.ended:
                 return f"The warm server {self.lease.attempt_id}, which the run used, has ended. {probe.seen}"
@@ -134,10 +132,8 @@ class Fleet:
         return ""
 
     def hung(self, *, heard_at: float, after_s: float) -> str:
-        """Describe a live server that has served nothing for this long while the trainer was silent too; or "".
-
-        TRL's client would wait for its answer forever.
-        """
+        """Describe a live server that has served nothing for this long while the trainer was silent too; or "". TRL's
+        client would wait for its answer forever."""
         for probe, pulse in zip(self._probes, self.pulses, strict=False):
             unanswered, still = probe.silence(after=heard_at), pulse.silence(after=heard_at)
             if max(unanswered, still) < after_s:

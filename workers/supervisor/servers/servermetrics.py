@@ -29,10 +29,8 @@ _MEANS = frozenset({*_SHARES.values(), _PREFIX})
 
 class Pulse:
     """Watches whether a server with requests generates tokens. Written by the polling thread, read by the main thread.
-
     Requests present at the first poll count only after some activity: an external server may report requests that were
-    abandoned long ago, until its engine takes its next step.
-    """
+    abandoned long ago, until its engine takes its next step."""
 
     def __init__(self) -> None:
         self.running = self.waiting = 0

@@ -115,10 +115,8 @@ class HealthProbe:
 
 
 def memory_in_words(log: Path) -> str:
-    """Return a sentence about the memory that a server uses by its log, or "".
-
-    Of several processes, the largest figures count.
-    """
+    """Return a sentence about the memory that a server uses by its log, or "". Of several processes, the largest
+    figures count."""
     try:
         with log.open("rb") as file:
             text = file.read(MOST_BYTES)
