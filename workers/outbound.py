@@ -60,8 +60,6 @@ class TooLong(OutboundError):
 
 @dataclass(frozen=True)
 class Response:
-    """A server's response with any status."""
-
     status: int
     headers: HTTPMessage
     start: bytes

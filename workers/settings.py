@@ -252,7 +252,6 @@ class HostSettings:
 
 
 def variable(field_name: str) -> str:
-    """Return the name of a setting's environment variable."""
     return f"GRPO_{field_name.upper()}"
 
 

@@ -35,7 +35,7 @@ def diagnose(path: Path, most: int | None = None) -> Report:
 
 
 def role_of(path: Path) -> str:
-    """LineFacts by the name of one of our own logs."""
+    """Return the process that wrote a log by the name of the file; "" for an unknown name."""
     stem = path.stem
     return stem if path.suffix == ".log" and stem.partition("-")[0] in ("trainer", "vllm", "download") else ""
 

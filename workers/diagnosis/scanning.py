@@ -83,8 +83,6 @@ class LineFacts:
 
 
 class Level(Enum):
-    """A log level."""
-
     ERROR = 1
     MILD = 2
     """Warnings and below."""

@@ -32,7 +32,7 @@ from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.procfs import Process
 from workers.supervisor.processes.teardown import Teardown
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 from workers.supervisor.reports.logs import LogUploader
 from workers.supervisor.reports.outbox import Outbox, line_of
 from workers.supervisor.reports.samples import SampleUploader
@@ -91,8 +91,6 @@ def leftovers(folder: AttemptFolder) -> list[Process]:
 
 
 class _Report:
-    """Sends the reaper's report on one attempt."""
-
     def __init__(self, attempt_id: str, control: Control) -> None:
         self.attempt_id = attempt_id
         self.control = control
@@ -113,7 +111,7 @@ class _Report:
         }
         try:
             self.control.send_reaped(self.attempt_id, body, [line.text for line in lines])
-        except RequestRefused:
+        except ControlRefused:
             if not lines:
                 raise
             # The control plane refuses one of the lines.
@@ -293,7 +291,7 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
     """Ask the control plane for the last seq that it has: the file may be outdated if the disk was full."""
     try:
         return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
-    except RequestRefused:
+    except ControlRefused:
         pass  # it doesn't know the attempt, and will refuse the report as well
     try:
         return int((folder / FileName.ACK).read_text())

@@ -25,7 +25,7 @@ from workers.host import shutdown
 from workers.host.membership import Membership
 from workers.settings import AtStop, HostSettings
 from workers.supervisor.commands import SOURCE_ROOT
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
@@ -120,7 +120,7 @@ class Leaver:
             return False
         try:
             control.leave(self._settings.name, how)
-        except RequestRefused as error:
+        except ControlRefused as error:
             self._report(f"This host stays: {error.text}")
             return False
         except ControlError as error:

@@ -44,8 +44,6 @@ some games of this version return a reason in place of a reward."""
 
 @dataclass(frozen=True)
 class GameReply:
-    """A game's reply to a move."""
-
     text: str
     done: bool = False
     reward: float | None = None

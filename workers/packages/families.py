@@ -11,8 +11,6 @@ WITHOUT_ANSWER = frozenset(("boxnet", "graph_color", "propositional_logic", "rub
 
 @dataclass(frozen=True)
 class Family:
-    """A family of tasks."""
-
     kind: str
     """The package's own category."""
     levels: int

@@ -16,8 +16,6 @@ _ANSWERED = (Kind.OK, Kind.ERROR, Kind.MEMORY)
 
 @dataclass(frozen=True)
 class EvaluationExit:
-    """The end of an evaluation's process."""
-
     report: ExitReport | None
     """None: the zygote ended first."""
     answer: Any

@@ -25,8 +25,6 @@ _NOBODY = "65534"
 
 @dataclass(frozen=True)
 class FileLayout:
-    """The files of an interpreter."""
-
     python: str
     """The real path of the interpreter, without links or a virtual environment."""
     libraries: tuple[str, ...]

@@ -96,8 +96,6 @@ class TestJob:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of an evaluation."""
-
     kind: Kind
     value: Any = None
     """The function's result, a plain value; for a Program, its exit code."""
@@ -123,8 +121,6 @@ class TestResult:
 
 @dataclass(frozen=True)
 class TestOutcome:
-    """The outcome of a test job."""
-
     results: tuple[TestResult, ...]
     candidate: Outcome
     """The outcome of the process with the model's code."""

@@ -104,8 +104,6 @@ def _parts(tag: str, held: Any, inside: bool) -> list[tuple[Any, bool]]:
 
 
 class Encoder:
-    """Encodes one value."""
-
     def __init__(self, more: More | None = None) -> None:
         self._more = more
         self._left = MAX_VALUES

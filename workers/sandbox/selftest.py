@@ -24,8 +24,6 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class BackendReport:
-    """The result of the self-test."""
-
     backend: Backend | None
     """The best backend that holds; None if none does."""
     tried: dict[Backend, str]

@@ -70,7 +70,6 @@ class CandidateProxy:
         """The last answered call: name, arguments and value."""
 
     def begin_test(self, text: str, code: CodeType) -> None:
-        """Begin the next test."""
         self._text, self._code = text, code
         self.spoiled = self.gone
         self.needs = ""
@@ -194,7 +193,6 @@ def _run(text: str, code: CodeType, requirements: Requirements, candidate: Candi
 
 
 def _globals(requirements: Requirements, candidate: CandidateProxy) -> dict[str, Any]:
-    """Make the globals of a test."""
     module = sys.modules["__main__"] = ModuleType("__main__")  # so that `if __name__ == "__main__"` runs
     names = module.__dict__
     names.update((name, marshalling.Stub(name, candidate.call)) for name in requirements.names)

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 
 from workers.contract.run import sinks
-from workers.contract.run.sinks import SinkSpec
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
 from workers.sinks.following import Follower
 from workers.sinks.mlflow_server import MlflowSink
 from workers.sinks.outbox import replace_file
-from workers.sinks.sink import About, Sink, about_of
+from workers.sinks.sink import Sink, about_of
 from workers.sinks.tensorboard_files import TensorboardSink
 from workers.sinks.trackio_store import TrackioSink
 from workers.sinks.wandb_run import WandbSink
@@ -46,7 +45,8 @@ def run(folder: Path, library: Library) -> int:
     for number, sink in enumerate(spec.run.sinks, 1):
         own = places / f"{number}-{sink.kind}"
         own.mkdir(mode=0o700, exist_ok=True)
-        about = _about(spec, sink, own, endpoints)
+        endpoint = endpoints.get(sink.secret, {}) if sink.secret else {}
+        about = about_of(spec, sink, own, link=os.environ.get(sinks.LINK, ""), endpoint=endpoint)
         follower = Follower(folder / FileName.OUTBOX, own / "cursor.json", library[sink.kind], about)
         followers[f"{number} {sinks.TITLES[sink.kind]}"] = follower
         threading.Thread(target=follower.run, name=own.name, daemon=True).start()
@@ -70,9 +70,3 @@ def _take_endpoints(environment: MutableMapping[str, str]) -> dict[str, dict[str
     """Remove the endpoints from the environment, which a sink's own programs would inherit; return them by name."""
     names = [name for name in environment if name.startswith(sinks.SECRET_PREFIX)]
     return {name.removeprefix(sinks.SECRET_PREFIX): json.loads(environment.pop(name)) for name in names}
-
-
-def _about(spec: AttemptSpec, sink: SinkSpec, own: Path, endpoints: Mapping[str, Mapping[str, str]]) -> About:
-    endpoint = endpoints.get(sink.secret, {}) if sink.secret else {}
-    address, key = endpoint.get("address", ""), endpoint.get("key", "")
-    return about_of(spec, sink, own, link=os.environ.get(sinks.LINK, ""), address=address, key=key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +23,6 @@ STOPPED = (EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.HOST_SHUTDO
 
 
 class Row(NamedTuple):
-    """The figures of one line."""
-
     seq: int
     t: float
     """Unix seconds."""
@@ -68,7 +66,7 @@ class Sink(ABC):
         """Close the destination after the last row. `reason`: the attempt's end reason."""
 
 
-def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, address: str, key: str) -> About:
+def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, endpoint: Mapping[str, str]) -> About:
     run = spec.run
     name = sink.name or run.name
     return About(
@@ -79,8 +77,8 @@ def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, addr
         config=config_of(run),
         link=link,
         folder=folder,
-        address=address,
-        key=key,
+        address=endpoint.get("address", ""),
+        key=endpoint.get("key", ""),
     )
 
 

@@ -49,7 +49,6 @@ class GpusBusy(NotPrepared):
 
 
 def end_for(error: Exception) -> End:
-    """Return the attempt's end after a failed preparation."""
     if isinstance(error, GpusBusy):
         return End(EndReason.GPUS_BUSY, str(error))
     if isinstance(error, CheckpointError):

@@ -48,7 +48,6 @@ def play(game: str, seed: int, moves: Sequence[str]) -> dict[str, Any]:
 
 
 def games() -> list[str]:
-    """Return the ids of all games."""
     return sorted(ENV_REGISTRY)
 
 

@@ -23,8 +23,6 @@ _zygote = -1
 
 
 class ResourceLimits(NamedTuple):
-    """The resource limits of a fork."""
-
     seconds: float
     """Seconds of processor time."""
     address_space: int

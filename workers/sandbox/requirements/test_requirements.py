@@ -75,8 +75,6 @@ _VALUES = (ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Subscript, ast.A
 
 @dataclass(frozen=True)
 class Requirements:
-    """The requirements of a test."""
-
     source: str | ast.Module
     """The code to compile: the text, or its tree without the imports from the candidate's module."""
     names: frozenset[str]

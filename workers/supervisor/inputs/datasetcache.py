@@ -24,8 +24,6 @@ _RETRY_S = 0.05
 
 
 class DatasetCache:
-    """The cache in one folder."""
-
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         """`limit_bytes`: total size; the least recently used files are removed first. 0: no cache."""
         self._folder = folder

@@ -10,7 +10,7 @@ from workers.contract.run.spec import AttemptSpec, models_of
 from workers.contract.wire.artifacts import CHECKPOINT_FOLDER
 from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, RequestRefused
+from workers.supervisor.reports.control import Control, ControlRefused
 
 TRIES = 4
 
@@ -49,7 +49,7 @@ def _fetch_with_retries(spec: AttemptSpec, folder: str, target: Path, settings: 
 def _fetch(spec: AttemptSpec, folder: str, target: Path, control: Control) -> None:
     try:
         answer = control.ask_store(spec.attempt_id, folder=folder)
-    except RequestRefused as error:
+    except ControlRefused as error:
         raise StoreError(f"The control plane doesn't hand out the store's keys: {error.text}") from error
     if answer.store is not None and answer.manifest:
         ArtifactStore(answer.store).download(folder, target, manifest_sha256=answer.manifest)

@@ -27,8 +27,6 @@ STORING = "storing"
 
 @dataclass(frozen=True)
 class ChildExit:
-    """A child's exit."""
-
     role: str
     pid: int
     code: int

@@ -154,7 +154,6 @@ class AttemptFolder:
         return True
 
     def stop_request(self) -> StopMode | None:
-        """Read the stop request, if there is one."""
         try:
             text = (self.path / FileName.STOP_REQUEST).read_text().strip()
         except FileNotFoundError:
@@ -188,8 +187,6 @@ class AttemptFolder:
 
 
 class HostStop(NamedTuple):
-    """A host's request to end an attempt."""
-
     reason: EndReason
     saves: bool
     """Whether the trainer saves first."""

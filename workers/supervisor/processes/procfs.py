@@ -24,8 +24,6 @@ class Identity(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A process as /proc/<pid>/stat shows it."""
-
     pid: int
     start_time: int
     state: str

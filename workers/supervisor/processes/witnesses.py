@@ -56,8 +56,6 @@ class RankActivity(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame of a Python stack."""
-
     function: str
     file: str
     line: int
@@ -67,8 +65,6 @@ class Frame(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """A thread's stack."""
-
     name: str
     frames: tuple[Frame, ...]
     """The innermost first."""

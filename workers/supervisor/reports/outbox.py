@@ -25,8 +25,6 @@ _CHUNK = 1 << 20
 
 
 class Outbox:
-    """The outbox of one attempt."""
-
     def __init__(self, path: Path, *, first_seq: int) -> None:
         self.trouble: OSError | None = None
         """The first error in writing a line."""

@@ -15,7 +15,7 @@ from workers.supervisor.processes.child import ChildExit
 from workers.supervisor.processes.loops import Loop
 from workers.supervisor.servers.servermetrics import Pulse
 from workers.supervisor.servers.vllm import REQUEST_TIMEOUT_S, HealthProbe
-from workers.supervisor.servers.warmth import lease_of
+from workers.supervisor.servers.warmth import WarmLease
 
 PROBE_S = 0.5
 
@@ -33,9 +33,7 @@ class ServerState(NamedTuple):
     """Seconds with requests but without a generated token."""
 
 
-class Fleet:
-    """The servers of one attempt."""
-
+class ServerFleet:
     def __init__(
         self,
         spec: AttemptSpec,
@@ -45,7 +43,8 @@ class Fleet:
         tree: Callable[[], set[int]],
     ) -> None:
         self.places = places
-        self.lease = lease_of(spec, settings)
+        warm = spec.placement.warm
+        self.lease = WarmLease(warm, settings) if warm else None
         """The warm servers that are used in place of own ones."""
         self._group_port = spec.placement.group_port
         own = sum(place.own for place in places)

@@ -91,8 +91,6 @@ class _MeteredServer:
 
 
 class ServerMetrics:
-    """Samples the servers; `tick` is for a Loop."""
-
     def __init__(
         self, addresses: Sequence[str], *, interval_s: float, on_sample: Callable[[dict[str, float]], None]
     ) -> None:
