@@ -57,7 +57,7 @@ class ExitReport(NamedTuple):
     end: int
     """EXITED, DEADLINE, ORDERED or NEVER_BEGAN."""
     status: int
-    """As returned by waitpid."""
+    """The status that waitpid returned."""
     seconds: float = 0.0
     processor_seconds: float = 0.0
 

@@ -20,7 +20,7 @@ class Identity(NamedTuple):
 
     pid: int
     start_time: int
-    """In clock ticks since boot."""
+    """The time of the start, in clock ticks since boot."""
 
 
 class Process(NamedTuple):

@@ -78,7 +78,7 @@ class Witness:
     pid: int
     name: str
     state: str
-    """As in /proc: R runs, S sleeps, D waits in the kernel, T is stopped."""
+    """The state by /proc: R runs, S sleeps, D waits in the kernel, T is stopped."""
     cpu_percent: float = 0.0
     """Percent of one core."""
     peers: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ class Pulse:
     def __init__(self) -> None:
         self.running = self.waiting = 0
         self.still_since: float | None = None
-        """Since when it is known to have had requests without generating a token; None while it has no requests."""
+        """The time since which it has had requests without generating a token; None while it has no requests."""
         self.seen_at = float("-inf")
         self._stirred = False
         self._tokens: float | None = None

@@ -57,7 +57,7 @@ class HealthProbe:
         self.seen = f"It did not answer on port {place.port}."
         """The problem of the last poll, as a sentence; "" if there was none."""
         self.silent_since: float | None = None
-        """Since when a server that had been ready has not answered."""
+        """The time since which a ready server has not answered."""
         self.polled_at = float("-inf")
 
     def tick(self, now: float) -> float:
