@@ -101,17 +101,17 @@ class _AssertionFinder:
             self._cases.add(of.name)
         if not is_case and (bases or not of.name.startswith("Test") or of.name in self._used):
             return []
-        methods = [one for one in of.body if isinstance(one, _DEFS)]
-        if not is_case and any(one.name == "__init__" for one in methods):
+        methods = [item for item in of.body if isinstance(item, _DEFS)]
+        if not is_case and any(item.name == "__init__" for item in methods):
             return []
         is_asynchronous = any(base.startswith("IsolatedAsyncio") for base in bases)
         return [
-            one
-            for one in methods
-            if one.name.startswith("test")
-            and required(one) <= 1
-            and not _is_generator(one)
-            and (is_asynchronous or isinstance(one, ast.FunctionDef))
+            item
+            for item in methods
+            if item.name.startswith("test")
+            and required(item) <= 1
+            and not _is_generator(item)
+            and (is_asynchronous or isinstance(item, ast.FunctionDef))
         ]
 
     def _look_at(self, node: ast.AST, ours: set[ast.AST]) -> None:
@@ -160,7 +160,7 @@ class _AssertionFinder:
 
 
 def _asserts(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.Assert) for one in ast.walk(node))
+    return any(isinstance(item, ast.Assert) for item in ast.walk(node))
 
 
 def _is_generator(function: _Def) -> bool:
@@ -180,13 +180,13 @@ def _swallows(handler: ast.ExceptHandler) -> bool:
     if not any(kind is None or (isinstance(kind, ast.Name) and kind.id in _SWALLOWED) for kind in kinds):
         return False
     return all(
-        isinstance(one, (ast.Pass, ast.Continue))
-        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        isinstance(item, (ast.Pass, ast.Continue))
+        or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
         or (
-            isinstance(one, ast.Expr)
-            and isinstance(one.value, ast.Call)
-            and isinstance(one.value.func, ast.Name)
-            and one.value.func.id == "print"
+            isinstance(item, ast.Expr)
+            and isinstance(item.value, ast.Call)
+            and isinstance(item.value.func, ast.Name)
+            and item.value.func.id == "print"
         )
-        for one in handler.body
+        for item in handler.body
     )

@@ -44,17 +44,17 @@ def forbidden(parents: Mapping[ast.AST, ast.AST], names: dict[str, str], bound: 
 def _code(node: ast.Name | ast.Attribute, full: str, parent: ast.AST, call: ast.Call | None) -> str:
     first, _, last = full.rpartition(".")
     if last in _RUNS_CODE and first in ("", *_NO_BUILTINS):
-        is_fixed = call is not None and call.args and all(isinstance(one, ast.Constant) for one in call.args)
+        is_fixed = call is not None and call.args and all(isinstance(argument, ast.Constant) for argument in call.args)
         return "" if is_fixed else _runs(full)
     if full in _NO_BUILTINS and not isinstance(parent, ast.Attribute):
         return _runs(full)
     if first.partition(".")[0] in _UNPICKLES and (last.startswith(("load", "open", "Unpickler", "_Unpickler"))):
         return _runs(full)
     if full in _LOADS and (
-        full != "numpy.load" or (call is not None and any(one.arg == "allow_pickle" for one in call.keywords))
+        full != "numpy.load" or (call is not None and any(argument.arg == "allow_pickle" for argument in call.keywords))
     ):
         return _runs(full)
-    if full in _TIMES and (call is None or any(isinstance(one, ast.Call) for one in call.args)):
+    if full in _TIMES and (call is None or any(isinstance(argument, ast.Call) for argument in call.args)):
         return _runs(full)
     return ""
 
@@ -83,7 +83,11 @@ def _last(node: ast.Name | ast.Attribute) -> str:
 
 
 def _writes(call: ast.Call) -> bool:
-    mode = call.args[1] if len(call.args) > 1 else next((one.value for one in call.keywords if one.arg == "mode"), None)
+    mode = (
+        call.args[1]
+        if len(call.args) > 1
+        else next((argument.value for argument in call.keywords if argument.arg == "mode"), None)
+    )
     return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and bool(set("wax+") & set(mode.value))
 
 

@@ -56,7 +56,7 @@ def doubt(tree: ast.Module, free: frozenset[str]) -> str:
 
 
 def _asks_another(value: ast.expr, name: str, free: frozenset[str]) -> bool:
-    return any(isinstance(one, ast.Call) and _name(one) in free - {name} for one in ast.walk(value))
+    return any(isinstance(inner, ast.Call) and _name(inner) in free - {name} for inner in ast.walk(value))
 
 
 def _name(call: ast.Call) -> str:

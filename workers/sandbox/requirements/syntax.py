@@ -99,7 +99,7 @@ def binds(node: ast.AST) -> Iterator[str]:
 def parameters(function: Function) -> set[str]:
     arguments = function.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    return {one.arg for one in every if one is not None}
+    return {item.arg for item in every if item is not None}
 
 
 def local(function: Function) -> set[str]:
@@ -164,8 +164,8 @@ def is_generator(function: ast.AST) -> bool:
     scopes = (*FUNCTIONS, ast.ClassDef)
     waiting = [function]
     while waiting:
-        inside = [one for one in ast.iter_child_nodes(waiting.pop()) if not isinstance(one, scopes)]
-        if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in inside):
+        inside = [item for item in ast.iter_child_nodes(waiting.pop()) if not isinstance(item, scopes)]
+        if any(isinstance(item, ast.Yield | ast.YieldFrom) for item in inside):
             return True
         waiting += inside
     return False

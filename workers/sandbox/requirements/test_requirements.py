@@ -246,7 +246,7 @@ class _Reader:
             if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
                 continue
             name = node.id
-            if name not in self._bound and name not in _BUILTINS and not any(name in inside[one] for one in scope):
+            if name not in self._bound and name not in _BUILTINS and not any(name in inside[part] for part in scope):
                 yield node, parent
 
     def _find_aliases(self) -> None:
@@ -256,7 +256,7 @@ class _Reader:
             function = self._defined.get(node.func.id)
             if function is None:
                 continue
-            taken = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+            taken = [part.arg for part in (*function.args.posonlyargs, *function.args.args)]
             for parameter, value in zip(taken, node.args, strict=False):
                 if isinstance(value, ast.Name) and value.id in self._free:
                     self._aliases.setdefault(function, set()).add(parameter)
@@ -302,9 +302,9 @@ class _Reader:
                 name = node.value.id[:80]
                 self._problem = f"“{name}” is used as more than a plain value: {name}.{node.attr[:80]}."
         elif isinstance(node, ast.ExceptHandler) and node.type is not None:
-            for one in ast.walk(node.type):
-                if isinstance(one, ast.Name) and self._candidates(one, scope):
-                    self._problem = f"“{one.id[:80]}” is used as an exception of the tested code's own."
+            for part in ast.walk(node.type):
+                if isinstance(part, ast.Name) and self._candidates(part, scope):
+                    self._problem = f"“{part.id[:80]}” is used as an exception of the tested code's own."
         elif isinstance(node, ast.Await) and self._calls(node.value, scope):
             self._problem = "A function of the tested code's is awaited."
         elif isinstance(node, ast.Call):
@@ -312,16 +312,16 @@ class _Reader:
 
     def _look_at_call(self, node: ast.Call, scope: tuple[Function, ...]) -> None:
         function = node.func
-        values = [*node.args, *(one.value for one in node.keywords)]
+        values = [*node.args, *(part.value for part in node.keywords)]
         if self._calls(function, scope) or (isinstance(function, ast.Name) and function.id in self._returned):
             self._problem = f"A function that the tested code makes is called: “{name_of(function)}”."
         elif self._candidates(function, scope):
             for value in values:
                 self._look_at_argument(name_of(function), value, scope)
         elif isinstance(function, ast.Name) and function.id in ("isinstance", "issubclass"):
-            for one in ast.walk(values[1]) if len(values) > 1 else ():
-                if isinstance(one, ast.Name) and self._candidates(one, scope):
-                    self._problem = f"“{one.id[:80]}” is used as a class of the tested code's."
+            for part in ast.walk(values[1]) if len(values) > 1 else ():
+                if isinstance(part, ast.Name) and self._candidates(part, scope):
+                    self._problem = f"“{part.id[:80]}” is used as a class of the tested code's."
         elif (
             isinstance(function, ast.Attribute)
             and isinstance(function.value, ast.Name)
@@ -337,10 +337,10 @@ class _Reader:
         if isinstance(value, ast.Name) and value.id in self._classes:
             self._problem = f"A class of the test's own is given to “{called}”."
             return
-        for one in ast.walk(value):
-            if isinstance(one, ast.Call) and isinstance(one.func, ast.Name):
-                name = one.func.id
-                if name in self._classes or (_CLASS_NAME.match(name) and self._candidates(one.func, scope)):
+        for part in ast.walk(value):
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
+                name = part.func.id
+                if name in self._classes or (_CLASS_NAME.match(name) and self._candidates(part.func, scope)):
                     self._problem = f"“{name[:80]}” makes an object that is given to “{called}”."
                     return
 
