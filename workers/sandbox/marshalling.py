@@ -129,9 +129,9 @@ def _numpy(encoder: Encoder, value: Any, depth: int) -> Any:
     return {"array": [value.dtype.str, encoder.encode(value.tolist(), depth + 1)]}
 
 
-def _array(held: Any) -> Any:
+def _array(content: Any) -> Any:
     """Recreate an array, or a list of lists without numpy."""
-    dtype, values = held[0], decode(held[1], READERS)
+    dtype, values = content[0], decode(content[1], READERS)
     if not _DTYPE.match(dtype):
         raise NotPlain(f"an array of {dtype[:20]}")
     try:
@@ -144,8 +144,8 @@ def _array(held: Any) -> Any:
     return array.astype(dtype)
 
 
-def _iterator(held: Any) -> Iterator[Any]:
-    values, is_more, raised = held
+def _iterator(content: Any) -> Iterator[Any]:
+    values, is_more, raised = content
     return _again(decode(values, READERS), is_more is True, None if raised is None else decode(raised, READERS))
 
 
@@ -157,8 +157,8 @@ def _again(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
         raise IteratorTruncated(f"More than {len(values):,} values are asked of an iterator.")
 
 
-def _function(held: Any) -> Any:
-    module, name = held
+def _function(content: Any) -> Any:
+    module, name = content
     if module not in _LIBRARY_FUNCTIONS or name[:1] == "_" or name == "call":
         raise NotPlain("a function")
     __import__(module)
@@ -168,12 +168,12 @@ def _function(held: Any) -> Any:
     return function
 
 
-def _pairs(held: Any) -> list[tuple[Any, Any]]:
-    return [(key, value) for key, value in decode(held, READERS)]
+def _pairs(content: Any) -> list[tuple[Any, Any]]:
+    return [(key, value) for key, value in decode(content, READERS)]
 
 
-def _default(held: Any) -> Any:
-    factory, pairs = held
+def _default(content: Any) -> Any:
+    factory, pairs = content
     return defaultdict(None if factory is None else _BUILTINS[factory], _pairs(pairs))
 
 
@@ -217,16 +217,16 @@ def _changes(old: Any, new: Any) -> bool:
 
 
 def _of_library(module: str, name: str, read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-    def make(held: Any) -> Any:
+    def make(content: Any) -> Any:
         __import__(module)
-        return read(getattr(sys.modules[module], name), decode(held))
+        return read(getattr(sys.modules[module], name), decode(content))
 
     return make
 
 
-def _decimal(kind: Any, held: Any) -> Any:
+def _decimal(kind: Any, content: Any) -> Any:
     """Recreate a decimal. A NaN must also be one in JSON, so that no message contains an unnoticed NaN."""
-    text, number = held
+    text, number = content
     if type(text) is not str:
         raise TypeError
     value = kind(text)
@@ -237,36 +237,36 @@ def _decimal(kind: Any, held: Any) -> Any:
 
 _LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("decimal", "Decimal", lambda value: (str(value), float("nan") if value.is_nan() else 0.0), _decimal),
-    ("fractions", "Fraction", lambda value: (value.numerator, value.denominator), lambda kind, held: kind(*held)),
-    ("datetime", "datetime", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
-    ("datetime", "date", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
-    ("pathlib", "PosixPath", str, lambda kind, held: kind(held)),
-    ("pathlib", "PurePosixPath", str, lambda kind, held: kind(held)),
-    ("datetime", "time", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
+    ("fractions", "Fraction", lambda value: (value.numerator, value.denominator), lambda kind, content: kind(*content)),
+    ("datetime", "datetime", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
+    ("datetime", "date", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
+    ("pathlib", "PosixPath", str, lambda kind, content: kind(content)),
+    ("pathlib", "PurePosixPath", str, lambda kind, content: kind(content)),
+    ("datetime", "time", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
     (
         "datetime",
         "timedelta",
         lambda value: (value.days, value.seconds, value.microseconds),
-        lambda kind, held: kind(*held),
+        lambda kind, content: kind(*content),
     ),
 )
 """Types of the standard library: module, name, writer to a plain value, reader."""
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    "range": lambda held: range(*decode(held)),
-    "keys": lambda held: dict.fromkeys(decode(held, READERS)).keys(),
-    "values": lambda held: dict(enumerate(decode(held, READERS))).values(),
-    "items": lambda held: dict(decode(held, READERS)).items(),
-    "deque": lambda held: deque(decode(held, READERS)),
+    "range": lambda content: range(*decode(content)),
+    "keys": lambda content: dict.fromkeys(decode(content, READERS)).keys(),
+    "values": lambda content: dict(enumerate(decode(content, READERS))).values(),
+    "items": lambda content: dict(decode(content, READERS)).items(),
+    "deque": lambda content: deque(decode(content, READERS)),
     "iterator": _iterator,
-    "Counter": lambda held: Counter(dict(_pairs(held))),
-    "OrderedDict": lambda held: OrderedDict(_pairs(held)),
+    "Counter": lambda content: Counter(dict(_pairs(content))),
+    "OrderedDict": lambda content: OrderedDict(_pairs(content)),
     "defaultdict": _default,
-    "bytearray": lambda held: bytearray(held, "latin-1"),
-    "slice": lambda held: slice(*decode(held, READERS)),
+    "bytearray": lambda content: bytearray(content, "latin-1"),
+    "slice": lambda content: slice(*decode(content, READERS)),
     "ellipsis": lambda _: ...,
     "function": _function,
-    "builtin": lambda held: _BUILTINS[held],
+    "builtin": lambda content: _BUILTINS[content],
     "array": _array,
     **{name: _of_library(module, name, read) for module, name, _, read in _LIBRARY},
 }

@@ -51,31 +51,31 @@ def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, d
         raise NotPlain(f"a value nested deeper than {DEEPEST}")
     if kind is list:
         return [item if type(item) in _NUMBERS else decode(item, more, depth) for item in value]
-    ((tag, held),) = value.items()
+    ((tag, content),) = value.items()
     match tag:
         case "m":
-            pairs = dict.items(held)
+            pairs = dict.items(content)
             return {key: item if type(item) in _NUMBERS else decode(item, more, depth) for key, item in pairs}
         case "d":
-            return {decode(key, more, depth): decode(item, more, depth) for key, item in held}
+            return {decode(key, more, depth): decode(item, more, depth) for key, item in content}
         case "t":
-            return tuple(decode(_list(held), more, depth))
+            return tuple(decode(_list(content), more, depth))
         case "s":
-            return set(decode(_list(held), more, depth))
+            return set(decode(_list(content), more, depth))
         case "f":
-            return frozenset(decode(_list(held), more, depth))
+            return frozenset(decode(_list(content), more, depth))
         case "i":
-            return int(held, 16)
+            return int(content, 16)
         case "b":
-            return str.encode(held, "latin-1")
+            return str.encode(content, "latin-1")
         case "c":
-            real, imaginary = held
+            real, imaginary = content
             if type(real) is not float or type(imaginary) is not float:
                 raise TypeError  # complex() would convert text to a number, even NaN
             return complex(real, imaginary)
     if more is None or tag not in more:
         raise NotPlain("an unknown tag")
-    return more[tag](held)
+    return more[tag](content)
 
 
 def hashed(value: Any) -> int:
@@ -89,18 +89,18 @@ def hashed(value: Any) -> int:
         if type(item) is list:
             remaining += [(inner, inside) for inner in item if inside or type(inner) not in _NUMBERS]
         elif type(item) is dict:
-            for tag, held in item.items():
-                remaining += _parts(tag, held, inside)
+            for tag, content in item.items():
+                remaining += _parts(tag, content, inside)
     return count
 
 
-def _parts(tag: str, held: Any, inside: bool) -> list[tuple[Any, bool]]:
-    if tag == "d" and type(held) is list:
-        pairs = [pair for pair in held if type(pair) is list and len(pair) == 2]
+def _parts(tag: str, content: Any, inside: bool) -> list[tuple[Any, bool]]:
+    if tag == "d" and type(content) is list:
+        pairs = [pair for pair in content if type(pair) is list and len(pair) == 2]
         return [(key, True) for key, _ in pairs] + [(item, inside) for _, item in pairs]
-    if tag == "m" and type(held) is dict:
-        return [(item, inside) for item in held.values()]
-    return [(held, inside or tag in ("s", "f"))]
+    if tag == "m" and type(content) is dict:
+        return [(item, inside) for item in content.values()]
+    return [(content, inside or tag in ("s", "f"))]
 
 
 class Encoder:
@@ -190,7 +190,7 @@ def described(kind: type) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def _list(held: Any) -> list[Any]:
-    if type(held) is not list:
+def _list(content: Any) -> list[Any]:
+    if type(content) is not list:
         raise TypeError
-    return held
+    return content
