@@ -21,7 +21,7 @@ REMEMBERED = 50
 
 
 class Stall(NamedTuple):
-    """A training that has stopped to progress."""
+    """A training that no longer makes progress."""
 
     step: int | None
     """The last step that ended."""

@@ -18,7 +18,7 @@ _FILES_OF = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) 
 """Version -> the file operations that it can forbid: from 2 on moving between folders, from 3 on truncating, from 5 on
 ioctl."""
 _NETWORK = 0b11
-"""TCP bind and connect, from version 4 on. seccomp forbids to create sockets anyway."""
+"""TCP bind and connect, from version 4 on. seccomp forbids creating sockets anyway."""
 _SCOPES = 0b11
 """Abstract Unix sockets and signals, from version 6 on."""
 
