@@ -60,8 +60,6 @@ class TooLong(OutboundError):
 
 @dataclass(frozen=True)
 class Response:
-    """A server's response with any status."""
-
     status: int
     headers: HTTPMessage
     start: bytes
@@ -87,10 +85,8 @@ def send(
     rule: Rule | None = None,
     proxy: str = "",
 ) -> Response:
-    """Send a request within `seconds`. Raises OutboundError.
-
-    `limit`: the largest body in bytes. Without a `rule` every IP address is allowed.
-    """
+    """Send a request within `seconds`. Raises OutboundError. `limit`: the largest body in bytes. Without a `rule` every
+    IP address is allowed."""
     if why := problem(url):
         raise AddressRefused(why)
     end = time.monotonic() + seconds

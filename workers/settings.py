@@ -46,10 +46,8 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class HostSettings:
-    """The settings of one host, each read from the environment variable GRPO_<FIELD IN CAPITALS>.
-
-    An empty or absent variable means the default.
-    """
+    """The settings of one host, each read from the environment variable GRPO_<FIELD IN CAPITALS>. An empty or absent
+    variable means the default."""
 
     runs_dir: Path
     control_url: str
@@ -254,7 +252,6 @@ class HostSettings:
 
 
 def variable(field_name: str) -> str:
-    """Return the name of a setting's environment variable."""
     return f"GRPO_{field_name.upper()}"
 
 

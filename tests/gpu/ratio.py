@@ -28,7 +28,7 @@ from tests.gpu.launches import Launch, Stage
 from tests.gpu.units import Ratio, Setup
 from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import AttemptSpec
-from workers.contract.stack.commands import own_servers
+from workers.contract.stack.commands import own_servers, server_argv
 from workers.contract.wire.documents import from_dict, to_json
 from workers.contract.wire.names import FileName
 from workers.supervisor import commands
@@ -180,7 +180,7 @@ def _server(spec: AttemptSpec, site: Site, folder: Path) -> Iterator[None]:
         yield
         return
     place = own_servers(spec)[0]
-    argv = commands.server_argv(spec, site.settings, place)
+    argv = server_argv(spec, place, commands.programs(site.settings))
     environment = commands.server_environment(spec, site.settings, os.environ, place)
     with _running(argv, environment, folder / "vllm.log") as process:
         deadline = time.monotonic() + 180

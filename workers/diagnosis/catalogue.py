@@ -95,8 +95,6 @@ class _MatchFormatter(string.Formatter):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All entries of catalogue.toml."""
-
     entries: tuple[CatalogueEntry, ...]
     noise: tuple[re.Pattern[str], ...] = ()
     """Patterns of lines that mention errors but report none."""

@@ -23,9 +23,7 @@ class NothingToRead(Exception):
 
 def diagnose(path: Path, most: int | None = None) -> Report:
     """Diagnose a log, an attempt's folder, or the newest attempt of a run's folder. `most`: bytes to read of each log.
-
-    Raises NothingToRead, and OSError for a path that can't be read.
-    """
+    Raises NothingToRead, and OSError for a path that can't be read."""
     if path.is_file():
         return judge([Log(role_of(path), path)], Facts(), most)
     attempts = [inner for inner in path.iterdir() if inner.is_dir() and inner.name.isdecimal()]
@@ -37,7 +35,7 @@ def diagnose(path: Path, most: int | None = None) -> Report:
 
 
 def role_of(path: Path) -> str:
-    """LineFacts by the name of one of our own logs."""
+    """Return the process that wrote a log by the name of the file; "" for an unknown name."""
     stem = path.stem
     return stem if path.suffix == ".log" and stem.partition("-")[0] in ("trainer", "vllm", "download") else ""
 

@@ -34,8 +34,6 @@ _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)")
 
 @dataclass(frozen=True)
 class Log:
-    """A process's log."""
-
     role: str
     """trainer, vllm, ...; "" if unknown."""
     path: Path
@@ -79,8 +77,6 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Report:
-    """The diagnosis of an attempt."""
-
     diagnoses: tuple[Diagnosis, ...]
     """The likeliest first; () if no cause is known."""
     first_errors: tuple[LogLine, ...]
@@ -189,7 +185,7 @@ class Scan:
             if not hits:
                 continue
             # A line that raises is better evidence, and a match with more groups; of equals, the first.
-            place, best = min(hits, key=lambda hit: (not hit[0].line.raised, -sum(map(_is_group, hit[1].groups()))))
+            place, best = min(hits, key=lambda hit: (not hit[0].line.raised, hit[1].groups().count(None)))
             line, confidence = place.line, entry.confidence
             if not (line.raised or entry.anywhere or (line.figures and entry.figures)):
                 confidence = confidence.lowered(2 if line.mild else 1)
@@ -207,10 +203,6 @@ class Scan:
 
     def _shown(self, place: _Place) -> LogLine:
         return LogLine(self.log.path.name, place.number, place.line.text[:SHOWN])
-
-
-def _is_group(value: str | None) -> bool:
-    return value is not None
 
 
 def judge(logs: Sequence[Log], facts: Facts, most: int | None = None) -> Report:

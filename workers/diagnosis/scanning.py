@@ -83,8 +83,6 @@ class LineFacts:
 
 
 class Level(Enum):
-    """A log level."""
-
     ERROR = 1
     MILD = 2
     """Warnings and below."""
@@ -109,20 +107,16 @@ def is_progress(text: str) -> bool:
 
 
 def step_of(raw: bytes) -> bytes:
-    """Return the step that a progress bar shows, or the whole line if it has no bar.
-
-    A bar that is drawn again when its program ends shows the same step as before.
-    """
+    """Return the step that a progress bar shows, or the whole line if it has no bar. A bar that is drawn again when its
+    program ends shows the same step as before."""
     steps = _STEP.findall(raw)
     return steps[-1] if steps else raw
 
 
 def raw_lines(path: Path, most: int | None = None) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (offset, number from 1, bytes) of each line that isn't empty. Raises OSError.
-
-    Of a line longer than LONG, only the surroundings of its stems. Of a file larger than `most` bytes, a quarter of
-    them from the beginning and three quarters from the end.
-    """
+    """Yield (offset, number from 1, bytes) of each line that isn't empty. Raises OSError. Of a line longer than LONG,
+    only the surroundings of its stems. Of a file larger than `most` bytes, a quarter of them from the beginning and
+    three quarters from the end."""
     for offset, number, block in _blocks(path, most):
         at = offset
         for line, raw in enumerate(block.split(b"\n"), number):

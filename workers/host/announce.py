@@ -26,15 +26,9 @@ from workers.contract.wire.parent_death import die_with_parent
 from workers.host.inventory import Inventory
 from workers.host.runsizes import RunSizes
 from workers.settings import HostSettings
-from workers.supervisor.commands import (
-    SOURCE_ROOT,
-    atropos_python,
-    packages_python,
-    sinks_python,
-    trainer_tool_environment,
-)
+from workers.supervisor.commands import SOURCE_ROOT, python_of, trainer_tool_environment
 from workers.supervisor.processes.loops import Loop
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 
 log = logging.getLogger(__name__)
 
@@ -106,9 +100,9 @@ class TrainerProbe:
     def _query_packages(self) -> None:
         self.packages = {}
         for python, names in (
-            (packages_python(self._settings), packages.ALL),
-            (atropos_python(self._settings), (gateway.ATROPOSLIB,)),
-            (sinks_python(self._settings), tuple(sinks.DISTRIBUTIONS.values())),
+            (self._settings.environments_python or python_of(packages.ENVIRONMENT), packages.ALL),
+            (self._settings.atropos_python or python_of(gateway.ENVIRONMENT), (gateway.ATROPOSLIB,)),
+            (self._settings.sinks_python or python_of(sinks.ENVIRONMENT), tuple(sinks.DISTRIBUTIONS.values())),
         ):
             versions = self._ask([python, "-c", _ASK_VERSIONS, *names], timeout_s=60) or {}
             self.packages |= {name: str(versions[name]) for name in names if name in versions}
@@ -147,10 +141,8 @@ class TrainerProbe:
     def _ask(
         self, argv: list[str], *, timeout_s: float, fails_with: int = 0, gpus: bool = False
     ) -> dict[str, Any] | None:
-        """Return the last line of a program's output as a JSON object.
-
-        `fails_with`: an exit code besides 0 with which the output counts. None: there is no such object.
-        """
+        """Return the last line of a program's output as a JSON object. `fails_with`: an exit code besides 0 with which
+        the output counts. None: there is no such object."""
         environment = trainer_tool_environment(self._settings, os.environ, gpus=gpus)
         try:
             completed = subprocess.run(
@@ -219,7 +211,7 @@ class Announcer:
             if str(error) != self._failing:
                 log.warning("this host could not announce itself: %s", error)
             self._failing = str(error)
-            refused = isinstance(error, RequestRefused)  # the next request would be refused too
+            refused = isinstance(error, ControlRefused)  # the next request would be refused too
             return self._settings.announce_s if refused else min(2.0, self._settings.announce_s)
         self._failing = ""
         with contextlib.suppress(OSError):

@@ -19,10 +19,8 @@ class NotDeleted(Exception):
 
 def delete_and_report(folder: str, token: str, settings: HostSettings) -> bool:
     """Delete <run>/<attempt>/checkpoints/checkpoint-N or <run>/<attempt>, and report the result to the control plane.
-
     `token`: the attempt's token. Returns whether the folder is gone; deleting a missing folder succeeds. Raises
-    ValueError for any other folder.
-    """
+    ValueError for any other folder."""
     named = CHECKPOINT_FOLDER.fullmatch(folder) or ATTEMPT_FOLDER.fullmatch(folder)
     if named is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint or an attempt")

@@ -34,8 +34,6 @@ GPU_PATIENCE_S = 3.0
 
 
 class Inventory:
-    """The inventory as the host announces it."""
-
     def __init__(
         self,
         settings: HostSettings,

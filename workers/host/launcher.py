@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 
 
 class Launch(StrEnum):
-    """The outcome of a launch."""
-
     STARTED = "started"
     RUNNING = "running"
     """An earlier delivery's supervisor or the reaper holds the lock."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workers.contract.wire.joining import TOLERATED_SKEW_S, VERSION, is_loopback
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 
 TIMEOUT_S = 20
 Report = Callable[[str], None]
@@ -25,8 +25,6 @@ class NotAMember(Exception):
 
 @dataclass(frozen=True)
 class JoinArguments:
-    """The arguments of the command that joins a control plane."""
-
     url: str
     code: str
     name: str = ""
@@ -106,7 +104,7 @@ def _exchange(arguments: JoinArguments, url: str, ca_file: Path | None) -> dict[
     body = {"code": arguments.code, "name": arguments.name, "hostname": socket.gethostname(), "version": VERSION}
     try:
         answer = control.join(body)
-    except RequestRefused as error:
+    except ControlRefused as error:
         raise NotAMember(f"{url} doesn't let this machine join: {error.text}") from None
     except ControlError as error:
         raise NotAMember(f"This machine could not join: {error}") from None

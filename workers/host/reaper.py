@@ -32,7 +32,7 @@ from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.procfs import Process
 from workers.supervisor.processes.teardown import Teardown
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 from workers.supervisor.reports.logs import LogUploader
 from workers.supervisor.reports.outbox import Outbox, line_of
 from workers.supervisor.reports.samples import SampleUploader
@@ -91,8 +91,6 @@ def leftovers(folder: AttemptFolder) -> list[Process]:
 
 
 class _Report:
-    """Sends the reaper's report on one attempt."""
-
     def __init__(self, attempt_id: str, control: Control) -> None:
         self.attempt_id = attempt_id
         self.control = control
@@ -113,7 +111,7 @@ class _Report:
         }
         try:
             self.control.send_reaped(self.attempt_id, body, [line.text for line in lines])
-        except RequestRefused:
+        except ControlRefused:
             if not lines:
                 raise
             # The control plane refuses one of the lines.
@@ -145,10 +143,8 @@ def _clean_up(
 
 
 def _remaining_lines(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[Line], str]:
-    """Return the lines not yet confirmed, and why others are missing.
-
-    No fault in the lines may withhold the receipt, without which the GPUs stay reserved.
-    """
+    """Return the lines not yet confirmed, and why others are missing. No fault in the lines may withhold the receipt,
+    without which the GPUs stay reserved."""
     trouble = ""
     try:
         with closing(Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)) as outbox:
@@ -200,11 +196,9 @@ def _tear_down(
 
 
 def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
-    """Return the baseline of each leased GPU in MiB: 0 if none was recorded.
-
-    {} if the supervisor started no process, because the memory in use then isn't the attempt's. Before its first child
-    a supervisor writes pids.json and opens the child's log.
-    """
+    """Return the baseline of each leased GPU in MiB: 0 if none was recorded. {} if the supervisor started no process,
+    because the memory in use then isn't the attempt's. Before its first child a supervisor writes pids.json and opens
+    the child's log."""
     logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
     has_pids = os.path.lexists(folder / FileName.PIDS)
     if folder.was_started() and not has_pids and logs == {folder.log("supervisor").name}:
@@ -297,7 +291,7 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
     """Ask the control plane for the last seq that it has: the file may be outdated if the disk was full."""
     try:
         return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
-    except RequestRefused:
+    except ControlRefused:
         pass  # it doesn't know the attempt, and will refuse the report as well
     try:
         return int((folder / FileName.ACK).read_text())
@@ -306,10 +300,8 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
 
 
 def _works_in(row: Process, path: str) -> bool:
-    """Tell whether a process works in the folder, as the folder's owner or the current user.
-
-    Processes with a terminal belong to people, who may have a shell in this folder.
-    """
+    """Tell whether a process works in the folder, as the folder's owner or the current user. Processes with a terminal
+    belong to people, who may have a shell in this folder."""
     where = procfs.working_directory(row.pid) if row.tty == 0 else None
     if where is None:
         return False

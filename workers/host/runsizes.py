@@ -35,10 +35,8 @@ class RunSizes:
 
 
 def measure(runs_dir: Path) -> dict[str, int]:
-    """Return the bytes on disk of the MOST_RUNS largest runs, by run id.
-
-    Links are not followed. Files that can't be read, or that disappear meanwhile, are left out.
-    """
+    """Return the bytes on disk of the MOST_RUNS largest runs, by run id. Links are not followed. Files that can't be
+    read, or that disappear meanwhile, are left out."""
     sizes = {}
     for entry in _entries(str(runs_dir)):
         if RUN_FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):

@@ -25,7 +25,7 @@ from workers.host import shutdown
 from workers.host.membership import Membership
 from workers.settings import AtStop, HostSettings
 from workers.supervisor.commands import SOURCE_ROOT
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
@@ -36,10 +36,8 @@ GRACE_S = 10.0
 
 
 def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int:
-    """Run the worker until SIGTERM or Ctrl-C, with its output as ours.
-
-    Call this from the main thread, with which the worker dies. Returns 1 if runs that should have ended are alive.
-    """
+    """Run the worker until SIGTERM or Ctrl-C, with its output as ours. Call this from the main thread, with which the
+    worker dies. Returns 1 if runs that should have ended are alive."""
     stop = StopSignal()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
@@ -122,7 +120,7 @@ class Leaver:
             return False
         try:
             control.leave(self._settings.name, how)
-        except RequestRefused as error:
+        except ControlRefused as error:
             self._report(f"This host stays: {error.text}")
             return False
         except ControlError as error:

@@ -31,11 +31,8 @@ SPARE_S = 15.0
 
 
 def end_runs(settings: HostSettings, *, save: bool, notice_at: float | None = None) -> int:
-    """End all supervisors of this host, and wait for them; return how many are still alive.
-
-    No run may be started meanwhile, so stop the worker first. `notice_at`: when the notice began, by time.monotonic();
-    None: now.
-    """
+    """End all supervisors of this host, and wait for them; return how many are still alive. No run may be started
+    meanwhile, so stop the worker first. `notice_at`: when the notice began, by time.monotonic(); None: now."""
     signalled: set[Identity] = set()
     deadline = (time.monotonic() if notice_at is None else notice_at) + longest_s(settings, save=save)
     while alive := dict(supervisors(settings)) or _just_started(settings):
@@ -68,11 +65,9 @@ def longest_s(settings: HostSettings, *, save: bool) -> float:
 
 
 def supervisors(settings: HostSettings) -> Iterator[tuple[Identity, AttemptFolder]]:
-    """Yield the live supervisors of this host, which their locks name.
-
-    The supervisors of another machine or container with the same folder have another boot id, or no such process here;
-    those of another host on this machine, such as a second Slurm job, have another host in their spec.
-    """
+    """Yield the live supervisors of this host, which their locks name. The supervisors of another machine or container
+    with the same folder have another boot id, or no such process here; those of another host on this machine, such as a
+    second Slurm job, have another host in their spec."""
     boot_id = procfs.boot_id()
     for lock in settings.runs_dir.glob(f"*/*/{FileName.LOCK}"):
         folder = AttemptFolder(lock.parent)

@@ -14,10 +14,8 @@ from workers.supervisor.reports.control import Control
 
 
 def store_and_report(folder: str, token: str, settings: HostSettings) -> bool:
-    """Start a process that uploads <run>/<attempt>/checkpoints/checkpoint-N and reports to the control plane.
-
-    `token`: the attempt's token. Returns False if the checkpoint is not on this host.
-    """
+    """Start a process that uploads <run>/<attempt>/checkpoints/checkpoint-N and reports to the control plane. `token`:
+    the attempt's token. Returns False if the checkpoint is not on this host."""
     named = CHECKPOINT_FOLDER.fullmatch(folder)
     if named is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint")

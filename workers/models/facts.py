@@ -128,10 +128,8 @@ def _token(value: Any) -> str | None:
 
 
 def _contradiction(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
-    """Describe how the weights contradict the config; "" if they agree or can't be compared.
-
-    Models with several parts have several embeddings and towers: it is enough if one agrees.
-    """
+    """Describe how the weights contradict the config; "" if they agree or can't be compared. Models with several parts
+    have several embeddings and towers: it is enough if one agrees."""
     return (
         _embedding_problem(config, sizes["vocab"], sizes["hidden"], weights)
         or _layers_problem(config, sizes["layers"], weights)

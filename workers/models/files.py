@@ -29,8 +29,6 @@ class InspectionError(Exception):
 
 
 class Tensor(NamedTuple):
-    """A tensor by a safetensors header."""
-
     dtype: str
     shape: list[int]
     size: int
@@ -39,8 +37,6 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Weights:
-    """Facts about a model's weights."""
-
     parameters: int | None
     dtypes: dict[str, int]
     """Dtype -> number of parameters."""
@@ -168,7 +164,6 @@ def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
 
 
 def weights_of(tensors: Mapping[str, Tensor]) -> Weights:
-    """Sum up a model's tensors."""
     counts: Counter[str] = Counter()
     for tensor in tensors.values():
         counts[tensor.dtype] += math.prod(tensor.shape)

@@ -120,9 +120,12 @@ class HubFiles:
             names = frozenset(str(name) for name in index["weight_map"])
             known = replace(known, names=names, modules=linear_modules(names), parameters=None, dtypes={})
         parameters, dtypes = _parameter_counts(self.info)
+        metadata = index.get("metadata")
+        total = metadata.get("total_parameters") if isinstance(metadata, dict) else None
+        total = total if isinstance(total, int) and not isinstance(total, bool) else None
         return replace(
             known,
-            parameters=parameters or known.parameters or _metadata(index, "total_parameters") or None,
+            parameters=parameters or known.parameters or total or None,
             dtypes=dtypes or known.dtypes,
             size=self.download,
         )
@@ -243,9 +246,3 @@ def _parameter_counts(info: Mapping[str, Any]) -> tuple[int | None, dict[str, in
         return None, {}
     dtypes = {str(name): count for name, count in by_type.items() if isinstance(count, int) and count > 0}
     return sum(dtypes.values()) or None, dtypes
-
-
-def _metadata(index: Mapping[str, Any], name: str) -> int:
-    metadata = index.get("metadata")
-    value = metadata.get(name) if isinstance(metadata, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

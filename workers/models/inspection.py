@@ -24,11 +24,9 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?"
 
 
 def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revision: str = "") -> dict[str, Any]:
-    """Answer an inspection: `ok` and the facts, or `ok: false` and an `error`.
-
-    Facts from the hub include `hub: true`, `bytes` to download and `free_bytes` at the destination; `unreachable: true`
-    if the hub could not be reached. `hub`: None: it isn't contacted. `revision`: for a model of the hub; "": main.
-    """
+    """Answer an inspection: `ok` and the facts, or `ok: false` and an `error`. Facts from the hub include `hub: true`,
+    `bytes` to download and `free_bytes` at the destination; `unreachable: true` if the hub could not be reached. `hub`:
+    None: it isn't contacted. `revision`: for a model of the hub; "": main."""
     try:
         folder, source = find(model, roots, revision=revision)
         if folder is not None:
@@ -45,10 +43,8 @@ def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revisi
 
 
 def find(model: str, roots: Sequence[Path], *, revision: str = "") -> tuple[Path | None, str]:
-    """Find a model's folder and its origin. None: a hub id of which no cache has a complete copy.
-
-    Raises InspectionError.
-    """
+    """Find a model's folder and its origin. None: a hub id of which no cache has a complete copy. Raises
+    InspectionError."""
     if revision and (is_local(model) or not _REVISION.fullmatch(revision)):
         raise InspectionError(f"{model} has no revision {revision!r}: only models on the hub have revisions.")
     if is_local(model):

@@ -23,8 +23,6 @@ PIECE = 2**18
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """A model's tokenizer files."""
-
     files: Mapping[str, bytes]
     """Name -> content; empty if unavailable."""
     note: str = ""

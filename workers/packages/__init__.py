@@ -1,7 +1,7 @@
-"""Packages of others that run in an interpreter of their own, since their pins fit no other: where it is, and how it is
-asked.
+"""Third-party packages that need an interpreter of their own, because their dependencies fit no other environment.
 
-reasoning-gym and TextArena run in workers.sandbox, each request in a fresh fork, because they get what a model wrote:
-nothing that an answer does outlives it. OpenEnv's client needs the network and runs as a process (`process`); it gets
-text alone, and evaluates none. `inside/` is what the other interpreter imports: standard library and its package only.
+reasoning-gym and TextArena run in workers.sandbox, each request in a fresh fork, because they handle text written by a
+model: no effect of an answer outlives its fork. OpenEnv's client needs the network and runs as a process (`process`);
+it gets only text, which it never evaluates. The other interpreter imports `inside/`, which uses the standard library
+and its package only.
 """

@@ -1,4 +1,4 @@
-"""TextArena: the games for one player that work offline, and a move in one of them."""
+"""TextArena: the single-player games that work offline, and how to play one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workers.sandbox.outcomes import Job, Kind, Limits
 from workers.sandbox.pool import Sandbox
 
 MODULE = "arena"
-"""Of inside/."""
+"""The module of inside/."""
 LONGEST_MOVE = 4_000
 _SOURCE = "from workers.packages.inside import arena\nplay, games = arena.play, arena.games"
 _MEMORY_MB = 1024
@@ -38,36 +38,34 @@ GAMES = {
     "TowerOfHanoi-v0": "move three disks from peg to peg",
     "TowerOfHanoi-v0-medium": "the same with four disks",
 }
-"""By TextArena's id: what the player does. A test plays a move in each. Of the others, some fetch word lists or ask a
-model, and some of this version mistake a reason for a reward."""
+"""TextArena's id -> what the player does. A test plays a move in each. Other games fetch word lists or use a model, and
+some games of this version return a reason in place of a reward."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the game says."""
-
+class GameReply:
     text: str
     done: bool = False
     reward: float | None = None
-    """At the end."""
+    """The reward at the end of the game."""
 
 
 class NotPlayed(Exception):
-    """The game broke, or took too long. The text says how, for people; `late`: it took too long."""
+    """The game failed or took too long. The message is for people. `late`: it took too long."""
 
-    def __init__(self, words: str, *, late: bool = False) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, late: bool = False) -> None:
+        super().__init__(message)
         self.late = late
 
 
-def play(game: str, seed: int, moves: Sequence[str], sandbox: Sandbox, *, seconds: float) -> Said:
-    """What it says to the last of all moves so far; to none: its rules. Raises NotPlayed."""
+def play(game: str, seed: int, moves: Sequence[str], sandbox: Sandbox, *, seconds: float) -> GameReply:
+    """Play all moves so far; return the reply to the last, or the rules if there are no moves. Raises NotPlayed."""
     limits = Limits(seconds=max(seconds, 0.001), memory_mb=_MEMORY_MB)
     cut = [move[:LONGEST_MOVE] for move in moves]
     [outcome] = sandbox.run([Job(_SOURCE, "play", (f"{game}-raw", seed, cut))], limits)
     if outcome.kind is not Kind.OK:
         late = outcome.kind is Kind.TIMEOUT
         raise NotPlayed(outcome.message or f"The game ended as {outcome.kind}.", late=late)
-    said = outcome.value
-    text = "\n".join(part for part in (said["text"], said["reason"]) if part)
-    return Said(text, said["done"], said["reward"])
+    reply = outcome.value
+    text = "\n".join(part for part in (reply["text"], reply["reason"]) if part)
+    return GameReply(text, reply["done"], reply["reward"])

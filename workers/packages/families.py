@@ -6,19 +6,20 @@ from dataclasses import dataclass
 
 VERSION = "0.1.25"
 WITHOUT_ANSWER = frozenset(("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"))
-"""Families whose tasks have many right answers, and whose rows hold none."""
+"""Families whose tasks have many right answers, so that their rows contain none."""
 
 
 @dataclass(frozen=True)
 class Family:
     kind: str
-    """The package's own word."""
+    """The package's own category."""
     levels: int
-    """Of difficulty; 0: its own settings only. Levels that the package itself can't make are left out."""
+    """The number of levels of difficulty; 0: default settings only. Levels that fail in the package are left out."""
     about: str
+    """The task in a few words."""
 
 
-# kind, then: name | levels | what is asked
+# kind, then: name | levels | task
 _TABLE = """
 [algebra]
 complex_arithmetic | 4 | calculate with complex numbers
@@ -152,4 +153,4 @@ def _read() -> dict[str, Family]:
 
 
 FAMILIES: dict[str, Family] = _read()
-"""By name, in the order of their kinds."""
+"""Name -> family, in the order of their kinds."""

@@ -1,8 +1,7 @@
-"""A program in the other interpreter that is asked by JSON lines: many requests at once, each with a time-out.
+"""A program in the other interpreter, with requests as JSON lines: many at a time, each with a time-out.
 
-A program that ends, hangs or writes nonsense is ended; what it was asked is answered in words, and the next request
-starts another one, which knows none of the sessions of the first. Texts travel over its stdin, so no key is in an
-argument or a variable.
+A program that ends, hangs or breaks the protocol is killed, and its requests fail. The next request starts a new
+program, which knows none of the previous sessions. Keys travel over stdin, and not in an argument or a variable.
 """
 
 from __future__ import annotations
@@ -15,31 +14,32 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from workers.contract.wire.parent_death import die_with_parent
 
 GRACE_S = 5.0
-"""Beyond a request's time, in which the program itself says that it is over."""
+"""The time after a request's time-out in which the program itself should report it."""
 LONGEST_LINE = 8 * 1024 * 1024
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 _KEPT = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class Trouble(Exception):
-    """There is no answer. The text says why, for people. `kind`: timeout | gone | raised."""
+    """The program gave no answer. The message says why, for people. `kind`: timeout | gone | raised."""
 
-    def __init__(self, words: str, kind: str) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
         self.kind = kind
 
 
 class PackageProcess:
-    """Thread-safe. Close it at the end; it also ends with this process, whose end closes its stdin."""
+    """The program, started when needed. Thread-safe. Close it at the end; it also dies with this process."""
 
     def __init__(self, command: Callable[[], Sequence[str]]) -> None:
-        """`command`: asked at each start; may raise PackageMissing."""
+        """`command`: called at each start; may raise PackageMissing."""
         self._command = command
         self._lock = threading.Lock()
         self._running: _Running | None = None
@@ -47,12 +47,12 @@ class PackageProcess:
         self._numbers = itertools.count(1)
 
     def number(self) -> int:
-        """Of a new session."""
+        """Return the number of a new session."""
         return next(self._numbers)
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], int]:
-        """The answer, and the number of the program that gave it: each start counts. Raises Trouble and
-        PackageMissing."""
+        """Send a request; return the answer and the number of the program that gave it, which each start changes.
+        Raises Trouble and PackageMissing."""
         running = self._living()
         try:
             answer = running.ask({**request, "id": next(self._numbers), "seconds": seconds}, seconds + GRACE_S)
@@ -83,7 +83,7 @@ class _Running:
         self._lock = threading.Lock()
         self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
-        # The program dies with the thread that starts it, so that thread reads its answers until then.
+        # The program dies with the thread that starts it, so that thread also reads its answers.
         threading.Thread(target=self._run, args=(command, started), name="package", daemon=True).start()
         process = started.get()
         if isinstance(process, OSError):
@@ -91,7 +91,7 @@ class _Running:
         self._process = process
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Raises Trouble, and queue.Empty after `seconds`."""
+        """Send a request and wait for its answer. Raises Trouble, and queue.Empty after `seconds`."""
         answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
@@ -103,23 +103,21 @@ class _Running:
             with self._lock:
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
-            told = answer.get(timeout=seconds)
+            result = answer.get(timeout=seconds)
         except OSError:
             raise Trouble(_ENDED, "gone") from None
         finally:
             with self._lock:
                 self._waiting.pop(request["id"], None)
-        if "ok" in told:
-            ok = told["ok"]
+        if "ok" in result:
+            ok = result["ok"]
             return ok if isinstance(ok, dict) else {}
-        raise Trouble(str(told.get("error", _ENDED)), str(told.get("kind", "raised")))
+        raise Trouble(str(result.get("error", _ENDED)), str(result.get("kind", "raised")))
 
     def end(self) -> None:
         self.lives = False
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def _run(self, command: list[str], started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
         try:
@@ -145,26 +143,24 @@ class _Running:
         with self._lock:
             self.lives = False
             waiting, self._waiting = list(self._waiting.values()), {}
-        for one in waiting:
-            one.put({"error": _ENDED, "kind": "gone"})
+        for request in waiting:
+            request.put({"error": _ENDED, "kind": "gone"})
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                try:
+                with suppress(OSError):
                     pipe.close()
-                except OSError:
-                    pass
 
     def _hand_out(self, line: bytes) -> bool:
-        """False: the program doesn't keep to the protocol."""
+        """Hand an answer to the request that waits for it. False: the program breaks the protocol."""
         try:
-            told = json.loads(line)
-            number = told["id"]
+            answer = json.loads(line)
+            number = answer["id"]
         except (ValueError, LookupError, TypeError):
             return False
         with self._lock:
             waiting = self._waiting.get(number)
         if waiting is not None:
-            waiting.put(told)
+            waiting.put(answer)
         return True
 
 

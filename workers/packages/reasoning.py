@@ -1,4 +1,4 @@
-"""reasoning-gym: its families, rows made of them, and its own checker on what a model wrote."""
+"""reasoning-gym: generates rows of its task families, and scores a model's answers with its own checkers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from workers.sandbox.plain_values import NotPlain, decode, encode
 from workers.sandbox.pool import Sandbox
 
 MODULE = "reasoning"
-"""Of inside/."""
+"""The module of inside/."""
 COLUMN = "reasoning_gym"
-"""Of a dataset's row: {"dataset", "seed", "level", "index", "entry"}, what the checker needs. `entry` is JSON text of
-the row as the package made it, its tuples included: made again elsewhere, some families give other rows."""
+"""The column of a dataset with the data for the checker: {"dataset", "seed", "level", "index", "entry"}. `entry` is the
+package's own row as JSON text, including tuples: some families give other rows when they are generated again."""
 MOST_ROWS = 100_000
 MOST_SEED = 2**31 - 1
-_AT_ONCE = 200
-"""Rows of one evaluation."""
+_BATCH = 200
+"""Rows generated in one evaluation."""
 _SOURCE = """
 from workers.packages.inside import reasoning
 rows, score, families = reasoning.rows, reasoning.score, reasoning.families
@@ -30,21 +30,23 @@ _SCORING = Limits(seconds=20, memory_mb=1024)
 
 
 class NotMade(Exception):
-    """A family made no rows. The text says why, for people."""
+    """A family generated no rows. The message says why, for people."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Rows of one family. `level`: of its difficulty, from 1; 0: the package's own settings."""
+    """The rows to generate of one family."""
 
     family: str
     rows: int
+    """The number of rows."""
     seed: int = 0
     level: int = 0
+    """The level of difficulty, from 1; 0: the package's default settings."""
 
 
 def problem(recipe: Recipe) -> str:
-    """What is wrong with it, for people, or ""."""
+    """Return what is wrong with a recipe, as a sentence for people, or ""."""
     family = FAMILIES.get(recipe.family)
     if family is None:
         return f"reasoning-gym has no family {recipe.family!r}."
@@ -57,32 +59,33 @@ def problem(recipe: Recipe) -> str:
 
 
 def made(recipe: Recipe, sandbox: Sandbox) -> Iterator[list[dict[str, Any]]]:
-    """The rows for a dataset, in pieces: {"question", "answer" if it has one, "reasoning_gym"}. Raises NotMade."""
-    for start in range(0, recipe.rows, _AT_ONCE):
-        count = min(_AT_ONCE, recipe.rows - start)
+    """Generate a dataset's rows in batches: {"question", "answer" if it has one, "reasoning_gym"}. Raises NotMade."""
+    for start in range(0, recipe.rows, _BATCH):
+        count = min(_BATCH, recipe.rows - start)
         [outcome] = sandbox.run(
             [Job(_SOURCE, "rows", (recipe.family, recipe.seed, recipe.level, start, count))], _MAKING
         )
         if outcome.kind is not Kind.OK:
-            raise NotMade(f"{recipe.family} made no rows: {_words(outcome)}")
+            why = outcome.message or f"it ended as {outcome.kind}."
+            raise NotMade(f"{recipe.family} made no rows: {why}")
         yield [_row(recipe, start + place, entry) for place, entry in enumerate(outcome.value)]
 
 
 def scored(answers: Sequence[tuple[Mapping[str, Any], str]], sandbox: Sandbox) -> list[float | Outcome]:
-    """The checker's scores of (column of the row, answer); an Outcome where it gave none. Raises NotPlain and
-    ValueError for a column that wasn't made here."""
-    jobs = [Job(_SOURCE, "score", (*_told(column), answer)) for column, answer in answers]
-    return [one.value if one.kind is Kind.OK else one for one in sandbox.run(jobs, _SCORING)]
+    """Score pairs of (row's column, answer) with the checker; an Outcome stands for a missing score. Raises NotPlain
+    and ValueError for a column that reasoning-gym didn't make."""
+    jobs = [Job(_SOURCE, "score", (*_parsed(column), answer)) for column, answer in answers]
+    return [outcome.value if outcome.kind is Kind.OK else outcome for outcome in sandbox.run(jobs, _SCORING)]
 
 
 def _row(recipe: Recipe, index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
     text = json.dumps(encode(dict(entry)), ensure_ascii=False, separators=(",", ":"))
-    held = {"dataset": recipe.family, "seed": recipe.seed, "level": recipe.level, "index": index, "entry": text}
+    data = {"dataset": recipe.family, "seed": recipe.seed, "level": recipe.level, "index": index, "entry": text}
     answer = {} if entry["answer"] is None else {"answer": entry["answer"]}
-    return {"question": entry["question"], **answer, COLUMN: held}
+    return {"question": entry["question"], **answer, COLUMN: data}
 
 
-def _told(column: Mapping[str, Any]) -> tuple[str, int, int, dict[str, Any]]:
+def _parsed(column: Mapping[str, Any]) -> tuple[str, int, int, dict[str, Any]]:
     try:
         family, seed, level = str(column["dataset"]), int(column["seed"]), int(column.get("level") or 0)
         entry = decode(json.loads(column["entry"]))
@@ -91,7 +94,3 @@ def _told(column: Mapping[str, Any]) -> tuple[str, int, int, dict[str, Any]]:
     if not isinstance(entry, dict) or family not in FAMILIES:
         raise NotPlain("no row of reasoning-gym")
     return family, seed, level, entry
-
-
-def _words(outcome: Outcome) -> str:
-    return outcome.message or f"it ended as {outcome.kind}."

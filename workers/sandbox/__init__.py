@@ -1,1 +1,1 @@
-"""Runs untrusted code: model-written code, and reward code written by admins. Standard library only."""
+"""The sandbox: runs untrusted code, written by models or admins. Uses the standard library only."""

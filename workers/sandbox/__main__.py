@@ -11,7 +11,7 @@ from workers.sandbox import selftest
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.sandbox", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object: backend, and why each other one isn't it")
+    parser.add_argument("--json", action="store_true", help="print a JSON object: the backend, and what others lack")
     options = parser.parse_args()
     report = selftest.probe()
     if options.json:
@@ -19,7 +19,7 @@ def main() -> int:
     else:
         for backend, reason in report.tried.items():
             print(f"{backend}: {'holds' if not reason else 'does not hold: ' + reason}")
-        print(f"Code runs in {report.backend}." if report.backend else "No code that a model wrote can run here.")
+        print(f"Code runs in {report.backend}." if report.backend else "Model-written code can't run here.")
     return 0 if report.backend else 1
 
 

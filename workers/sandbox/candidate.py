@@ -1,6 +1,7 @@
 """The process of model-written code: executes its module and calls its functions.
 
-Nothing here is safe from that code, and nothing here is worth having: no tests, no expected values, no verdict.
+That code can reach everything in this process, so the process holds nothing of value: no tests, no expected values, no
+verdict.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MUTABLE = (list, dict, set, tuple, bytearray, deque, defaultdict, Counter, Orde
 
 
 def run_job(channel: Channel) -> None:
-    """Execute a module and call one of its functions if requested; one answer on `channel`. Raises messages.Closed."""
+    """Execute a module, call one of its functions if requested, and answer on `channel`. Raises messages.Closed."""
     request = channel.receive()
     source, call = request["source"], request["call"]
     value = None
@@ -42,8 +43,8 @@ def run_job(channel: Channel) -> None:
 
 
 def serve_candidate(channel: Channel, peer: Channel) -> None:
-    """Execute a module, report the result on `channel` and `peer`, then answer the verifier's calls on `peer` until it
-    is closed. Raises messages.Closed."""
+    """Execute a module, report the result on `channel` and `peer`, and answer the verifier's calls on `peer`. Returns
+    when `peer` is closed. Raises messages.Closed."""
     request = channel.receive()
     source = request["source"]
     try:
@@ -65,7 +66,6 @@ def serve_candidate(channel: Channel, peer: Channel) -> None:
 
 
 def _execute(source: str, name: str) -> ModuleType:
-    """Raises whatever the source does."""
     code = compile(source, FILE, "exec", dont_inherit=True)
     module = sys.modules[name] = ModuleType(name)
     exec(code, module.__dict__)  # noqa: S102  # the purpose of this process
@@ -80,7 +80,6 @@ def _named(module: ModuleType, name: str) -> Any:
 
 
 def _packed(answer: dict[str, Any], limit: int) -> bytes:
-    """The answer of run_job, packed."""
     try:
         packed = pack(answer)
     except BaseException as error:
@@ -99,7 +98,7 @@ def _why_not_plain(error: BaseException) -> str:
 
 
 def _answered(module: ModuleType, call: Any, limit: int) -> bytes:
-    """The reply to one call: {"nonce"} with "value" (and "after": the arguments, if changed in place), "raised",
+    """Return the reply to a call: {"nonce"} with "value" (and "after": the arguments, if changed in place), "raised",
     "not_plain" (why) or "absent"."""
     reply: dict[str, Any] = {"nonce": call["nonce"]}
     name, args, kwargs = call["name"], call["args"], call["kwargs"]
@@ -123,7 +122,7 @@ def _answered(module: ModuleType, call: Any, limit: int) -> bytes:
 
 
 def _mutable(args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """A snapshot of the arguments that a call may change in place, without consuming iterators."""
+    """Take a snapshot of the arguments that a call may change in place, without consuming iterators."""
     snapshot = []
     for value in (*args, *kwargs.values()):
         if type(value) in _MUTABLE:
@@ -155,7 +154,7 @@ def _traceback(error: BaseException, source: str) -> str:
 
 
 def _inside(frame_entry: TracebackType | None) -> TracebackType | None:
-    """The traceback without this module's frames."""
+    """Return the traceback without this module's frames."""
     while frame_entry is not None and frame_entry.tb_frame.f_code.co_filename == __file__:
         frame_entry = frame_entry.tb_next
     return frame_entry
@@ -165,5 +164,5 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BaseException:  # noqa: S110  # it may be closed or replaced by now
+        except BaseException:  # noqa: S110  # the stream may be closed or replaced
             pass

@@ -1,4 +1,4 @@
-"""One evaluation on the caller's side: its pipes, the data received, and the outcome."""
+"""An evaluation on the caller's side: its pipes, the data received, and the outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from workers.sandbox.exit_outcome import GONE, EvaluationExit
 from workers.sandbox.messages import Malformed, MessageBuffer
 from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
 from workers.sandbox.zygote_process import ZygoteProcess
-from workers.sandbox.zygote_protocol import REPORT_BYTES, ExitReport, Order
+from workers.sandbox.zygote_protocol import REPORT_BYTES, ExitReport, ForkOrder
 
 MB = 1024 * 1024
 _READ_BYTES = 1 << 16
 _MOST_HASHED = 1000
-"""Values in the sets and keys of an answer: with colliding hashes more would hold up this process."""
+"""The largest number of values in the sets and keys of an answer: more values, with colliding hashes, would block this
+process."""
 _BACKSTOP_S = 10.0
 """Seconds after the deadline, which the zygote enforces, until the zygote itself counts as hung."""
 
@@ -29,8 +30,8 @@ _ORDERS = {Job: zygote_protocol.JOB, Program: zygote_protocol.PROGRAM, TestJob: 
 
 
 def requests(task: Task, limits: Limits) -> list[bytes]:
-    """The messages to its processes: the channel's request, then the verifier's or a program's input. Raises
-    plain_values.NotPlain for arguments that are not plain."""
+    """Return the messages to a task's processes: the channel's request, then the verifier's or a program's input.
+    Raises plain_values.NotPlain for arguments that are not plain."""
     if isinstance(task, TestJob):
         return [messages.source_request(task, limits), messages.tests_request(task, limits)]
     if isinstance(task, Program):
@@ -44,16 +45,16 @@ class _Answers:
 
     buffer: MessageBuffer
     most: int
-    """More would exhaust this process's memory."""
+    """The largest number of messages: more would exhaust this process's memory."""
     received: list[Any] = field(default_factory=list)
 
 
 class Evaluation:
-    """Call `start`, then `feed` with each descriptor that poll reports, until it is `done`."""
+    """An evaluation. Call `start`, then `feed` with each descriptor that poll reports, until it is `done`."""
 
     def __init__(self, task: Task, limits: Limits, number: int, poll: select.poll) -> None:
         self.backstop = 0.0
-        """The time of giving it up."""
+        """When the evaluation is given up, by time.monotonic()."""
         self._task = task
         self._limits = limits
         self._number = number
@@ -71,11 +72,11 @@ class Evaluation:
         zygote_process.close_in_forks(self)
 
     def start(self, zygote: ZygoteProcess, requests: list[bytes]) -> None:
-        """Raises zygote_process.Gone if the zygote has ended, OSError for lack of resources; the evaluation is then
-        closed."""
+        """Send the evaluation to the zygote. Raises zygote_process.Gone if the zygote has ended, OSError for lack of
+        resources. The evaluation is then closed."""
         self._zygote, limits = zygote, self._limits
         memory, disk = limits.memory_mb * MB, limits.disk_mb * MB
-        order = Order(_ORDERS[type(self._task)], self._number, limits.seconds, memory, disk)
+        order = ForkOrder(_ORDERS[type(self._task)], self._number, limits.seconds, memory, disk)
         try:
             self._open_pipes(requests)
             zygote.send(order.pack(), self._theirs)
@@ -97,16 +98,18 @@ class Evaluation:
         return self._open
 
     def feed(self, fd: int) -> None:
+        """Write to and read from a descriptor that is ready."""
         if fd in self._unsent:
             self._send(fd)
         if fd in self._open:
             self._read(fd)
         if self._all_ended:
-            self._finish()
+            # Don't wait for the end of file: a process forked by another thread may hold the other ends.
+            self._drain()
+            self.close()
 
     def give_up(self) -> None:
-        """Give up after the backstop. Either the zygote hangs, or it has ended while a fork of this process keeps the
-        pipes open."""
+        """Give up after the backstop: the zygote hangs, or is dead while a fork of this process holds its pipes."""
         self._drain()
         if not self._all_ended and self._zygote is not None:
             self._stopped = self._stopped or (Kind.KILLED, GONE)
@@ -114,7 +117,7 @@ class Evaluation:
         self.close()
 
     def cancel(self) -> None:
-        """Cancel: no one waits for it any more."""
+        """Cancel the evaluation, because nobody waits for it any longer."""
         self._stop(Kind.KILLED, GONE)
         self.close()
 
@@ -124,11 +127,12 @@ class Evaluation:
         self._close_theirs()
 
     def left_in_fork(self) -> None:
-        """Close the pipes in a fork: the parent waits for their other ends."""
+        """Close the pipes in a fork, because the parent waits for their other ends."""
         self._poll = select.poll()
         self.close()
 
     def outcome(self) -> Outcome:
+        """Return the outcome, once the evaluation is done."""
         answers = self._answers[self._channel].received if self._channel in self._answers else []
         ended = EvaluationExit(
             self._exit, answers[-1] if answers else None, self._stopped, self._limits, isinstance(self._task, Program)
@@ -136,7 +140,7 @@ class Evaluation:
         return ended.outcome(self._texts.get(self._out, b""), self._texts.get(self._error, b""))
 
     def test_outcome(self, count: int) -> TestOutcome:
-        """`count`: the number of tests."""
+        """Return the outcome of a test job with `count` tests, once the evaluation is done."""
         candidate = self.outcome()
         answers = self._answers[self._verdict].received if self._verdict in self._answers else []
         return TestOutcome(messages.test_results(answers, count, candidate.message or "It gave no answer."), candidate)
@@ -144,7 +148,7 @@ class Evaluation:
     # Pipes and sockets, all of them non-blocking
 
     def _open_pipes(self, requests: list[bytes]) -> None:
-        """In the order of zygote_protocol."""
+        # In the order of zygote_protocol.
         task = self._task
         self._report, self._out, self._error = self._pipe(), self._pipe(), self._pipe()
         self._texts = {self._out: bytearray(), self._error: bytearray()}
@@ -206,17 +210,11 @@ class Evaluation:
         else:
             self._close(fd)
 
-    # What comes
+    # Received data
 
     @property
     def _all_ended(self) -> bool:
         return self._exit is not None and self._verdict not in self._open
-
-    def _finish(self) -> None:
-        """Read what its processes wrote before they ended. Doesn't wait for the end of file, which doesn't come while a
-        process forked by another thread holds the other ends."""
-        self._drain()
-        self.close()
 
     def _drain(self) -> None:
         for fd in list(self._open):
@@ -224,7 +222,7 @@ class Evaluation:
                 pass
 
     def _read(self, fd: int) -> bool:
-        """Return whether there may be more."""
+        """Read from a descriptor; return whether there may be more."""
         if not (fd in self._answers or fd in self._texts or fd == self._report):
             return False
         try:
@@ -274,4 +272,4 @@ class Evaluation:
             self._stopped = (kind, message)
         if self._zygote is not None:
             with suppress(OSError):  # the zygote has ended, and its forks with it
-                self._zygote.send(Order(zygote_protocol.KILL, self._number).pack())
+                self._zygote.send(ForkOrder(zygote_protocol.KILL, self._number).pack())

@@ -1,4 +1,4 @@
-"""Exceptions between processes: name, text and plain values, recreated on the other side."""
+"""Passes exceptions between processes: as name, text and plain values, from which the other side recreates them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from workers.sandbox import plain_values
 
 MESSAGE = 500
 _MOST = 4 * MESSAGE
-"""Bytes of an exception's arguments and attributes."""
+"""The longest arguments and attributes of an exception, in bytes."""
 _ERRORS = {
-    name: one for name, one in vars(builtins).items() if isinstance(one, type) and issubclass(one, BaseException)
+    name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
 }
 _BUILTIN = frozenset(_ERRORS.values())
 _LIBRARY = {
@@ -30,18 +30,20 @@ _LIBRARY = {
         ("xml.etree.ElementTree", "ParseError"): "xml.etree.ElementTree",
     },
 }
-"""Library exceptions that cross as themselves: the module they claim -> the module that provides them. Nothing that a
-test's machinery interprets (SkipTest) is here."""
+"""Library exceptions that keep their type: the module that they claim -> the module that provides them. Exceptions with
+a meaning for test runners (SkipTest) must not be here."""
 
 
 def written(error: BaseException) -> dict[str, Any]:
-    """{"name", "text", "bases": its builtin types, nearest first, "library": a library type among its bases or None,
-    "args", "holds": plain values or None}. Never raises, whatever the exception does."""
+    """Return an exception as {"name", "text", "bases", "library", "args", "holds"}. Never raises. "bases": its builtin
+    types, nearest first. "library": a library type among its bases, or None. "args" and "holds" (the attributes): plain
+    values, or None."""
     kind = type(error)
     raised: dict[str, Any] = {"name": kind.__name__[:80], "text": text(error)}
-    raised["bases"] = [one.__name__ for one in kind.__mro__ if one in _BUILTIN]
+    raised["bases"] = [base.__name__ for base in kind.__mro__ if base in _BUILTIN]
+    places = ((base.__module__, base.__qualname__) for base in kind.__mro__)
     reads: dict[str, Callable[[], Any]] = {
-        "library": lambda: next(list(place) for place in map(_place, kind.__mro__) if place in _LIBRARY),
+        "library": lambda: next(list(place) for place in places if place in _LIBRARY),
         "args": lambda: list(error.args),
         "holds": lambda: dict(vars(error)),
     }
@@ -56,12 +58,8 @@ def written(error: BaseException) -> dict[str, Any]:
     return raised
 
 
-def _place(kind: type) -> tuple[str, str]:
-    return kind.__module__, kind.__qualname__
-
-
 def text(error: BaseException) -> str:
-    """The exception's text; may run untrusted code."""
+    """Return the exception's text; this may run untrusted code."""
     try:
         return str.__str__(str(error))[:MESSAGE]
     except BaseException:
@@ -69,7 +67,7 @@ def text(error: BaseException) -> str:
 
 
 def made(raised: Any) -> BaseException:
-    """The builtin exception of that name, or a new one with its builtin bases; a known library's as itself."""
+    """Recreate an exception: of its builtin or known library type, or of a new type with its builtin bases."""
     if type(raised) is not dict:
         return RuntimeError("an exception without a name")
     name, message, args = str(raised.get("name"))[:80], str(raised.get("text"))[:MESSAGE], raised.get("args")
@@ -85,13 +83,15 @@ def made(raised: Any) -> BaseException:
 def _kind(name: str, raised: dict[str, Any]) -> type[BaseException]:
     bases = raised.get("bases")
     builtin_bases = (
-        [_ERRORS[one] for one in bases if type(one) is str and one in _ERRORS] if type(bases) is list else []
+        [_ERRORS[base] for base in bases if type(base) is str and base in _ERRORS] if type(bases) is list else []
     )
     kind = _ERRORS.get(name)
     if kind is not None and kind in builtin_bases:
         return kind
     nearest = [
-        one for one in builtin_bases if not any(other is not one and issubclass(other, one) for other in builtin_bases)
+        base
+        for base in builtin_bases
+        if not any(other is not base and issubclass(other, base) for other in builtin_bases)
     ]
     library = _of_library(raised.get("library"))
     if library is not None:
@@ -101,12 +101,12 @@ def _kind(name: str, raised: dict[str, Any]) -> type[BaseException]:
     name = name if name.isidentifier() else "Error"
     try:
         return type(name, tuple(nearest) or (Exception,), {})
-    except TypeError:  # two that can't be combined
+    except TypeError:  # the bases can't be combined
         return type(name, (nearest[0],), {})
 
 
 def _of_library(place: Any) -> type[BaseException] | None:
-    module = _LIBRARY.get(tuple(place)) if type(place) is list and all(type(one) is str for one in place) else None
+    module = _LIBRARY.get(tuple(place)) if type(place) is list and all(type(part) is str for part in place) else None
     if module is None:
         return None
     try:
@@ -121,7 +121,7 @@ def _made(kind: type[BaseException], args: list[Any], message: str) -> BaseExcep
     for arguments in (args, [message]):
         try:
             return kind(*arguments)
-        except Exception:  # noqa: S112  some want other arguments than they keep
+        except Exception:  # noqa: S112  some types need other arguments than they store
             continue
     try:
         error = kind.__new__(kind)

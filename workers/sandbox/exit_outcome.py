@@ -1,4 +1,4 @@
-"""The outcome of an evaluation, from its exit report and its process's own messages."""
+"""Determines the outcome of an evaluation from its exit report and its process's own messages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class EvaluationExit:
     report: ExitReport | None
     """None: the zygote ended first."""
     answer: Any
-    """The last message on its channel. It may be a lie, but only about the process itself."""
+    """The last message on its channel. The process may lie, but only about itself."""
     stopped: tuple[Kind, str] | None
-    """Why the caller ended it, if it did."""
+    """Why the caller ended the evaluation, if it did."""
     limits: Limits
     is_program: bool
 
     def outcome(self, stdout: bytes | bytearray, stderr: bytes | bytearray) -> Outcome:
+        """Return the outcome, with the process's output."""
         report = self.report
         kind, message = self._kind_and_message()
         answer = self.answer if kind in _ANSWERED and self.stopped is None else None

@@ -1,8 +1,8 @@
 """Keeps values from becoming code in the process of the tests.
 
 A test may pass the candidate's values to anything: `loads = pickle.loads`, `map(eval, …)`, a library function that
-evaluates text. Such code would run beside the verdict. So from the candidate's first answer on, the interpreter's audit
-events for it (which code can't remove) end the test.
+evaluates text. Such code would run in the process that holds the verdict. So from the candidate's first answer on, a
+test ends at the interpreter's audit event for such an action; code can't remove an audit hook.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _RUNS_CODE = frozenset(
 )
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _IMPORTS = vars(sys.modules["_frozen_importlib"])
-"""The globals of frames that load modules: their code is the library's."""
+"""The globals of frames that load modules, whose code belongs to a library."""
 _VERIFIER = "workers.sandbox.verifier"
 """The caller of the test: frames beyond it are not examined."""
 _MAKES_NO_CODE = (
-    (vars(ast), "parse"),  # a tree
-    (vars(collections), "namedtuple"),  # from names that it has validated
+    (vars(ast), "parse"),  # makes a tree
+    (vars(collections), "namedtuple"),  # from validated names
     (vars(dataclasses), "_create_fn"),
     (vars(dataclasses), "add_fns_to_class"),
 )
-"""Functions that compile text legitimately, by globals and name."""
+"""Functions that may compile text, by globals and name."""
 
 Refuse = Callable[[str], BaseException]
-"""Receives a description of the event; returns the exception to raise."""
+"""A function that takes the name of an event and returns the exception to raise."""
 
 
 class Guard:
-    """The guard of this process; inactive until armed."""
+    """The guard of this process, which is inactive until armed."""
 
     def __init__(self) -> None:
         self._refuse: Refuse | None = None
@@ -49,13 +49,13 @@ class Guard:
         self._is_added = False
 
     def add(self) -> None:
-        """Permanent: an audit hook stays until the process ends."""
+        """Add the audit hook, which stays until the process ends."""
         if not self._is_added:
             self._is_added = True
             sys.addaudithook(self._hear)
 
     def arm(self, refuse: Refuse, test: CodeType) -> None:
-        """`test`: its own texts may be executed."""
+        """Begin to refuse events. `test`: the test, whose own texts may be executed."""
         self._refuse, self._test = refuse, test
 
     def disarm(self) -> None:
@@ -72,15 +72,15 @@ class Guard:
                 return
         elif event not in _RUNS_CODE and not event.startswith("ctypes."):
             return
-        if _is_of_the_library(sys._getframe(1)):
+        if _is_by_library(sys._getframe(1)):
             return
         if event == "compile" and self._test is not None and _text(args[0]) in _texts(self._test):
             return
         raise refuse(event)
 
 
-def _is_of_the_library(frame: FrameType | None) -> bool:
-    """Whether a module is being loaded, or code is created independently of any value."""
+def _is_by_library(frame: FrameType | None) -> bool:
+    """Return whether a module is being loaded, or code is created independently of any value."""
     if frame is not None and any(
         frame.f_globals is names and frame.f_code.co_name == name for names, name in _MAKES_NO_CODE
     ):
@@ -101,7 +101,7 @@ def _text(source: object) -> str | None:
 
 
 def _texts(code: CodeType) -> set[str]:
-    """Constants of a test: `exec("assert f(1) == 1")` runs what its author wrote."""
+    """Return the constants of a test: `exec("assert f(1) == 1")` runs code written by the test's author."""
     constants: set[str] = set()
     for constant in code.co_consts:
         if isinstance(constant, str):

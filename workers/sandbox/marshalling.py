@@ -1,7 +1,7 @@
-"""Values beyond plain ones between a candidate and its verifier, recreated on the other side as equivalents.
+"""Passes values beyond plain ones between a candidate and its verifier; the other side recreates equivalents.
 
-Iterators are drained and iterated again; views and numbers of the standard library are recreated; a builtin function
-crosses by name, and a candidate's function that a test passes back (`apply(square, 3)`) does so too.
+Iterators are drained, and iterated again on the other side. Views and numbers of the standard library are recreated.
+Builtin functions are passed by name, and so are a candidate's functions that a test passes back (`apply(square, 3)`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from workers.sandbox import exceptions
 from workers.sandbox.plain_values import Encoder, NotPlain, decode, described, is_numpy
 
 DRAINED = 10_000
-"""Values taken from an iterator, which may be endless; asking for more fails."""
+"""The largest number of values taken from an iterator, which may be endless; using more of them fails."""
 _DRAINED_BYTES = 200_000
-"""Bytes of these values in their written form: an endless iterator's may grow, too."""
+"""The largest size of these values when written, because the values of an endless iterator may grow."""
 _NAMES = (
     *("abs", "all", "any", "bool", "bytes", "chr", "complex", "dict", "divmod", "float", "frozenset", "hash", "hex"),
     *("int", "len", "list", "max", "min", "object", "oct", "ord", "pow", "range", "repr", "reversed", "round"),
     *("set", "sorted", "str", "sum", "tuple", "type"),
 )
 _BUILTINS = {name: getattr(builtins, name) for name in _NAMES}
-_NAME_OF = {one: name for name, one in _BUILTINS.items()}
+_NAME_OF = {function: name for name, function in _BUILTINS.items()}
 _BY_NAME = (type, type(len))
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _DTYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}\Z")
@@ -36,15 +36,15 @@ _MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
 _CONTAINERS = (list, deque, tuple, set, bytearray, *_MAPPINGS)
 _DICTS: dict[Any, str] = {Counter: "Counter", OrderedDict: "OrderedDict"}
 _LIBRARY_FUNCTIONS = ("operator", "_operator", "math")
-"""Modules whose functions cross by name: they only compute."""
+"""Modules whose functions are passed by name, because they only compute."""
 
 
-class Spent(Exception):
+class IteratorTruncated(Exception):
     """More values were requested from an iterator than were taken."""
 
 
 class Stub:
-    """A candidate's function in a test: it has a name and can be called."""
+    """A stand-in for a candidate's function in a test, with a name and a call."""
 
     __slots__ = ("__name__", "_call")
 
@@ -60,25 +60,25 @@ class Stub:
 
 
 def write(encoder: Encoder, value: Any, depth: int) -> Any:
-    """For plain_values.encode. Raises NotPlain, and whatever an iterator raises."""
+    """Write a value that is not plain, for plain_values.encode. Raises NotPlain, and any exception of an iterator."""
     kind = type(value)
     if kind is Stub:
         return {"name": value.__name__}
     if kind is range:
-        return {"range": [encoder.encode(one, depth) for one in (value.start, value.stop, value.step)]}
+        return {"range": [encoder.encode(bound, depth) for bound in (value.start, value.stop, value.step)]}
     if kind in _VIEWS:
         return {_VIEWS[kind]: encoder.items(list(value), depth)}
     if kind is deque:
         return {"deque": encoder.items(list(value), depth)}
     if kind in _DICTS:
-        return {_DICTS[kind]: [encoder.items([key, one], depth) for key, one in dict.items(value)]}
+        return {_DICTS[kind]: [encoder.items(pair, depth) for pair in dict.items(value)]}
     if kind is defaultdict:
         factory = _NAME_OF.get(value.default_factory) if type(value.default_factory) in _BY_NAME else None
-        return {"defaultdict": [factory, [encoder.items([key, one], depth) for key, one in dict.items(value)]]}
+        return {"defaultdict": [factory, [encoder.items(pair, depth) for pair in dict.items(value)]]}
     if kind is bytearray:
         return {"bytearray": value.decode("latin-1")}
     if kind is slice:
-        return {"slice": [encoder.encode(one, depth) for one in (value.start, value.stop, value.step)]}
+        return {"slice": [encoder.encode(bound, depth) for bound in (value.start, value.stop, value.step)]}
     if value is ...:
         return {"ellipsis": 0}
     if kind in _BY_NAME:
@@ -98,7 +98,7 @@ def write(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def write_untouched(encoder: Encoder, value: Any, depth: int) -> Any:
-    """Like `write`, for viewing a value without consuming iterators."""
+    """Write a value like `write`, but without consuming iterators. Raises NotPlain for an iterator."""
     kind = type(value)
     if hasattr(kind, "__next__"):
         raise NotPlain(described(kind))
@@ -106,8 +106,7 @@ def write_untouched(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def _drained(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]:
-    """Its values, whether there are more, and what it raised after them. Raises NotPlain for values that aren't
-    plain."""
+    """Return an iterator's values, whether there are more, and its exception. Raises NotPlain for other values."""
     values: list[Any] = []
     size = 0
     while True:
@@ -130,9 +129,9 @@ def _numpy(encoder: Encoder, value: Any, depth: int) -> Any:
     return {"array": [value.dtype.str, encoder.encode(value.tolist(), depth + 1)]}
 
 
-def _array(held: Any) -> Any:
-    """The array, or a list of lists without numpy."""
-    dtype, values = held[0], decode(held[1], READERS)
+def _array(content: Any) -> Any:
+    """Recreate an array, or a list of lists without numpy."""
+    dtype, values = content[0], decode(content[1], READERS)
     if not _DTYPE.match(dtype):
         raise NotPlain(f"an array of {dtype[:20]}")
     try:
@@ -145,8 +144,8 @@ def _array(held: Any) -> Any:
     return array.astype(dtype)
 
 
-def _iterator(held: Any) -> Iterator[Any]:
-    values, is_more, raised = held
+def _iterator(content: Any) -> Iterator[Any]:
+    values, is_more, raised = content
     return _again(decode(values, READERS), is_more is True, None if raised is None else decode(raised, READERS))
 
 
@@ -155,11 +154,11 @@ def _again(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
     if raised is not None:
         raise exceptions.made(raised)
     if is_more:
-        raise Spent(f"More than {len(values):,} values are asked of an iterator.")
+        raise IteratorTruncated(f"More than {len(values):,} values are asked of an iterator.")
 
 
-def _function(held: Any) -> Any:
-    module, name = held
+def _function(content: Any) -> Any:
+    module, name = content
     if module not in _LIBRARY_FUNCTIONS or name[:1] == "_" or name == "call":
         raise NotPlain("a function")
     __import__(module)
@@ -169,12 +168,12 @@ def _function(held: Any) -> Any:
     return function
 
 
-def _pairs(held: Any) -> list[tuple[Any, Any]]:
-    return [(key, one) for key, one in decode(held, READERS)]
+def _pairs(content: Any) -> list[tuple[Any, Any]]:
+    return [(key, value) for key, value in decode(content, READERS)]
 
 
-def _default(held: Any) -> Any:
-    factory, pairs = held
+def _default(content: Any) -> Any:
+    factory, pairs = content
     return defaultdict(None if factory is None else _BUILTINS[factory], _pairs(pairs))
 
 
@@ -184,7 +183,7 @@ def change(old: Any, new: Any) -> None:
     if kind is not type(new):
         return
     if kind in (list, deque, tuple):
-        kept = [one if _changes(one, other) else other for one, other in zip(old, new, strict=False)]
+        kept = [item if _changes(item, other) else other for item, other in zip(old, new, strict=False)]
         if kind is list:
             old[:] = [*kept, *new[len(kept) :]]
         elif kind is deque:
@@ -203,12 +202,12 @@ def change(old: Any, new: Any) -> None:
 
 
 def _is_kept(old: Any, new: Any) -> bool:
-    """Whether the object is kept; a tuple's items can't be replaced."""
+    """Return whether the object is kept; a tuple's items can't be replaced."""
     return type(old) is type(new) and (type(old) in _CONTAINERS or bool(old == new))
 
 
 def _changes(old: Any, new: Any) -> bool:
-    """Whether it was changed in place."""
+    """Change a value in place if possible; return whether it was."""
     if type(old) is not type(new) or type(old) not in _CONTAINERS:
         return False
     if type(old) is tuple and (len(old) != len(new) or not all(map(_is_kept, old, new))):
@@ -218,16 +217,16 @@ def _changes(old: Any, new: Any) -> bool:
 
 
 def _of_library(module: str, name: str, read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-    def make(held: Any) -> Any:
+    def make(content: Any) -> Any:
         __import__(module)
-        return read(getattr(sys.modules[module], name), decode(held))
+        return read(getattr(sys.modules[module], name), decode(content))
 
     return make
 
 
-def _decimal(kind: Any, held: Any) -> Any:
-    """A NaN must also be one in JSON, so that no message contains an unnoticed NaN."""
-    text, number = held
+def _decimal(kind: Any, content: Any) -> Any:
+    """Recreate a decimal. A NaN must also be one in JSON, so that no message contains an unnoticed NaN."""
+    text, number = content
     if type(text) is not str:
         raise TypeError
     value = kind(text)
@@ -238,37 +237,37 @@ def _decimal(kind: Any, held: Any) -> Any:
 
 _LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
     ("decimal", "Decimal", lambda value: (str(value), float("nan") if value.is_nan() else 0.0), _decimal),
-    ("fractions", "Fraction", lambda value: (value.numerator, value.denominator), lambda kind, held: kind(*held)),
-    ("datetime", "datetime", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
-    ("datetime", "date", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
-    ("pathlib", "PosixPath", str, lambda kind, held: kind(held)),
-    ("pathlib", "PurePosixPath", str, lambda kind, held: kind(held)),
-    ("datetime", "time", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
+    ("fractions", "Fraction", lambda value: (value.numerator, value.denominator), lambda kind, content: kind(*content)),
+    ("datetime", "datetime", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
+    ("datetime", "date", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
+    ("pathlib", "PosixPath", str, lambda kind, content: kind(content)),
+    ("pathlib", "PurePosixPath", str, lambda kind, content: kind(content)),
+    ("datetime", "time", lambda value: value.isoformat(), lambda kind, content: kind.fromisoformat(content)),
     (
         "datetime",
         "timedelta",
         lambda value: (value.days, value.seconds, value.microseconds),
-        lambda kind, held: kind(*held),
+        lambda kind, content: kind(*content),
     ),
 )
-"""Module, type, writer to a plain value, reader."""
+"""Types of the standard library: module, name, writer to a plain value, reader."""
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    "range": lambda held: range(*decode(held)),
-    "keys": lambda held: dict.fromkeys(decode(held, READERS)).keys(),
-    "values": lambda held: dict(enumerate(decode(held, READERS))).values(),
-    "items": lambda held: dict(decode(held, READERS)).items(),
-    "deque": lambda held: deque(decode(held, READERS)),
+    "range": lambda content: range(*decode(content)),
+    "keys": lambda content: dict.fromkeys(decode(content, READERS)).keys(),
+    "values": lambda content: dict(enumerate(decode(content, READERS))).values(),
+    "items": lambda content: dict(decode(content, READERS)).items(),
+    "deque": lambda content: deque(decode(content, READERS)),
     "iterator": _iterator,
-    "Counter": lambda held: Counter(dict(_pairs(held))),
-    "OrderedDict": lambda held: OrderedDict(_pairs(held)),
+    "Counter": lambda content: Counter(dict(_pairs(content))),
+    "OrderedDict": lambda content: OrderedDict(_pairs(content)),
     "defaultdict": _default,
-    "bytearray": lambda held: bytearray(held, "latin-1"),
-    "slice": lambda held: slice(*decode(held, READERS)),
+    "bytearray": lambda content: bytearray(content, "latin-1"),
+    "slice": lambda content: slice(*decode(content, READERS)),
     "ellipsis": lambda _: ...,
     "function": _function,
-    "builtin": lambda held: _BUILTINS[held],
+    "builtin": lambda content: _BUILTINS[content],
     "array": _array,
     **{name: _of_library(module, name, read) for module, name, _, read in _LIBRARY},
 }
-"""For plain_values.decode: what a verifier reads."""
+"""Tag -> reader of a value that is not plain, for plain_values.decode in a verifier."""

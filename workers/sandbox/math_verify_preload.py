@@ -1,5 +1,5 @@
-"""A preload: math-verify, imported and used. Its grammar fills its tables at the first formulas, and SymPy its caches;
-a fork that finds both filled compares in milliseconds what takes a cold one a tenth of a second."""
+"""A preload that imports math-verify and uses it once. Its grammar fills tables with the first formulas, and SymPy its
+caches: a fork that inherits both needs milliseconds for a comparison, and a cold one a tenth of a second."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Messages between the caller, the candidate's process and the verifier's: 4 bytes of length, then JSON.
 
-A fork is handed open sockets and calls one of three entry points once it is locked in. Each reads its own request from
-its channel, and when it returns the fork ends with os._exit(0):
+A fork inherits open sockets and calls one of three entry points once it is locked in. Each reads its request from its
+channel, and when it returns, the fork ends with os._exit(0):
 
     candidate.run_job(channel)               job_request    -> one answer {"kind", "value", "message", "traceback"}
     candidate.serve_candidate(channel, peer) source_request -> the same answer, once the module is executed
     verifier.verify(channel, peer)           tests_request  -> {"test", "passed", "message", "needs"} for each test in
                                                                order, as soon as it is known, then LAST
 
-`channel` leads to the caller, `peer` from the candidate to the verifier. The verifier's channel is where the verdict
-comes from: the candidate's fork must never hold it.
+`channel` leads to the caller, `peer` from the candidate to the verifier. The verdict comes over the verifier's channel,
+which the candidate's fork must never hold.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from workers.sandbox.requirements.test_requirements import packed_of_short
 LAST = {"done": True}
 LONGEST_REQUEST = 1 << 30
 ENVELOPE = 1 << 20
-"""Bytes of a message in addition to its value: a traceback, and the overhead of plain values as JSON."""
+"""Bytes of a message in addition to its value, for a traceback and the overhead of plain values as JSON."""
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 16
 _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _constants: list[str] = []
-"""NaN and Infinity in the last message: extensions of JSON."""
+"""The names of NaN and Infinity, extensions of JSON, in the last message."""
 
 
 def _constant(name: str) -> float:
@@ -45,7 +45,7 @@ _read = json.JSONDecoder(parse_constant=_constant).raw_decode
 
 
 class Malformed(Exception):
-    """An invalid message, or one beyond the limit. The text is for people."""
+    """The message is invalid or too long. The text is for people."""
 
 
 class Closed(Exception):
@@ -53,7 +53,7 @@ class Closed(Exception):
 
 
 def pack(value: object, more: plain_values.More | None = None) -> bytes:
-    """Raises plain_values.NotPlain."""
+    """Write a message. Raises plain_values.NotPlain."""
     body = _write(plain_values.encode(value, more)).encode("ascii")
     return _LENGTH.pack(len(body)) + body
 
@@ -61,7 +61,7 @@ def pack(value: object, more: plain_values.More | None = None) -> bytes:
 def unpack(
     body: bytes, more: Mapping[str, Callable[[Any], Any]] | None = None, *, most_hashed: int | None = None
 ) -> Any:
-    """Read a message's JSON. Raises Malformed for anything else, and beyond `most_hashed` values in sets and keys."""
+    """Read a message. Raises Malformed if it is invalid, or has more than `most_hashed` values in sets and keys."""
     _constants.clear()
     try:
         text = body.decode("ascii")
@@ -72,14 +72,14 @@ def unpack(
             raise OverflowError
         return plain_values.decode(value, more)
     except Exception as error:
-        raise Malformed(f"What came can't be read ({type(error).__name__}).") from None
+        raise Malformed(f"The message can't be read ({type(error).__name__}).") from None
 
 
 class MessageBuffer:
     """Collects bytes and returns whole messages."""
 
     def __init__(self, longest: int) -> None:
-        """`longest`: the limit of a message in bytes."""
+        """`longest`: the longest message, in bytes."""
         self.longest = longest
         self._bytes = bytearray()
 
@@ -87,7 +87,7 @@ class MessageBuffer:
         self._bytes += data
 
     def next(self) -> bytes | None:
-        """The JSON of the next whole message. Raises Malformed as soon as a message beyond the limit is announced."""
+        """Return the JSON of the next whole message. Raises Malformed as soon as a too long message is announced."""
         data = self._bytes
         if not data:
             return None
@@ -106,9 +106,10 @@ class MessageBuffer:
 
 
 class Channel:
-    """One end of a blocking stream socket. `more`: readers of tags beyond plain values."""
+    """One end of a blocking stream socket."""
 
     more: Mapping[str, Callable[[Any], Any]] | None = None
+    """Readers of tags beyond plain values."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -117,11 +118,11 @@ class Channel:
         self._buffer = MessageBuffer(LONGEST_REQUEST)
 
     def bound(self, longest: int) -> None:
-        """Change the limit from now on."""
+        """Change the limit of messages, in bytes."""
         self._buffer.longest = longest
 
     def send(self, value: object) -> None:
-        """Raises plain_values.NotPlain and Closed."""
+        """Send a plain value. Raises plain_values.NotPlain and Closed."""
         self.write(pack(value))
 
     def write(self, packed: bytes) -> None:
@@ -133,7 +134,7 @@ class Channel:
             raise Closed(str(error)) from None
 
     def receive(self) -> Any:
-        """The next message. Raises Malformed and Closed."""
+        """Wait for the next message. Raises Malformed and Closed."""
         while (body := self._buffer.next()) is None:
             try:
                 data = os.read(self.fd, _READ_BYTES)
@@ -149,17 +150,17 @@ class Channel:
 
 
 def job_request(job: Job, limits: Limits) -> bytes:
-    """Raises plain_values.NotPlain for arguments that are not plain."""
+    """Return a job's request. Raises plain_values.NotPlain for arguments that are not plain."""
     return pack({"source": job.source, "call": job.call, "args": list(job.args), "value_bytes": limits.value_bytes})
 
 
 def source_request(job: TestJob, limits: Limits) -> bytes:
-    """The candidate's request: nothing about the tests."""
+    """Return the candidate's request, which contains nothing about the tests."""
     return pack({"source": job.source, "value_bytes": limits.value_bytes})
 
 
 def tests_request(job: TestJob, limits: Limits) -> bytes:
-    """The verifier's request: nothing about the candidate."""
+    """Return the verifier's request, which contains nothing about the candidate."""
     return _tests_request(job.tests, limits.value_bytes)
 
 
@@ -169,12 +170,12 @@ def _tests_request(tests: tuple[str, ...], value_bytes: int) -> bytes:
 
 
 def is_last(answer: object) -> bool:
-    """Whether the verifier reports that it has run all of its tests."""
+    """Return whether the verifier reports that it has run all its tests."""
     return answer == LAST
 
 
 def test_results(answers: Iterable[Any], count: int, missing: str) -> tuple[TestResult, ...]:
-    """The results of `count` tests, from their verifier's messages; `missing`: why the others have no answer."""
+    """Return the results of `count` tests by their verifier's messages. `missing`: why other tests have no result."""
     results = [TestResult(passed=False, message=missing)] * count
     for answer in answers:
         if type(answer) is dict and type(answer.get("test")) is int and 0 <= answer["test"] < count:

@@ -1,4 +1,4 @@
-"""Jobs for the sandbox, their limits, and their outcomes."""
+"""The sandbox's interface: its jobs, their limits, and their outcomes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class Backend(StrEnum):
-    """The isolation method. The best one whose self-test passes is chosen."""
+    """An isolation method. The best one whose self-test passes is used."""
 
     BUBBLEWRAP = "bubblewrap"
     """Own user, pid, network, mount, ipc and uts namespaces, seccomp, rlimits."""
     LANDLOCK = "landlock"
     """Landlock, seccomp and rlimits, for systems without user namespaces."""
     BARE = "bare"
-    """A separate process with rlimits and, if possible, seccomp: only if an admin allows it for a host."""
+    """A separate process with rlimits and, if possible, seccomp; only if an admin allows it for a host."""
 
 
 class Kind(StrEnum):
@@ -23,13 +23,13 @@ class Kind(StrEnum):
 
     OK = "ok"
     ERROR = "error"
-    """It raised, or exited early."""
+    """The code raised an exception, or exited early."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT = "output"
-    """It exceeded the output limit."""
+    """The code exceeded the output limit."""
     KILLED = "killed"
-    """It was killed by a signal, or ended without an answer."""
+    """The process was killed by a signal, or ended without an answer."""
 
 
 _MOST_MB = 1 << 24
@@ -46,16 +46,16 @@ _BOUNDS = (
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one evaluation; for a tested one, of each of its two processes."""
+    """The limits of an evaluation; for tests, of each of the two processes."""
 
     seconds: float = 5.0
-    """Wall-clock time; also limits CPU time."""
+    """Wall-clock time; also the limit of processor time."""
     memory_mb: int = 256
-    """Address space beyond the prewarmed interpreter's; it can't fork, so this is the total."""
+    """Address space in addition to the prewarmed interpreter's, for the one process, which can't fork."""
     disk_mb: int = 16
-    """The tmpfs at the working directory; with 0, and always under Landlock, nothing can be written."""
+    """The size of the tmpfs at the working directory; with 0, and always under Landlock, nothing can be written."""
     output_bytes: int = 64 * 1024
-    """Each for stdout and stderr; more ends the evaluation."""
+    """The size of stdout and of stderr; more ends the evaluation."""
     value_bytes: int = 1024 * 1024
     """The size of a value passed between processes."""
 
@@ -74,12 +74,12 @@ class Job:
     source: str
     call: str | None = None
     args: tuple[Any, ...] = ()
-    """Plain values: None, bool, int, float, str, bytes, and list, tuple, set, dict of them."""
+    """Plain values: None, bool, int, float, str, bytes, and lists, tuples, sets and dicts of them."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A trusted executable with untrusted standard input; it may start threads, but not read or write more than a
+    """A trusted executable with untrusted standard input. It may start threads, but read and write no more than a
     Job."""
 
     argv: tuple[str, ...]
@@ -88,7 +88,7 @@ class Program:
 
 @dataclass(frozen=True)
 class TestJob:
-    """Tests for a model-written module; each is Python code that fails by raising."""
+    """Tests for a model-written module. Each is Python code that fails by raising an exception."""
 
     source: str
     tests: tuple[str, ...]
@@ -103,28 +103,27 @@ class Outcome:
     stderr: str = ""
     seconds: float = 0.0
     message: str = ""
-    """One line for people unless it is ok: the exception, the limit."""
+    """A line for people about the exception or the limit; "" for OK."""
     traceback: str = ""
     trouble: bool = False
-    """KILLED because the sandbox itself failed, which says nothing about the code."""
+    """Whether the sandbox itself failed, which says nothing about the code; then `kind` is KILLED."""
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """The result of one test. A test without an answer has failed."""
+    """The result of a test. A test without an answer has failed."""
 
     passed: bool
     message: str = ""
     needs: str = ""
-    """Why this test can't be judged at all ("Calculator is used as more than a function …"); such a test never
-    passes."""
+    """Why the test can't be judged ("Calculator is used as more than a function …"); such a test never passes."""
 
 
 @dataclass(frozen=True)
 class TestOutcome:
     results: tuple[TestResult, ...]
     candidate: Outcome
-    """The process with the model's code."""
+    """The outcome of the process with the model's code."""
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -133,4 +132,4 @@ class TestOutcome:
 
 
 class SandboxUnavailable(Exception):
-    """No backend works on this machine. The text says what each one lacks, for people."""
+    """No backend works on this machine. The message tells people what each backend lacks."""

@@ -1,8 +1,8 @@
-"""Plain values between processes, as JSON with tags. Nothing is unpickled and nothing is executed.
+"""Passes plain values between processes, as JSON with tags. Nothing is unpickled and nothing is executed.
 
 JSON's null, booleans, numbers, texts and arrays stand for None, bool, int, float, str and list; every other type is an
-object with one member, named by the tag. Decoding yields exactly these types: a subclass crosses as its plain value,
-obtained by the plain type's own methods, so that no override is called.
+object with one member, named by the tag. Decoding yields exactly these types. An instance of a subclass is passed as
+its plain value, which the plain type's own methods return, so that no override is called.
 """
 
 from __future__ import annotations
@@ -13,35 +13,36 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 DEEPEST = 100
-"""Nested containers."""
+"""The deepest nesting of containers."""
 _DEEPEST_READ = 2 * DEEPEST + 20
-"""Nested JSON: a container and its tag, and the message around them."""
+"""The deepest nesting of JSON: each container with its tag, and the message around them."""
 MAX_VALUES = 500_000
-"""Values per message: shared objects are written out each time, and may grow without bound."""
+"""The largest number of values in a message: shared objects are written each time, and may grow without bound."""
 _KEPT = frozenset((bytearray, Counter, OrderedDict, defaultdict))
-"""Types that are plain only without an encoder for them."""
+"""Types that are written as plain values only without an encoder for them."""
 _DECIMAL = 10**4000
-"""From here on an int is written as hexadecimal: Python refuses more than 4,300 decimal digits."""
+"""The int from which hexadecimal is used: Python refuses more than 4,300 decimal digits."""
 _ATOMS = frozenset((type(None), bool, float, str))
 _INT = frozenset((int,))
 _NUMBERS = _ATOMS | _INT
 
 
 class NotPlain(Exception):
-    """A value that is not plain. The text says what it is."""
+    """A value is not plain. The message describes the value."""
 
 
 More = Callable[["Encoder", Any, int], Any]
-"""An Encoder's function for types that it doesn't know: (itself, value, depth) -> JSON. Raises NotPlain."""
+"""An Encoder's function for other types: (encoder, value, depth) -> JSON. Raises NotPlain."""
 
 
 def encode(value: object, more: More | None = None) -> Any:
-    """A value for json.dumps. Raises NotPlain."""
+    """Turn a value into one for json.dumps. Raises NotPlain."""
     return value if type(value) in _ATOMS else Encoder(more).encode(value, 0)
 
 
 def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, depth: int = 0) -> Any:
-    """The value of json.loads' result, with `more` tags. Raises NotPlain, ValueError, TypeError, RecursionError."""
+    """Turn json.loads' result into a value. Raises NotPlain, ValueError, TypeError, RecursionError. `more`: further
+    tags -> readers."""
     kind = type(value)
     if kind is not list and kind is not dict:
         return value
@@ -49,69 +50,66 @@ def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, d
     if depth > _DEEPEST_READ:
         raise NotPlain(f"a value nested deeper than {DEEPEST}")
     if kind is list:
-        return [one if type(one) in _NUMBERS else decode(one, more, depth) for one in value]
-    ((tag, held),) = value.items()
+        return [item if type(item) in _NUMBERS else decode(item, more, depth) for item in value]
+    ((tag, content),) = value.items()
     match tag:
         case "m":
-            return {key: one if type(one) in _NUMBERS else decode(one, more, depth) for key, one in dict.items(held)}
+            pairs = dict.items(content)
+            return {key: item if type(item) in _NUMBERS else decode(item, more, depth) for key, item in pairs}
         case "d":
-            return {decode(key, more, depth): decode(one, more, depth) for key, one in held}
+            return {decode(key, more, depth): decode(item, more, depth) for key, item in content}
         case "t":
-            return tuple(decode(_list(held), more, depth))
+            return tuple(decode(_list(content), more, depth))
         case "s":
-            return set(decode(_list(held), more, depth))
+            return set(decode(_list(content), more, depth))
         case "f":
-            return frozenset(decode(_list(held), more, depth))
+            return frozenset(decode(_list(content), more, depth))
         case "i":
-            return int(held, 16)
+            return int(content, 16)
         case "b":
-            return str.encode(held, "latin-1")
+            return str.encode(content, "latin-1")
         case "c":
-            real, imaginary = held
+            real, imaginary = content
             if type(real) is not float or type(imaginary) is not float:
                 raise TypeError  # complex() would convert text to a number, even NaN
             return complex(real, imaginary)
     if more is None or tag not in more:
         raise NotPlain("an unknown tag")
-    return more[tag](held)
+    return more[tag](content)
 
 
 def hashed(value: Any) -> int:
-    """How many values `decode` would hash for sets and for dicts with other keys than texts.
-
-    Numbers with equal hashes are easily made, and each costs as much as all before it.
-    """
+    """Count the values that `decode` would hash for sets, and for dicts with keys other than texts. Numbers with equal
+    hashes are easy to make, and the cost of each grows with their number."""
     count = 0
     remaining = [(value, False)]
     while remaining:
-        one, inside = remaining.pop()
+        item, inside = remaining.pop()
         count += inside
-        if type(one) is list:
-            remaining += [(each, inside) for each in one if inside or type(each) not in _NUMBERS]
-        elif type(one) is dict:
-            for tag, held in one.items():
-                remaining += _parts(tag, held, inside)
+        if type(item) is list:
+            remaining += [(inner, inside) for inner in item if inside or type(inner) not in _NUMBERS]
+        elif type(item) is dict:
+            for tag, content in item.items():
+                remaining += _parts(tag, content, inside)
     return count
 
 
-def _parts(tag: str, held: Any, inside: bool) -> list[tuple[Any, bool]]:
-    if tag == "d" and type(held) is list:
-        pairs = [pair for pair in held if type(pair) is list and len(pair) == 2]
-        return [(key, True) for key, _ in pairs] + [(one, inside) for _, one in pairs]
-    if tag == "m" and type(held) is dict:
-        return [(one, inside) for one in held.values()]
-    return [(held, inside or tag in ("s", "f"))]
+def _parts(tag: str, content: Any, inside: bool) -> list[tuple[Any, bool]]:
+    if tag == "d" and type(content) is list:
+        pairs = [pair for pair in content if type(pair) is list and len(pair) == 2]
+        return [(key, True) for key, _ in pairs] + [(item, inside) for _, item in pairs]
+    if tag == "m" and type(content) is dict:
+        return [(item, inside) for item in content.values()]
+    return [(content, inside or tag in ("s", "f"))]
 
 
 class Encoder:
-    """Encodes one value."""
-
     def __init__(self, more: More | None = None) -> None:
         self._more = more
         self._left = MAX_VALUES
 
     def encode(self, value: Any, depth: int) -> Any:
-        """Raises NotPlain, and whatever a value beyond plain types raises."""
+        """Encode a value. Raises NotPlain, and any exception of a value beyond plain types."""
         kind = type(value)
         if kind in _ATOMS:
             return value
@@ -135,7 +133,7 @@ class Encoder:
         if kinds <= _ATOMS or (kinds == _INT and max(values) < _DECIMAL and min(values) > -_DECIMAL):
             return list(values)
         encode, depth = self.encode, depth + 1
-        return [one if type(one) in _ATOMS else encode(one, depth) for one in values]
+        return [item if type(item) in _ATOMS else encode(item, depth) for item in values]
 
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
         if all(type(key) is str for key in value):
@@ -144,7 +142,7 @@ class Encoder:
         self._left -= 2 * len(value) + 1
         if self._left < 0:
             raise NotPlain(f"more than {MAX_VALUES:,} values")
-        return {"d": [[encode(key, depth), encode(one, depth)] for key, one in value.items()]}
+        return {"d": [[encode(key, depth), encode(item, depth)] for key, item in value.items()]}
 
     def _rarer(self, value: Any, kind: type, depth: int) -> Any:
         if kind in _KEPT and self._more is not None:
@@ -181,18 +179,18 @@ class Encoder:
 
 
 def is_numpy(kind: type) -> bool:
-    """Whether it is a numpy scalar or array, without importing numpy."""
+    """Return whether a type is a numpy scalar or array, without importing numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(kind, (numpy.generic, numpy.ndarray))
 
 
 def described(kind: type) -> str:
-    """A type in words: "a Stack", "an int"."""
+    """Describe a type in words: "a Stack", "an int"."""
     name = type.__getattribute__(kind, "__name__")[:80]
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def _list(held: Any) -> list[Any]:
-    if type(held) is not list:
+def _list(content: Any) -> list[Any]:
+    if type(content) is not list:
         raise TypeError
-    return held
+    return content

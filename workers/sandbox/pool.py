@@ -1,4 +1,4 @@
-"""The caller's side: parallel evaluations, each in fresh forks of a prewarmed interpreter."""
+"""The caller's side of the sandbox: runs evaluations in parallel, each in fresh forks of a prewarmed interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from workers.sandbox import plain_values, zygote_process
 from workers.sandbox.evaluation import Evaluation, Task, requests
-from workers.sandbox.layout import Interpreter
+from workers.sandbox.layout import PackageInterpreter
 from workers.sandbox.outcomes import (
     Backend,
     Job,
@@ -31,7 +31,7 @@ _RESTART_TRIES = 3
 
 
 class Sandbox:
-    """Thread-safe. Close it at the end; it also ends with its process."""
+    """A sandbox with its own zygote. Thread-safe. Close it at the end; it also ends with its process."""
 
     backend: Backend
 
@@ -41,10 +41,11 @@ class Sandbox:
         *,
         preload: Sequence[str] = (),
         parallel: int | None = None,
-        interpreter: Interpreter | None = None,
+        interpreter: PackageInterpreter | None = None,
     ) -> None:
-        """`preload`: modules that the prewarmed interpreter imports. `parallel`: concurrent evaluations, by default one
-        per core. `interpreter`: another one than this process's. Raises SandboxUnavailable."""
+        """`preload`: modules that the prewarmed interpreter imports. `parallel`: the number of concurrent evaluations,
+        by default one for each core. `interpreter`: an interpreter other than this process's. Raises
+        SandboxUnavailable."""
         self.backend = backend
         self._preload = tuple(preload)
         self._interpreter = interpreter
@@ -57,30 +58,31 @@ class Sandbox:
         zygote_process.close_in_forks(self)
 
     def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
-        """One outcome per job, in order. Never raises because of the code."""
-        return [each.outcome() if isinstance(each, Evaluation) else each for each in self._evaluate(jobs, limits)]
+        """Run jobs; return their outcomes in order. Never raises an exception of the code."""
+        results = self._evaluate(jobs, limits)
+        return [result.outcome() if isinstance(result, Evaluation) else result for result in results]
 
     def test(self, jobs: Sequence[TestJob], limits: Limits = _DEFAULT) -> list[TestOutcome]:
-        """One outcome per job, in order."""
+        """Run test jobs; return their outcomes in order."""
         return [
-            each.test_outcome(len(job.tests)) if isinstance(each, Evaluation) else _untested(job, each)
-            for job, each in zip(jobs, self._evaluate(jobs, limits), strict=True)
+            result.test_outcome(len(job.tests)) if isinstance(result, Evaluation) else _untested(job, result)
+            for job, result in zip(jobs, self._evaluate(jobs, limits), strict=True)
         ]
 
     def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
-        """For tools, which mostly wait: at once beside all others, without one of the places that keep evaluations from
-        taking each other's time. The caller bounds how many."""
-        [each] = self._evaluate([job], limits, threading.BoundedSemaphore())
-        return each.outcome() if isinstance(each, Evaluation) else each
+        """Run a job at once beside all others, for tools, which mostly wait. It takes none of the places that keep
+        evaluations from slowing each other, so the caller limits the calls."""
+        [result] = self._evaluate([job], limits, threading.BoundedSemaphore())
+        return result.outcome() if isinstance(result, Evaluation) else result
 
     def close(self) -> None:
-        """Kill running evaluations, which are answered as killed. May be called repeatedly."""
+        """Kill running evaluations, whose outcomes are then KILLED. May be called repeatedly."""
         with self._lock:
             self._closed = True
         self._zygote.close()
 
     def left_in_fork(self) -> None:
-        """The parent's threads and zygote don't belong to a fork: its next evaluation starts its own zygote."""
+        """Forget the parent's threads in a fork, whose next evaluation starts a zygote of its own."""
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(self._parallel)
 
@@ -112,7 +114,7 @@ class Sandbox:
                         running.append(started)
                 if running:
                     _wait(running, poll)
-                for evaluation in [each for each in running if each.done]:
+                for evaluation in [evaluation for evaluation in running if evaluation.done]:
                     running.remove(evaluation)
                     places.release()
         finally:
@@ -138,7 +140,7 @@ class Sandbox:
                 evaluation.start(zygote, sent)
             except zygote_process.Gone as error:
                 reason = str(error)
-                zygote.close()  # its sockets are already closed, it is about to end
+                zygote.close()  # its sockets are already closed
             except OSError as error:
                 why = error.strerror or str(error)
                 return Outcome(Kind.KILLED, message=f"It could not be started here: {why}.", trouble=True)
@@ -147,7 +149,7 @@ class Sandbox:
         return Outcome(Kind.KILLED, message=f"The sandbox could not be restarted: {reason}", trouble=True)
 
     def _living_zygote(self) -> ZygoteProcess:
-        """The zygote, started again if it has ended. Raises SandboxUnavailable."""
+        """Return the zygote, restarted if it has ended. Raises SandboxUnavailable."""
         with self._lock:
             if self._closed:
                 raise SandboxUnavailable("The sandbox was closed.")
@@ -163,7 +165,7 @@ def _wait(running: Sequence[Evaluation], poll: select.poll) -> None:
     backstop = min(evaluation.backstop for evaluation in running)
     for fd, _ in poll.poll(max(0.0, backstop - time.monotonic()) * 1000 + 1):
         evaluation = by_descriptor[fd]
-        if fd in evaluation.descriptors:  # otherwise it was closed in this very round
+        if fd in evaluation.descriptors:  # otherwise it was closed in this round
             evaluation.feed(fd)
     if time.monotonic() >= backstop:
         for evaluation in running:

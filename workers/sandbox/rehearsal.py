@@ -1,7 +1,7 @@
-"""Runs in the zygote what every fork runs, so that forks inherit what Python initialises on first use.
+"""Runs the code of every fork once in the zygote, so that forks inherit the state that Python initialises on first use.
 
-Syntax tree types alone are more than a hundred, which each fork would otherwise create. It forks nothing and runs only
-its own code.
+Otherwise each fork would, for example, create more than a hundred syntax tree types. The rehearsal forks nothing and
+runs only its own code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workers.sandbox.messages import Channel
 from workers.sandbox.outcomes import Job, Limits, TestJob
 
 _ROUNDS = 10
-"""Python specialises its bytecode for the types it meets; after this many runs that has settled."""
+"""The number of runs after which Python has specialised its bytecode for the types."""
 _SOURCE = """
 import math
 from typing import List
@@ -27,7 +27,7 @@ _TESTS = ("assert area(2) == 4", "try:\n    assert area(2) == 5, 'wrong'\nexcept
 
 
 def rehearse() -> None:
-    """For a process without threads."""
+    """Run all entry points. Only for a process without threads."""
     modules = dict(sys.modules)
     test = TestJob(_SOURCE, _TESTS)
     for _ in range(_ROUNDS):
@@ -40,7 +40,7 @@ def rehearse() -> None:
 
 
 def _serve(source: bytes) -> None:
-    """One call, then the peer closes."""
+    """Serve one call; then the peer closes."""
     local, remote = socket.socketpair()
     with remote:
         local.send(messages.pack({"nonce": "0" * 32, "name": "area", "args": [2], "kwargs": {}}))
@@ -50,7 +50,7 @@ def _serve(source: bytes) -> None:
 
 
 def _judge(channel: Channel) -> None:
-    """Without the guard, which would stay; each call gets an answer that matches none."""
+    """Judge tests without the guard, which would stay; each call gets an answer with a wrong nonce."""
     local, remote = socket.socketpair()
     local.send(messages.pack({"failed": ""}) + messages.pack({"nonce": "", "value": 4}))
     with local, remote:

@@ -1,5 +1,4 @@
-"""The best backend that holds on this machine: each is really attacked, and the first one that nothing escapes is
-chosen."""
+"""Finds the best backend that holds on this machine: each is attacked, and the first without an escape is used."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Outcome, Sandbo
 from workers.sandbox.pool import Sandbox
 
 ORDER = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
-"""The best first. BARE isolates little and is never chosen."""
+"""The backends to try, the best first. BARE isolates little and is never chosen."""
 
 _LIMITS = Limits(seconds=10, memory_mb=64, disk_mb=2)
 _SHORT = Limits(seconds=0.3, memory_mb=64)
@@ -26,69 +25,68 @@ _lock = threading.Lock()
 @dataclass(frozen=True)
 class BackendReport:
     backend: Backend | None
-    """The best one that holds; None if none does."""
+    """The best backend that holds; None if none does."""
     tried: dict[Backend, str]
-    """Each backend: "" if it holds, otherwise why not, for people."""
+    """Backend -> "" if it holds, otherwise why not, for people."""
 
 
 @dataclass(frozen=True)
 class _Attack:
     name: str
-    """What it proves possible: "files outside could be read"."""
+    """The escape that it proves: "files outside could be read"."""
     source: str
-    """Defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
+    """Code that defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
     bare: bool = False
-    """Whether BARE must prevent it, too."""
+    """Whether BARE must prevent it too."""
 
 
 def probe() -> BackendReport:
-    """The report for this machine and user; tested once per process."""
+    """Return the report for this machine and user; each process tests once."""
     global _cached
     with _lock:
         if _cached is None:
-            _cached = _tried()
+            tried = {backend: lacks(backend) for backend in ORDER}
+            best_backend = next((backend for backend, reason in tried.items() if not reason), None)
+            _cached = BackendReport(best_backend, tried)
         return _cached
 
 
 def best() -> Backend:
-    """Raises SandboxUnavailable with what each backend lacks."""
+    """Return the best backend. Raises SandboxUnavailable with what each backend lacks."""
     report = probe()
     if report.backend is None:
         raise SandboxUnavailable(" ".join(f"{name}: {reason}" for name, reason in report.tried.items()))
     return report.backend
 
 
-def _tried() -> BackendReport:
-    tried = {backend: lacks(backend) for backend in ORDER}
-    return BackendReport(next((backend for backend, reason in tried.items() if not reason), None), tried)
-
-
 def lacks(backend: Backend) -> str:
-    """Why it doesn't hold its promises, or ""."""
+    """Return why a backend doesn't hold, or ""."""
     attacks = [attack for attack in ATTACKS if attack.bare or backend is not Backend.BARE]
     try:
         with Sandbox(backend) as sandbox, AttackTargets() as targets:
             jobs = [Job(attack.source, "attack", targets.arguments) for attack in attacks]
             outcomes = sandbox.run([*jobs, Job("value = 6 * 7\ndef answer(): return value", "answer")], _LIMITS)
             [endless] = sandbox.run([Job("while True: pass")], _SHORT)
-            spoiled = targets.spoiled()
+            damage = targets.damage()
     except (SandboxUnavailable, OSError) as error:
         return str(error)
     *attacked, works = outcomes
     if (works.kind, works.value) != (Kind.OK, 42):
         return f"a harmless program didn't run: {works.kind}, {works.message}"
     escapes = [
-        f"{attack.name} ({out})" for attack, one in zip(attacks, attacked, strict=True) if (out := _through(one))
+        f"{attack.name} ({parts})"
+        for attack, outcome in zip(attacks, attacked, strict=True)
+        if (parts := _succeeded(outcome))
     ]
     if endless.kind is not Kind.TIMEOUT:
         escapes.append(f"an endless loop ended as {endless.kind}")
-    if spoiled and backend is not Backend.BARE:
-        escapes.append(spoiled)
+    if damage and backend is not Backend.BARE:
+        escapes.append(damage)
     return "; ".join(escapes)
 
 
-def _through(outcome: Outcome) -> str:
-    """What an attack claims to have achieved; nothing if it was killed or ran out of memory."""
+def _succeeded(outcome: Outcome) -> str:
+    """List the parts of an attack that succeeded; "" if it was killed or ran out of memory."""
     if outcome.kind is Kind.OK:
         return ", ".join(outcome.value) if isinstance(outcome.value, list) else "no answer"
     return "" if outcome.kind in (Kind.MEMORY, Kind.KILLED) else f"not known: {outcome.kind}, {outcome.message}"
@@ -116,15 +114,15 @@ class AttackTargets:
     def arguments(self) -> tuple[Any, ...]:
         return str(self._path / "secret"), str(self._path), os.getpid(), self._server.getsockname()[1]
 
-    def spoiled(self) -> str:
-        """Damage to the targets, whatever the attacks claim."""
+    def damage(self) -> str:
+        """Describe damage to the targets, whatever the attacks claim; or ""."""
         if sorted(path.name for path in self._path.iterdir()) != ["secret"]:
             return "files appeared outside"
         return "" if (self._path / "secret").read_text() == "secret" else "a file of the user was changed"
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder where files can be written. Raises OSError."""
+    """Make a writable folder. Raises OSError."""
     try:
         return tempfile.TemporaryDirectory(prefix="sandbox-test-")
     except FileNotFoundError:  # a read-only container

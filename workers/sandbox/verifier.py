@@ -1,8 +1,8 @@
-"""The process that holds the tests: runs them one by one; each call of the candidate's goes over to its process.
+"""The process with the tests: runs them one by one, and passes each call of the candidate's functions to its process.
 
-It judges one candidate and ends. It never loads candidate code, and reads only plain values from what comes back. A
-test has passed when it ran to its end, called the candidate, and every call had its answer: whatever the candidate's
-process says or leaves out can be no more than a value, an exception, or a fail.
+It judges one candidate and ends. It never loads the candidate's code, and reads only plain values from its answers. A
+test has passed if it ran to its end, called the candidate, and got an answer to every call: the candidate's process can
+cause no more than a value, an exception, or a failure.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from workers.sandbox.requirements.test_requirements import FILE, Requirements, r
 
 MESSAGE = 500
 _SLACK = 65_536
-"""Bytes of a reply around its value."""
+"""Bytes of a reply in addition to its value."""
 _NAN = re.compile(r"\bnan\b|is_?nan|equal_nan", re.IGNORECASE)
-"""Whether a test's text says that it expects NaN."""
+"""A pattern of tests that expect NaN."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 class TestStopped(BaseException):
-    """This test is over, whatever it catches."""
+    """The present test must end, whatever it catches."""
 
 
 def verify(channel: Channel, peer: Channel) -> None:
-    """Runs the tests that `channel` names against the candidate behind `peer`: the result of each on `channel`, then
-    messages.LAST. Raises messages.Closed."""
+    """Run the tests in `channel`'s request against the candidate behind `peer`. Raises messages.Closed. Sends the
+    result of each test on `channel`, then messages.LAST."""
     GUARD.add()
-    warnings.simplefilter("ignore")  # about the tests' own syntax; nobody reads them here
+    warnings.simplefilter("ignore")  # about the tests' syntax, which nobody would read here
     request = channel.receive()
     peer.bound(request["value_bytes"] + _SLACK)
     peer.more = marshalling.READERS
@@ -57,17 +57,17 @@ class CandidateProxy:
         self._ready = False
         self._text = ""
         self._code: CodeType | None = None
-        """Of the present test."""
+        """The code of the present test."""
         self.gone = ""
-        """Why no call can be answered any more."""
+        """Why no call can be answered any longer."""
         self.spoiled = ""
-        """Why the present test can't pass any more, whatever it catches."""
+        """Why the present test can no longer pass, whatever it catches."""
         self.needs = ""
-        """What the present test asked for that can't be given."""
+        """Why the present test can't be judged in a separate process."""
         self.calls = 0
-        """Answered, in the present test."""
+        """The number of answered calls in the present test."""
         self.last: tuple[str, tuple[Any, ...], Any] | None = None
-        """The last answered call: its name, its arguments and its value."""
+        """The last answered call: name, arguments and value."""
 
     def begin_test(self, text: str, code: CodeType) -> None:
         self._text, self._code = text, code
@@ -77,7 +77,7 @@ class CandidateProxy:
         self.last = None
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Returns what the function does. Raises what it raises, and TestStopped."""
+        """Call a function of the candidate. Raises the function's exception, and TestStopped."""
         if self.spoiled:
             raise TestStopped
         nonce = os.urandom(16).hex()
@@ -94,7 +94,7 @@ class CandidateProxy:
         return self._take(reply, name, args, kwargs)
 
     def _wait_until_ready(self, name: str) -> None:
-        """Until the module is executed."""
+        # Ready once the module is executed.
         greeting = self._exchange(b"", name)
         if type(greeting) is not dict or type(greeting.get("failed")) is not str:
             raise self._lose("An answer came before anything was asked.")
@@ -127,7 +127,7 @@ class CandidateProxy:
             self.calls += 1
             raised = exceptions.made(reply["raised"])
             if isinstance(raised, StopIteration) and not _names(self._code, "StopIteration"):
-                # it would end the test's own map() as if all was well
+                # it would end the test's own map() without an error
                 raise self._spoil(f"{name} raised StopIteration.")
             raise raised
         if reply.get("absent"):
@@ -135,7 +135,7 @@ class CandidateProxy:
         raise self._spoil(f"{name} gave {str(reply.get('not_plain', 'nothing'))[:MESSAGE]}: no plain value.")
 
     def _change(self, after: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Applies what the call did to its arguments."""
+        """Apply the call's changes to its arguments."""
         try:
             positional, named = after
             for old, new in zip(args, positional, strict=True):
@@ -159,8 +159,8 @@ class CandidateProxy:
 
 
 def judged(text: str, packed: list[Any] | None, candidate: CandidateProxy) -> tuple[str, str]:
-    """Why a test failed, "" if it passed; and what it asked for that can't be given, if that is why. `packed`: its
-    requirements, if the caller has read them."""
+    """Run a test; return why it failed ("": it passed), and why it can't be judged, if that is the reason. `packed`:
+    the test's requirements, if the caller has read them."""
     try:
         requirements = read(text) if packed is None else Requirements.unpacked(text, packed)
         if requirements.problem:
@@ -193,8 +193,7 @@ def _run(text: str, code: CodeType, requirements: Requirements, candidate: Candi
 
 
 def _globals(requirements: Requirements, candidate: CandidateProxy) -> dict[str, Any]:
-    """The globals of the test."""
-    module = sys.modules["__main__"] = ModuleType("__main__")  # so that what a test guards by that name is run
+    module = sys.modules["__main__"] = ModuleType("__main__")  # so that `if __name__ == "__main__"` runs
     names = module.__dict__
     names.update((name, marshalling.Stub(name, candidate.call)) for name in requirements.names)
     for name, (library, inside) in requirements.library.items():
@@ -218,16 +217,16 @@ def _failure(error: BaseException, test: str, candidate: CandidateProxy) -> str:
 
 
 def _names(code: CodeType | None, name: str) -> bool:
-    """Whether a test's code contains this name."""
+    """Return whether a test's code contains this name."""
     return code is not None and (
-        name in code.co_names or any(_names(one, name) for one in code.co_consts if isinstance(one, CodeType))
+        name in code.co_names or any(_names(inner, name) for inner in code.co_consts if isinstance(inner, CodeType))
     )
 
 
 def _text(error: BaseException) -> str:
     try:
         return str(error)[:200]
-    except Exception:  # a test's own class writes it, and may raise anything
+    except Exception:  # the class may be the test's own, and raise anything
         return ""
 
 

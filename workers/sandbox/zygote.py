@@ -1,7 +1,7 @@
-"""The prewarmed interpreter: forks every process of an evaluation, enforces the deadlines, and reports the exits.
+"""The zygote, a prewarmed interpreter: forks every process of an evaluation, enforces deadlines, and reports exits.
 
-Single-threaded. It never sees what is run: a request travels over the fork's own socket, which the caller passes
-through here unread. A fork therefore inherits nothing that belongs to another evaluation.
+It has one thread, and never sees the code that is run: a request travels over the fork's own socket, which the caller
+passes through here unread. So a fork inherits nothing of another evaluation.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from workers.sandbox.zygote_protocol import (
     READY,
     TEST,
     ExitReport,
-    Order,
+    ForkOrder,
 )
 
 COMMON = ("bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string", "typing")
-"""Modules that generated code imports all the time."""
+"""Modules that generated code imports often."""
 
 _FIRST_CHANNEL = 3
-"""Descriptors below are stdin, stdout and stderr."""
+"""The first descriptor after stdin, stdout and stderr."""
 _HIGHEST_DESCRIPTOR = 1 << 16
 _VERIFIER_GRACE_S = 2.0
-"""How long a verifier may outlive its candidate's deadline, to report the tests that got no answer."""
+"""How long a verifier may outlive its candidate's deadline, to report the tests without an answer."""
 _OWN_NAMESPACES, _SHARED_NAMESPACES, _PROGRAM = range(3)
 """Indices into the seccomp filters."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
@@ -55,7 +55,7 @@ class _ForkedProcess:
     __slots__ = ("began", "deadline", "end", "number", "pidfd", "report")
 
     def __init__(self, number: int, report: int, pidfd: int, began: float, deadline: float) -> None:
-        """`number`: of its evaluation. `report`: where its exit is reported, -1 for a verifier."""
+        """`number`: the evaluation's. `report`: the descriptor on which to report the exit; -1 for a verifier."""
         self.number = number
         self.report = report
         self.pidfd = pidfd
@@ -65,6 +65,8 @@ class _ForkedProcess:
 
 
 class Zygote:
+    """The main loop of the zygote, with the forks that are alive."""
+
     def __init__(self, control: socket.socket, owner: int, filters: list[int], *, own_namespaces: bool) -> None:
         """`owner`: a pidfd of the process that owns this sandbox. `filters`: addresses of the seccomp filters for
         processes in a pid namespace of their own, for other processes, and for programs."""
@@ -74,7 +76,7 @@ class Zygote:
         self._own_namespaces = own_namespaces
         self._processes: dict[int, _ForkedProcess] = {}
         self._pid_of: dict[int, int] = {}
-        """By pidfd."""
+        """Pidfd -> pid."""
         self._poll = poll()
         self._poll.register(control.fileno(), POLLIN)
         self._poll.register(owner, POLLIN)
@@ -83,7 +85,7 @@ class Zygote:
         self._processor_seconds = _processor_seconds()
 
     def serve(self) -> None:
-        """Runs until the owner has gone or closed its end. The forks end with this process."""
+        """Serve orders until the owner is gone or has closed its end. The forks end with this process."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._self]).tobytes())]
         self._control.sendmsg([READY], rights)
         control = self._control.fileno()
@@ -97,7 +99,7 @@ class Zygote:
             wait_ms = self._enforce_deadlines() if self._processes else None
 
     def _enforce_deadlines(self) -> float:
-        """Returns the milliseconds until the next deadline."""
+        """Kill processes after their deadline; return the milliseconds until the next deadline."""
         now = monotonic()
         for pid, process in self._processes.items():
             if process.deadline <= now:
@@ -113,7 +115,7 @@ class Zygote:
         if not data:
             return False
         fds = [fd for _, _, packed in ancillary for fd in array.array("i", packed)]
-        order = Order.unpack(data)
+        order = ForkOrder.unpack(data)
         try:
             if order.kind == KILL:
                 self._kill_evaluation(order.number)
@@ -126,7 +128,7 @@ class Zygote:
                 os.close(fd)
         return True
 
-    def _start(self, order: Order, fds: list[int]) -> None:
+    def _start(self, order: ForkOrder, fds: list[int]) -> None:
         report, out, error, channel = fds[:4]
         if order.kind == TEST:
             self._start_test(order, report, [0, out, error, channel], fds[4])
@@ -135,8 +137,8 @@ class Zygote:
         else:
             self._fork(order, _OWN_NAMESPACES, report, [0, out, error, channel], candidate.run_job)
 
-    def _start_test(self, order: Order, report: int, fds: list[int], verdict: int) -> None:
-        """Forks a verifier and its candidate, with a socket between the two. The candidate never holds `verdict`."""
+    def _start_test(self, order: ForkOrder, report: int, fds: list[int], verdict: int) -> None:
+        """Fork a verifier and its candidate, with a socket between the two. The candidate never holds `verdict`."""
         try:
             candidates_end, verifiers_end = socket.socketpair()
         except OSError as failed:
@@ -149,10 +151,17 @@ class Zygote:
                 self._fork(order, _OWN_NAMESPACES, report, fds, candidate.serve_candidate)
 
     def _fork(
-        self, order: Order, kind: int, report: int, fds: list[int], run: Callable[..., None], *, reports: bool = True
+        self,
+        order: ForkOrder,
+        kind: int,
+        report: int,
+        fds: list[int],
+        run: Callable[..., None],
+        *,
+        reports: bool = True,
     ) -> bool:
-        """Returns whether it succeeded; a failure is reported. `kind`: an index into the filters. `reports`: its
-        exit, too."""
+        """Fork a process; report a failure and return whether there was none. `kind`: an index into the filters.
+        `reports`: whether the process's exit is reported too."""
         apart = self._own_namespaces and kind != _SHARED_NAMESPACES
         began = monotonic()
         try:
@@ -170,7 +179,7 @@ class Zygote:
         return True
 
     def _fork_apart(self) -> int:
-        """A fork that is process 1 of a pid namespace of its own."""
+        """Fork a process that is process 1 of a new pid namespace."""
         kernel.unshare(kernel.CLONE_NEWPID)
         try:
             pid = os.fork()
@@ -181,8 +190,8 @@ class Zygote:
             kernel.setns(self._self, kernel.CLONE_NEWPID)
         return pid
 
-    def _lock_in(self, order: Order, kind: int, *, apart: bool) -> None:
-        """In the fork. Raises OSError."""
+    def _lock_in(self, order: ForkOrder, kind: int, *, apart: bool) -> None:
+        """Lock the fork down. Raises OSError."""
         disk = order.disk if apart else 0
         lockdown.lock(
             ResourceLimits(order.seconds, self._address_space + order.memory, disk),
@@ -210,7 +219,7 @@ class Zygote:
                 self._kill(pid, ORDERED)
 
     def _kill(self, pid: int, end: int) -> None:
-        """The process has not been reaped yet, so the pid is still its own."""
+        # The process has not been reaped yet, so the pid is still its own.
         process = self._processes[pid]
         if process.end == EXITED:
             process.end = end
@@ -224,7 +233,7 @@ class Zygote:
 
 
 def _processor_seconds() -> float:
-    """Of all children that have ended. wait4 would tell for each one, but Python's imports a module in every call."""
+    """Return the processor time of all children that have ended: Python's wait4 imports a module in every call."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -233,14 +242,14 @@ def _report(fd: int, report: ExitReport) -> None:
     try:
         os.write(fd, report.pack())
     except OSError:
-        return  # the caller no longer wants it
+        return  # the caller has closed the pipe
 
 
 def _become(fds: list[int], lock_in: Callable[[], None], run: Callable[..., None]) -> None:
-    """In the fork: turns `fds` into 0, 1, 2 …, closes everything else, and runs `run` once locked in. Never returns."""
+    """Turn the fork's `fds` into 0, 1, 2 …, close all others, lock the fork down, and run `run`. Never returns."""
     code = 1
     try:
-        if fds[0] == 0:  # opened again: the flags and locks of an open file are visible to all that share it
+        if fds[0] == 0:  # opened again, because processes that share an open file share its flags and locks
             os.dup2(os.open("/dev/null", os.O_RDWR), 0)
         for place, fd in enumerate(fds):
             if fd != place:
@@ -260,7 +269,7 @@ def _become(fds: list[int], lock_in: Callable[[], None], run: Callable[..., None
 
 
 def _become_program(channel: Channel) -> None:
-    """Executes the trusted program that `channel` names. Returns only by an exception."""
+    """Execute the trusted program in `channel`'s request. Returns only by an exception."""
     argv = channel.receive()["argv"]
     os.set_inheritable(channel.fd, False)
     try:
@@ -272,8 +281,8 @@ def _become_program(channel: Channel) -> None:
 
 
 def main(settings: dict[str, Any]) -> None:
-    """`settings`: control and owner (descriptors), backend, filters (made by seccomp.py, in the order that Zygote
-    takes), preload (modules), readable (folders)."""
+    """Run the zygote. `settings`: control and owner (descriptors), backend, filters (by seccomp.py, in the order of
+    Zygote's argument), preload (modules), readable (folders)."""
     for name in (*COMMON, *settings["preload"]):
         __import__(name)
     backend = settings["backend"]
@@ -285,13 +294,13 @@ def main(settings: dict[str, Any]) -> None:
     accepted = not filters or lockdown.takes(filters[0])
     if not accepted and backend != "bare":
         raise OSError(errno.ENOSYS, "The kernel refuses seccomp filters")
-    addresses = [one.address for one in filters] if accepted and filters else [0, 0, 0]
+    addresses = [filter_.address for filter_ in filters] if accepted and filters else [0, 0, 0]
     control = socket.socket(fileno=settings["control"])
     zygote = Zygote(control, settings["owner"], addresses, own_namespaces=backend == "bubblewrap")
     sys.argv = [""]
     settings.clear()
     rehearsal.rehearse()
-    while os.dup(0) < MOST_DESCRIPTORS:  # so that no fork moves a descriptor onto another one that it still needs
+    while os.dup(0) < MOST_DESCRIPTORS:  # so that no fork moves a descriptor onto one that it still needs
         pass
     gc.collect()
     gc.freeze()

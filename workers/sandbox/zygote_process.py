@@ -1,4 +1,4 @@
-"""The caller's side of a zygote: starting it on a backend, its control socket and its pidfd.
+"""The caller's side of a zygote: starts it on a backend, and holds its control socket and pidfd.
 
 Also closes the caller's descriptors in processes that the caller forks, such as a data loader's workers.
 """
@@ -22,11 +22,11 @@ from typing import IO, Protocol
 from workers.sandbox import layout, zygote_protocol
 from workers.sandbox.isolation import seccomp
 from workers.sandbox.isolation.lockdown import WORK
-from workers.sandbox.layout import Interpreter
+from workers.sandbox.layout import PackageInterpreter
 from workers.sandbox.outcomes import Backend, SandboxUnavailable
 
 _START_S = 60.0
-"""Preloading large modules takes long on a busy machine."""
+"""The time for starting: preloading large modules takes long on a busy machine."""
 _ABOVE_STDIO = 10
 _BOOT = """
 import sys, types
@@ -38,14 +38,14 @@ sys.path += {libraries!r}
 from workers.sandbox import zygote
 zygote.main(settings)
 """
-"""Without the package's __init__, which is the caller's side and would only enlarge each fork."""
+"""The zygote's code. It skips the packages' __init__, which would only enlarge each fork."""
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": WORK,
     "LANG": "C.UTF-8",
-    # Functions linked lazily, at their first call, would be linked again in every fork.
+    # Functions that are linked at their first call would be linked again in every fork.
     "LD_BIND_NOW": "1",
-    # The zygote must stay single-threaded, and these libraries start threads when they are imported.
+    # The zygote must have a single thread, and these libraries start threads when they are imported.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -57,16 +57,18 @@ class Gone(OSError):
 
 
 class ClosedInForks(Protocol):
+    """An object to close in forks of this process."""
+
     def left_in_fork(self) -> None:
-        """Closes what belongs to the parent, and resets locks that its threads may have held. Called in the child,
-        which has one thread."""
+        """Close the parent's descriptors and reset locks that its threads may have held. Called in the child, which has
+        one thread."""
 
 
 _closed_in_forks: weakref.WeakSet[ClosedInForks] = weakref.WeakSet()
 
 
 def close_in_forks(holder: ClosedInForks) -> None:
-    """Has it closed in every fork of this process, as long as it exists."""
+    """Close an object in every fork of this process, as long as it exists."""
     _closed_in_forks.add(holder)
 
 
@@ -79,7 +81,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class ZygoteProcess:
-    """Thread-safe: each order is one packet."""
+    """A running zygote. Thread-safe: each order is one packet."""
 
     def __init__(self, control: socket.socket, pidfd: int, process: subprocess.Popen[bytes]) -> None:
         self._control = control
@@ -91,7 +93,7 @@ class ZygoteProcess:
 
     @property
     def pid(self) -> int:
-        """In this process's pid namespace. Raises ProcessLookupError when it has gone."""
+        """The zygote's pid in this process's pid namespace. Raises ProcessLookupError once it is gone."""
         with self._lock, open(f"/proc/self/fdinfo/{self._pidfd}", encoding="ascii") as file:
             fields = dict(line.split(":", 1) for line in file)
         if int(fields["Pid"]) <= 0:
@@ -107,8 +109,8 @@ class ZygoteProcess:
             return not poll.poll(0)
 
     def send(self, order: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Never waits: a zygote that doesn't read hundreds of orders hangs. Raises Gone, and OSError for what this
-        process lacks."""
+        """Send an order without waiting: a zygote that leaves hundreds of orders unread hangs. Raises Gone, and OSError
+        if this process lacks resources."""
         with self._lock:
             if self._closed:
                 raise Gone(errno.EPIPE, "The sandbox's own process was ended.")
@@ -119,7 +121,7 @@ class ZygoteProcess:
                 raise Gone(error.errno, error.strerror) from None
 
     def close(self) -> None:
-        """Kills it with all its forks, and waits. Harmless when repeated."""
+        """Kill the zygote with all its forks, and wait. May be called repeatedly."""
         with self._lock:
             if self._closed:
                 return
@@ -131,7 +133,7 @@ class ZygoteProcess:
         self._process.wait()
 
     def left_in_fork(self) -> None:
-        """The zygote is the parent's, which goes on using it."""
+        """Close this fork's descriptors; the parent keeps the zygote."""
         self._lock = threading.Lock()
         if not self._closed:
             self._closed = True
@@ -140,9 +142,9 @@ class ZygoteProcess:
         self._process.returncode = 0  # it isn't a child of this process
 
 
-def start(backend: Backend, preload: Sequence[str], interpreter: Interpreter | None = None) -> ZygoteProcess:
-    """`interpreter`: another one than this process's. Raises SandboxUnavailable with what bubblewrap, the kernel or
-    Python said."""
+def start(backend: Backend, preload: Sequence[str], interpreter: PackageInterpreter | None = None) -> ZygoteProcess:
+    """Start a zygote. `interpreter`: an interpreter other than this process's. Raises SandboxUnavailable with the error
+    of bubblewrap, the kernel or Python."""
     try:
         with ExitStack() as opened, ExitStack() as handed_over:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -177,7 +179,7 @@ def start(backend: Backend, preload: Sequence[str], interpreter: Interpreter | N
 
 
 def _command(
-    backend: Backend, preload: Sequence[str], interpreter: Interpreter | None, control: int, owner: int
+    backend: Backend, preload: Sequence[str], interpreter: PackageInterpreter | None, control: int, owner: int
 ) -> list[str]:
     where = layout.of(interpreter) if interpreter else layout.current()
     try:
@@ -204,19 +206,19 @@ def _command(
     return layout.bubblewrap_command(bwrap, where, inside)
 
 
-def _packages(interpreter: Interpreter | None) -> list[tuple[str, str]]:
-    """(name, folder) of the packages that it can import; a package above them has no folder."""
-    found = {"workers": "", "workers.sandbox": str(layout.PACKAGE)}
+def _packages(interpreter: PackageInterpreter | None) -> list[tuple[str, str]]:
+    """Return (name, folder) of the packages that the zygote can import; their parent packages have no folder."""
+    folders = {"workers": "", "workers.sandbox": str(layout.PACKAGE)}
     if interpreter is not None:
-        above = interpreter.package.split(".")[:-1]
-        found |= {".".join(above[: count + 1]): "" for count in range(len(above))}
-        found[interpreter.package] = interpreter.folder
-    return list(found.items())
+        parents = interpreter.package.split(".")[:-1]
+        folders |= {".".join(parents[: count + 1]): "" for count in range(len(parents))}
+        folders[interpreter.package] = interpreter.folder
+    return list(folders.items())
 
 
 def _filters(backend: Backend) -> list[bytes]:
-    """In the order that zygote.Zygote takes. Only evaluations under bubblewrap have files and a pid namespace of their
-    own."""
+    """Return the filters in the order of zygote.Zygote's argument. Only evaluations under bubblewrap have files and a
+    pid namespace of their own."""
     apart = backend is Backend.BUBBLEWRAP
     return [
         seccomp.program(writes=apart, alone=apart),
@@ -228,7 +230,7 @@ def _filters(backend: Backend) -> list[bytes]:
 def _greeted(
     backend: Backend, ours: socket.socket, process: subprocess.Popen[bytes], stderr: IO[bytes]
 ) -> ZygoteProcess:
-    """Raises SandboxUnavailable."""
+    """Wait for the zygote's greeting. Raises SandboxUnavailable."""
     ours.settimeout(_START_S)
     try:
         data, fds, _, _ = socket.recv_fds(ours, 64, 1)
@@ -255,7 +257,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _above_stdio(stack: ExitStack, fd: int) -> int:
-    """A copy that isn't 0, 1 or 2, which it could be in a process without stdin."""
+    """Duplicate a descriptor above 0, 1 and 2, which it could be in a process without stdin."""
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
     stack.callback(os.close, copy)
     return copy

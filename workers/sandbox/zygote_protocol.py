@@ -1,4 +1,4 @@
-"""The messages between the caller and the zygote: fixed binary fields, never anything that could be executed."""
+"""The messages between the caller and the zygote: fixed binary fields, which can't contain code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROGRAM: Final = 1
 TEST: Final = 2
 """Descriptors: report, stdout, stderr, channel, the verifier's channel."""
 KILL: Final = 3
-"""Ends the evaluation with this number; a verifier ends by itself once its candidate has gone. No descriptors."""
+"""Ends the evaluation with this number; a verifier exits once its candidate is gone. No descriptors."""
 
 DESCRIPTORS: Final = {JOB: 4, PROGRAM: 5, TEST: 5, KILL: 0}
 MOST_DESCRIPTORS: Final = max(DESCRIPTORS.values())
@@ -21,7 +21,7 @@ READY: Final = b"ready"
 EXITED: Final = 0
 DEADLINE: Final = 1
 ORDERED: Final = 2
-"""Killed on the caller's order, or, for a candidate, because its verifier had ended."""
+"""Killed on the caller's order, or, for a candidate, because its verifier has ended."""
 NEVER_BEGAN: Final = 3
 """The status is an errno."""
 
@@ -31,31 +31,33 @@ ORDER_BYTES: Final = _ORDER.size
 REPORT_BYTES: Final = _REPORT.size
 
 
-class Order(NamedTuple):
+class ForkOrder(NamedTuple):
+    """An order to the zygote: to fork an evaluation's processes, or to kill them."""
+
     kind: int
     number: int
-    """Identifies the evaluation."""
+    """The number of the evaluation."""
     seconds: float = 0.0
     memory: int = 0
-    """Bytes of address space beyond what the zygote holds."""
+    """Bytes of address space in addition to the zygote's."""
     disk: int = 0
-    """Bytes of its tmpfs, where it has one."""
+    """Bytes of its tmpfs, if it has one."""
 
     def pack(self) -> bytes:
         return _ORDER.pack(*self)
 
     @classmethod
-    def unpack(cls, data: bytes) -> Order:
+    def unpack(cls, data: bytes) -> ForkOrder:
         return cls._make(_ORDER.unpack(data))
 
 
 class ExitReport(NamedTuple):
-    """Describes how a job, a program or a candidate ended. Verifiers have none: their channel closes."""
+    """The exit of a job, a program or a candidate. A verifier has none: its channel closes."""
 
     end: int
     """EXITED, DEADLINE, ORDERED or NEVER_BEGAN."""
     status: int
-    """As returned by waitpid."""
+    """The status that waitpid returned."""
     seconds: float = 0.0
     processor_seconds: float = 0.0
 

@@ -1,1 +1,1 @@
-"""Followers of a run's outbox that send its figures to the programs that teams already look at."""
+"""Sinks: send a run's figures to the monitoring programs that teams already use."""

@@ -1,8 +1,8 @@
 """python -m workers.sinks FOLDER: send the figures of an attempt's outbox to the sinks in its spec.json, until the
 attempt ends and everything is sent.
 
-Started by the supervisor beside the trainer, and by hand after the end for what could not be sent. It builds the
-environment with the sinks' packages if this host has none, and goes on in that.
+The supervisor starts this beside the trainer; after the end it can be started by hand to send the rest. It builds the
+environment with the sinks' packages if this host has none, and continues in that environment.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from pathlib import Path
 
 import workers
 from workers.contract.run import sinks
-from workers.sinks.library import LIBRARY
-from workers.sinks.program import run
+from workers.sinks.program import LIBRARY, run
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
 NICENESS = 10
-"""The trainer goes first."""
+"""A lower priority than the trainer's."""
 _INSIDE = "GRPO_SINKS_INSIDE"
 
 
@@ -41,12 +40,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _ours() -> str:
-    """The interpreter of our own environment, which is built at its first use."""
+    """Return the interpreter of our own environment, which is built at its first use."""
     python = SOURCE_ROOT / sinks.ENVIRONMENT / "bin" / "python"
     if not python.exists():
-        # Environments made by uv have no pip: the machine's own Python may have one.
-        machines = getattr(sys, "_base_executable", sys.executable)
-        subprocess.run([machines, "-m", "controlplane.setup.bootstrap.on_demand", sinks.GROUP], cwd=SOURCE_ROOT)
+        # Environments made by uv have no pip, but the machine's own Python may have one.
+        system_python = getattr(sys, "_base_executable", sys.executable)
+        subprocess.run([system_python, "-m", "controlplane.setup.bootstrap.on_demand", sinks.GROUP], cwd=SOURCE_ROOT)
     return str(python)
 
 

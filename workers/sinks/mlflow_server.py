@@ -1,4 +1,5 @@
-"""MLflow: a tracking server over HTTP. It keeps a metric's value once for a time and a step, so batches may repeat."""
+"""The MLflow sink: a tracking server over HTTP, which stores a metric once for each time and step, so that batches may
+be repeated."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from typing import Any
 from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
 BATCH = 1_000
-"""Metrics that one request may have."""
+"""The largest number of metrics in a request."""
 PARAMETERS = 100
-"""Parameters that one may have."""
+"""The largest number of parameters in a request."""
 LONGEST_PARAMETER = 500
 ATTEMPT = "grpo.attempt"
-"""The tag by which the run of an attempt is found again."""
+"""The tag that identifies the MLflow run of an attempt."""
 _REFUSED = re.compile(r"[^\w\-. :/]")
 
 
@@ -28,13 +29,13 @@ class MlflowSink(Sink):
 
         self._client = MlflowClient(tracking_uri=about.address)
         experiment = self._client.get_experiment_by_name(about.project)
-        at = experiment.experiment_id if experiment else self._client.create_experiment(about.project)
-        found = self._client.search_runs([at], f"tags.`{ATTEMPT}` = '{about.attempt_id}'", max_results=1)
+        experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(about.project)
+        runs = self._client.search_runs([experiment_id], f"tags.`{ATTEMPT}` = '{about.attempt_id}'", max_results=1)
         tags = {ATTEMPT: about.attempt_id, "mlflow.note.content": about.link}
-        run = found[0] if found else self._client.create_run(at, run_name=about.name, tags=tags)
+        run = runs[0] if runs else self._client.create_run(experiment_id, run_name=about.name, tags=tags)
         self._run = run.info.run_id
         pairs = [Param(_name(key), value[:LONGEST_PARAMETER]) for key, value in _flat(about.config)]
-        for start in range(0, len(pairs), PARAMETERS):  # the same again changes nothing
+        for start in range(0, len(pairs), PARAMETERS):  # repeated parameters change nothing
             self._client.log_batch(self._run, params=pairs[start : start + PARAMETERS])
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class MlflowSink(Sink):
 
 
 def _credentials(key: str) -> dict[str, str]:
-    """A token, or NAME:PASSWORD, as MLflow's own accounts have."""
+    """Return MLflow's variables for a token, or for NAME:PASSWORD of an MLflow account."""
     name, colon, password = key.partition(":")
     if colon:
         return {"MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": password}

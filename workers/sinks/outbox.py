@@ -1,4 +1,4 @@
-"""Reading outbox.jsonl from a cursor on, and keeping the cursor."""
+"""Reads outbox.jsonl from a cursor on, and stores the cursor."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Cursor:
+    """A sink's position in the outbox."""
+
     seq: int = 0
-    """The last line that the sink has."""
+    """The seq of the last line that the sink has."""
     offset: int = 0
-    """Of the byte after it."""
+    """The offset of the byte after that line."""
     kept: dict[str, Any] = field(default_factory=dict)
-    """What the sink wants to know when it is opened again."""
+    """State for the sink when it is opened again."""
 
     @classmethod
     def read(cls, path: Path) -> Cursor:
-        """Without a file, or with a broken one, the beginning."""
+        """Read the cursor; return the beginning if the file is missing or broken."""
         try:
             value = json.loads(path.read_text())
             return cls(int(value["seq"]), int(value["offset"]), dict(value["kept"]))
@@ -33,11 +35,11 @@ class Cursor:
             return cls()
 
     def write(self, path: Path) -> None:
-        wrote_whole(path, json.dumps({"seq": self.seq, "offset": self.offset, "kept": self.kept}))
+        replace_file(path, json.dumps({"seq": self.seq, "offset": self.offset, "kept": self.kept}))
 
 
 def read_after(path: Path, offset: int) -> tuple[list[Line], int]:
-    """The complete lines after a byte offset, one chunk at most, and the offset after them."""
+    """Read complete lines after a byte offset, at most one chunk; also return the offset after them."""
     try:
         with open(path, "rb") as file:
             file.seek(offset)
@@ -51,14 +53,14 @@ def read_after(path: Path, offset: int) -> tuple[list[Line], int]:
 
 
 def end_in(line: Line) -> str:
-    """The reason, if the line says that the attempt ends, else "": figures come no more."""
+    """Return the reason if the line reports the attempt's end, after which no figures follow; else ""."""
     data = line.data() or {}
     ends = line.kind == EventKind.ENDED or (line.kind == EventKind.PHASE and data.get("phase") == Phase.STOPPING)
     return str(data.get("reason") or "") if ends else ""
 
 
-def wrote_whole(path: Path, text: str) -> None:
-    """Replace a file at once."""
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file atomically."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(text)
     os.replace(part, path)

@@ -1,4 +1,4 @@
-"""One thread for each sink of an attempt, so that one that hangs holds up no other; the process ends with the last."""
+"""The sinks' program: runs a thread for each sink of an attempt, so that a hanging sink delays no other."""
 
 from __future__ import annotations
 
@@ -6,62 +6,67 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
 
 from workers.contract.run import sinks
-from workers.contract.run.sinks import SinkSpec
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
 from workers.sinks.following import Follower
-from workers.sinks.library import Library
-from workers.sinks.outbox import wrote_whole
-from workers.sinks.sink import About, about_of
+from workers.sinks.mlflow_server import MlflowSink
+from workers.sinks.outbox import replace_file
+from workers.sinks.sink import Sink, about_of
+from workers.sinks.tensorboard_files import TensorboardSink
+from workers.sinks.trackio_store import TrackioSink
+from workers.sinks.wandb_run import WandbSink
 
-TELL_S = 1.0
+STATE_S = 1.0
+"""The interval in which the sinks' problems are written to the state file."""
 UNSENT = 4
-"""The exit code if the attempt has ended and a sink refuses what is left."""
+"""The exit code if the attempt has ended and a sink refuses the remaining figures."""
+Library = Mapping[str, Callable[[], Sink]]
+LIBRARY: Library = {
+    sinks.TENSORBOARD: TensorboardSink,
+    sinks.WANDB: WandbSink,
+    sinks.TRACKIO: TrackioSink,
+    sinks.MLFLOW: MlflowSink,
+}
+"""Kind -> sink. Each sink imports its package when it is opened."""
 
 
 def run(folder: Path, library: Library) -> int:
-    """Follow until every sink has everything. The supervisor ends the process of those that never do."""
+    """Follow the outbox until every sink has everything, then exit. The supervisor ends a process that never does."""
     spec = from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_text()))
     places = folder / FileName.SINKS
     places.mkdir(mode=0o700, exist_ok=True)
-    secrets = _take_secrets(os.environ)
+    endpoints = _take_endpoints(os.environ)
     followers: dict[str, Follower] = {}
     for number, sink in enumerate(spec.run.sinks, 1):
         own = places / f"{number}-{sink.kind}"
         own.mkdir(mode=0o700, exist_ok=True)
-        about = _about(spec, sink, own, secrets)
+        endpoint = endpoints.get(sink.secret, {}) if sink.secret else {}
+        about = about_of(spec, sink, own, link=os.environ.get(sinks.LINK, ""), endpoint=endpoint)
         follower = Follower(folder / FileName.OUTBOX, own / "cursor.json", library[sink.kind], about)
         followers[f"{number} {sinks.TITLES[sink.kind]}"] = follower
         threading.Thread(target=follower.run, name=own.name, daemon=True).start()
-    told: dict[str, str] | None = None
-    while not all(follower.finished.wait(TELL_S / len(followers)) for follower in followers.values()):
-        told = _tell(places, followers, told)
-    _tell(places, followers, told)
+    written: dict[str, str] | None = None
+    while not all(follower.finished.wait(STATE_S / len(followers)) for follower in followers.values()):
+        written = _write_state(places, followers, written)
+    _write_state(places, followers, written)
     sys.stdout.flush()
-    # A thread of a sink's own that hangs must not keep the process.
+    # A hanging thread of a sink's package must not keep the process alive.
     os._exit(UNSENT if any(follower.problem for follower in followers.values()) else 0)
 
 
-def _tell(places: Path, followers: Mapping[str, Follower], told: dict[str, str] | None) -> dict[str, str]:
-    now = {title: follower.problem for title, follower in followers.items()}
-    if now != told:
-        wrote_whole(places / sinks.STATE, json.dumps(now))
-    return now
+def _write_state(places: Path, followers: Mapping[str, Follower], written: dict[str, str] | None) -> dict[str, str]:
+    problems = {title: follower.problem for title, follower in followers.items()}
+    if problems != written:
+        replace_file(places / sinks.STATE, json.dumps(problems))
+    return problems
 
 
-def _take_secrets(environment: Any) -> dict[str, dict[str, str]]:
-    """The endpoints by name, taken out of the environment: a sink's own programs would inherit it."""
+def _take_endpoints(environment: MutableMapping[str, str]) -> dict[str, dict[str, str]]:
+    """Remove the endpoints from the environment, which a sink's own programs would inherit; return them by name."""
     names = [name for name in environment if name.startswith(sinks.SECRET_PREFIX)]
     return {name.removeprefix(sinks.SECRET_PREFIX): json.loads(environment.pop(name)) for name in names}
-
-
-def _about(spec: AttemptSpec, sink: SinkSpec, own: Path, secrets: Mapping[str, Mapping[str, str]]) -> About:
-    endpoint = secrets.get(sink.secret, {}) if sink.secret else {}
-    address, key = endpoint.get("address", ""), endpoint.get("key", "")
-    return about_of(spec, sink, own, link=os.environ.get(sinks.LINK, ""), address=address, key=key)

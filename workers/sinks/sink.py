@@ -1,9 +1,9 @@
-"""What a sink is told of a run, and what it has to do."""
+"""The interface of a sink, and the data that it gets about a run."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,16 +15,14 @@ from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EndReason, EventKind
 
 CONFIG = ("kind", "model", "data", "hardware", "grpo", "lora")
-"""Parts of a run's spec."""
+"""The parts of a run's spec that sinks get."""
 
 DONE = (EndReason.COMPLETED, EndReason.EARLY_STOPPED, EndReason.LIMIT_REACHED)
 STOPPED = (EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED)
-"""Ends that are neither of these are failures."""
+"""End reasons of stopped runs. Reasons in neither list are failures."""
 
 
 class Row(NamedTuple):
-    """The figures of one line."""
-
     seq: int
     t: float
     """Unix seconds."""
@@ -34,6 +32,8 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class About:
+    """The attempt that a sink reports, and the sink's endpoint."""
+
     attempt_id: str
     run_id: str
     project: str
@@ -42,31 +42,31 @@ class About:
     link: str
     """The address of the run's page, or ""."""
     folder: Path
-    """Of this sink's own files."""
+    """The folder for the sink's own files."""
     address: str = ""
     key: str = field(default="", repr=False)
 
 
 class Sink(ABC):
-    """Called by one thread, which may take its time: nothing else waits for it. Whatever it raises is tried again."""
+    """A destination of figures. One thread calls it and may wait; a call that raises is repeated later."""
 
     resends = False
-    """Whether, once opened, it takes all rows from the first on, since only the other side knows what has arrived."""
+    """Whether, once opened, the sink gets all rows again, because only the other side knows which have arrived."""
 
     @abstractmethod
     def open(self, about: About, kept: dict[str, Any]) -> None:
-        """`kept`: what the last `write` returned, perhaps in an earlier process; {} at the beginning. What was written
-        since must not count twice."""
+        """Open the destination. `kept`: the result of the last `write`, perhaps in an earlier process; {} at the
+        beginning. Rows written since then are written again, and must not count twice."""
 
     @abstractmethod
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Returns once the rows can't be lost, with what to keep."""
+        """Write rows; return the state to keep, once the rows can't be lost."""
 
     def close(self, reason: str) -> None:  # noqa: B027  # most have nothing to close
-        """After the last row; the reason of the attempt's end."""
+        """Close the destination after the last row. `reason`: the attempt's end reason."""
 
 
-def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, address: str, key: str) -> About:
+def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, endpoint: Mapping[str, str]) -> About:
     run = spec.run
     name = sink.name or run.name
     return About(
@@ -77,13 +77,14 @@ def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, addr
         config=config_of(run),
         link=link,
         folder=folder,
-        address=address,
-        key=key,
+        address=endpoint.get("address", ""),
+        key=endpoint.get("key", ""),
     )
 
 
 def config_of(run: RunSpec) -> dict[str, Any]:
-    """What tells runs apart. Without the parameters of rewards and environments: they hold code and prompts of ours."""
+    """Return the settings that distinguish runs, without the parameters of rewards and environments. Those contain code
+    and prompts, which stay on the control plane."""
     whole: dict[str, Any] = to_dict(run)
     config: dict[str, Any] = {name: whole[name] for name in CONFIG}
     config["rewards"] = {reward.name: {"function": reward.function, "weight": reward.weight} for reward in run.rewards}
@@ -93,13 +94,13 @@ def config_of(run: RunSpec) -> dict[str, Any]:
 
 
 def row_of(line: Line) -> Row | None:
-    """The figures of a line, with the names that TRL's own reports have: train/loss, eval/reward. None: it has none."""
+    """Return a line's figures with the names of TRL's own reports: train/loss, eval/reward. None: it has none."""
     data = line.data() or {}
     if line.kind == EventKind.TRAIN:
-        data = {_named(name): value for name, value in data.items()}
+        data = {_trl_name(name): value for name, value in data.items()}
     numbers = {name: float(value) for name, value in data.items() if isinstance(value, int | float)}
     return Row(line.seq, line.t, line.step or 0, numbers) if numbers else None
 
 
-def _named(name: str) -> str:
+def _trl_name(name: str) -> str:
     return f"eval/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"

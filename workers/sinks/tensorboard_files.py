@@ -1,5 +1,5 @@
-"""TensorBoard: one event file in the attempt's folder, without TensorFlow. After a restart it is cut to what the cursor
-knows of, so that nothing is in it twice."""
+"""The TensorBoard sink: an event file in the attempt's folder, written without TensorFlow. After a restart the file is
+truncated to the cursor's size, so that no row is in it twice."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""trackio: its SQLite file in the attempt's folder, for `TRACKIO_DIR=… trackio show`, without the server that it starts
-otherwise; or the server or Space of an endpoint. A line's number is its id there, so that none is stored twice."""
+"""The trackio sink: a SQLite file in the attempt's folder for `TRACKIO_DIR=… trackio show`, written without trackio's
+server; or the server or Space of an endpoint. A line's number is its id there, so that no line is stored twice."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from workers.sinks.sink import About, Row, Sink
 
-OF_HUB = "hf_"
-"""How a token of the hub begins, which Spaces take; a server has a write token of its own."""
+HUB_TOKEN_PREFIX = "hf_"  # noqa: S105  # how the hub's tokens begin
+"""Spaces accept tokens of the hub; a server has a write token of its own."""
 TIMEOUT_S = 20.0
 BATCH = 1_000
 
@@ -24,8 +24,8 @@ class TrackioSink(Sink):
         if about.address:
             from trackio.remote_client import RemoteClient
 
-            of_hub = about.key.startswith(OF_HUB)
-            token, write_token = (about.key, None) if of_hub else (None, about.key or None)
+            is_hub_token = about.key.startswith(HUB_TOKEN_PREFIX)
+            token, write_token = (about.key, None) if is_hub_token else (None, about.key or None)
             timeout = {"timeout": TIMEOUT_S}
             self._client = RemoteClient(about.address, hf_token=token, write_token=write_token, httpx_kwargs=timeout)
             self._hub_token = token
@@ -40,16 +40,16 @@ class TrackioSink(Sink):
             if self._about.address:
                 self._send(part)
             else:
-                self._keep(part)
+                self._store_locally(part)
         return {}
 
     def _send(self, rows: Sequence[Row]) -> None:
         about = self._about
-        of_run = {"project": about.project, "run": about.name, "run_id": about.attempt_id, "config": self._config}
-        logs = [{**of_run, "metrics": row.values, "step": row.step, "log_id": self._id(row)} for row in rows]
+        run = {"project": about.project, "run": about.name, "run_id": about.attempt_id, "config": self._config}
+        logs = [{**run, "metrics": row.values, "step": row.step, "log_id": self._id(row)} for row in rows]
         self._client.predict(api_name="/bulk_log", logs=logs, hf_token=self._hub_token)
 
-    def _keep(self, rows: Sequence[Row]) -> None:
+    def _store_locally(self, rows: Sequence[Row]) -> None:
         about = self._about
         self._store.bulk_log(
             about.project,

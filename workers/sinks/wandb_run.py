@@ -1,6 +1,9 @@
-"""Weights & Biases: its own process sends in the background, and forgets what it has not sent when it is killed; so a
-sink that is opened again asks the server for the next step, and sends from there. Without a key the files stay in the
-attempt's folder, for `wandb sync`. An attempt is a run there, in the group of our run; a step is counted once."""
+"""The Weights & Biases sink. An attempt is a W&B run, in a group for our run.
+
+W&B's own process sends in the background, and loses unsent rows when it is killed; so a sink that is opened again asks
+the server for the next step, and sends from there. Without a key the files stay in the attempt's folder, for `wandb
+sync`. Each step counts once.
+"""
 
 from __future__ import annotations
 

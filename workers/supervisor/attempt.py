@@ -27,7 +27,7 @@ from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.witnesses import agent_figures
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.reporting import Inbox, Reporting
-from workers.supervisor.servers.fleet import Fleet
+from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.starting import Preparing, ServersStarting
 from workers.supervisor.steps import BEFORE_END, STARTED, AttemptStep, Outcome, Shared, StepWork
 from workers.supervisor.storage import Storage
@@ -42,8 +42,6 @@ _KEPT_WITHOUT_A_FOLDER = frozenset(
 
 
 class ClaimedAttempt:
-    """A claimed attempt: its steps, and its end."""
-
     def __init__(
         self,
         folder: AttemptFolder,
@@ -226,7 +224,7 @@ class ClaimedAttempt:
                 more=lambda: {**limits.figures(time.monotonic()), **(agent_figures(folder) if has_gateway else {})},
             ),
             limits=limits,
-            servers=Fleet(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),
+            servers=ServerFleet(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),
             judge=Judge(folder),
             storage=Storage(folder, settings, children, token=token if STORES in answer.secrets else ""),
             read_gpus=read_gpus,

@@ -49,7 +49,6 @@ class GpusBusy(NotPrepared):
 
 
 def end_for(error: Exception) -> End:
-    """Return the attempt's end after a failed preparation."""
     if isinstance(error, GpusBusy):
         return End(EndReason.GPUS_BUSY, str(error))
     if isinstance(error, CheckpointError):
@@ -123,11 +122,8 @@ class Preparation:
 def prepare(
     spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder, *, stores: bool = False
 ) -> None:
-    """Fetch all files that the attempt needs, and check them.
-
-    `stores`: whether there is an artifact store for checkpoints that are not on this host. Raises NotPrepared,
-    CheckpointError and Unreachable.
-    """
+    """Fetch all files that the attempt needs, and check them. `stores`: whether there is an artifact store for
+    checkpoints that are not on this host. Raises NotPrepared, CheckpointError and Unreachable."""
     if stores:
         _restore(spec, settings, control)
     check_paths(spec, settings)
@@ -155,10 +151,8 @@ def _restore(spec: AttemptSpec, settings: HostSettings, control: Control) -> Non
 
 
 def spec_problem(spec: AttemptSpec) -> str:
-    """Return why the spec can't be started, or "".
-
-    The control plane has checked the same, but each host decides for itself what it starts.
-    """
+    """Return why the spec can't be started, or "". The control plane has checked the same, but each host decides for
+    itself what it starts."""
     for name, value in spec.run.hardware.environment.items():
         problem = environment_problem(name, value) if isinstance(value, str) else f"{name} must be a text."
         if problem:
@@ -235,11 +229,9 @@ def gpu_baselines(
     read_gpus: Callable[[], list[GpuReading]],
     attached: Sequence[str] = (),
 ) -> dict[int, int]:
-    """Return the MiB in use on each leased GPU before the attempt starts anything.
-
-    `attached`: servers that take weights by NCCL and keep some memory on the GPUs of each run. Raises NotPrepared, and
-    GpusBusy if a GPU doesn't become free in time.
-    """
+    """Return the MiB in use on each leased GPU before the attempt starts anything. `attached`: servers that take
+    weights by NCCL and keep some memory on the GPUs of each run. Raises NotPrepared, and GpusBusy if a GPU doesn't
+    become free in time."""
     if not gpus:
         return {}
     deadline = time.monotonic() + settings.gpu_free_deadline_s

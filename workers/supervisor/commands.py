@@ -117,7 +117,7 @@ def trainer_environment(
 
 
 def _benchmark_variables(settings: HostSettings) -> dict[str, str]:
-    python = settings.lm_eval_python or _python_of(benchmarks.ENVIRONMENT)
+    python = settings.lm_eval_python or python_of(benchmarks.ENVIRONMENT)
     tasks = settings.lm_eval_tasks
     return {variable("lm_eval_python"): python, **({variable("lm_eval_tasks"): str(tasks)} if tasks else {})}
 
@@ -130,29 +130,16 @@ def _interpreters(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
     return {name: python for name, python in named.items() if python}
 
 
-def packages_python(settings: HostSettings) -> str:
-    return settings.environments_python or _python_of(packages.ENVIRONMENT)
-
-
-def atropos_python(settings: HostSettings) -> str:
-    return settings.atropos_python or _python_of(gateway.ENVIRONMENT)
-
-
-def sinks_python(settings: HostSettings) -> str:
-    return settings.sinks_python or _python_of(sinks.ENVIRONMENT)
-
-
-def _python_of(environment: str) -> str:
+def python_of(environment: str) -> str:
+    """Return the interpreter of an environment that lies beside the source."""
     return str(SOURCE_ROOT / environment / "bin" / "python")
 
 
 def sinks_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of the process that sends figures to sinks: no GPU, and only the sinks' own secrets.
-
-    W&B must not find the login of a person on this host, so no `.netrc` is read.
-    """
+    """Return the environment of the process that sends figures to sinks: no GPU, and only the sinks' own secrets. W&B
+    must not find the login of a person on this host, so no `.netrc` is read."""
     own = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
     named = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
     ours = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
@@ -164,19 +151,12 @@ def sinks_environment(
 def _pushing_environment(
     settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of a push to the hub: no GPU, and only the hub's token.
-
-    A push goes online even on an offline host, because a person has requested it. Uploads use HTTP, whose bytes can be
-    counted, and not Xet.
-    """
+    """Return the environment of a push to the hub: no GPU, and only the hub's token. A push goes online even on an
+    offline host, because a person has requested it. Uploads use HTTP, whose bytes can be counted, and not Xet."""
     base = {name: value for name, value in _base(settings, source).items() if name not in _OFFLINE}
     token = {name: value for name, value in secrets.items() if name == HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH
     return {**base, **commands.devices(()), **token, "HF_HUB_DISABLE_XET": "1", **safe}
-
-
-def server_argv(spec: AttemptSpec, settings: HostSettings, place: ServerPlace) -> list[str]:
-    return commands.server_argv(spec, place, programs(settings))
 
 
 def server_environment(

@@ -96,10 +96,8 @@ class Ending(StepWork):
         return AttemptStep.DRAINING
 
     def _uploaded(self, now: float) -> bool:
-        """Upload checkpoints before the end is reported if the host goes away; return whether that is done.
-
-        The next attempt is then planned from the checkpoint. On a host that stays, `Draining` uploads.
-        """
+        """Upload checkpoints before the end is reported if the host goes away; return whether that is done. The next
+        attempt is then planned from the checkpoint. On a host that stays, `Draining` uploads."""
         shared = self._shared
         if shared.host_deadline is None or not (shared.storage.stores and shared.trainer.progress.saved):
             return True

@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class End:
-    """An attempt's end: the reason, and a sentence with details."""
-
     reason: EndReason
     detail: str
 

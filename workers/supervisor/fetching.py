@@ -45,25 +45,22 @@ class Fetching(StepWork):
         return self._shared.judge.download(exit_) if exit_ is not None and exit_.code != 0 else None
 
     def tick(self, now: float) -> Outcome:
-        self._read(now)
-        shared = self._shared
-        if DOWNLOAD in shared.children.exits:
-            self._tell(now)
-            self._progress.close()
-            return after_fetching(shared)
-        if now >= self._next_at:
-            self._tell(now)
-        silence = shared.settings.download_silence_s
-        if now - self._heard_at >= silence:
-            return End(EndReason.MODEL_UNAVAILABLE, f"The download said nothing for {silence:g} s.")
-        return None
-
-    def _read(self, now: float) -> None:
         for line in self._progress.read():
             self._heard_at = now
             self._newest = {name: line[key] / _MIB for key, name in _FIGURES.items() if _is_size(line.get(key))}
+        shared = self._shared
+        if DOWNLOAD in shared.children.exits:
+            self._report(now)
+            self._progress.close()
+            return after_fetching(shared)
+        if now >= self._next_at:
+            self._report(now)
+        silence = shared.settings.download_silence_s
+        if now - self._heard_at >= silence:
+            return End(EndReason.MODEL_UNAVAILABLE, f"The download made no progress for {silence:g} s.")
+        return None
 
-    def _tell(self, now: float) -> None:
+    def _report(self, now: float) -> None:
         if self._newest == self._reported:
             return
         self._reported = self._newest
@@ -72,7 +69,7 @@ class Fetching(StepWork):
         self._shared.report.append(EventKind.SYSTEM, figures)
 
     def _host_token(self) -> str:
-        """The host's own token; without one, public models still work."""
+        """Read the host's own token; "" if there is none, with which public models still work."""
         file = self._shared.settings.hf_token_file
         if file is None:
             return ""
@@ -82,8 +79,8 @@ class Fetching(StepWork):
             return file.read_text().strip()
         except (OSError, ValueError) as error:
             log.warning("no token for the hub: %s", error)
-            words = error.strerror if isinstance(error, OSError) else "it isn't text"
-            text = f"The host's token for the hub can't be read from {file}: {words}. Gated models won't be given."
+            why = error.strerror if isinstance(error, OSError) else "it isn't text"
+            text = f"The host's token for the hub can't be read from {file}: {why}. Gated models can't be downloaded."
             self._shared.report.note(text, level="warning")
             return ""
 

@@ -49,7 +49,8 @@ class LimitWatch:
     def note(self, step: int | None, values: Mapping[str, Any]) -> None:
         """Read one line of the trainer's metrics."""
         self._step = self._step if step is None else step
-        self._tokens = _number(values.get(NUM_TOKENS), self._tokens)
+        tokens = values.get(NUM_TOKENS)
+        self._tokens = float(tokens) if isinstance(tokens, int | float) else self._tokens
         for rule in (self._no_better, self._beyond):
             value = values.get(rule.spec.metric) if rule is not None else None
             if rule is not None and isinstance(value, int | float) and step is not None:
@@ -138,7 +139,3 @@ class _Beyond:
         if self.counted < self.spec.steps:
             return None
         return Reached(EndReason.EARLY_STOPPED, f"{self.spec.words}: it is {value:.4g}.", self._before)
-
-
-def _number(value: object, default: float) -> float:
-    return float(value) if isinstance(value, int | float) else default

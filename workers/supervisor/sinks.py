@@ -19,8 +19,6 @@ POLL_S = 2.0
 
 
 class Sinks:
-    """The sinks' process of one attempt, if its spec has sinks."""
-
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._starts = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from workers.contract.run import jobs
-from workers.contract.stack.commands import AWAIT_SERVERS
+from workers.contract.stack import commands as stack
 from workers.contract.wire.names import EndReason, FileName, Phase
 from workers.supervisor import claim, commands
 from workers.supervisor.ends import End
@@ -76,7 +76,7 @@ def start_trainer(shared: Shared, *, waits: bool) -> End | None:
     """Start the trainer. `waits`: it sends no request to a server before FileName.SERVERS_READY exists."""
     argv = commands.trainer_argv(shared.settings, shared.folder.path)
     environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
-    return shared.start(TRAINER, argv, environment | shared.caches | ({AWAIT_SERVERS: "1"} if waits else {}))
+    return shared.start(TRAINER, argv, environment | shared.caches | ({stack.AWAIT_SERVERS: "1"} if waits else {}))
 
 
 class ServersStarting(StepWork):
@@ -102,7 +102,7 @@ class ServersStarting(StepWork):
             shared.folder.write(FileName.MODEL_FILES, files_of(shared.spec))
         shared.report.phase(Phase.VLLM_STARTING, self._progress())
         for place in servers.own:
-            argv = commands.server_argv(shared.spec, shared.settings, place)
+            argv = stack.server_argv(shared.spec, place, commands.programs(shared.settings))
             environment = commands.server_environment(shared.spec, shared.settings, os.environ, place)
             failed = shared.start(place.role, argv, environment | shared.caches)
             if failed is not None:
@@ -111,10 +111,8 @@ class ServersStarting(StepWork):
         return start_trainer(shared, waits=True) if self._side_by_side() else None
 
     def _side_by_side(self) -> bool:
-        """Decide whether to start the trainer while its servers start.
-
-        On a shared GPU each would count the other's memory as its own, and a job may use its server at once.
-        """
+        """Decide whether to start the trainer while its servers start. On a shared GPU each would count the other's
+        memory as its own, and a job may use its server at once."""
         spec = self._shared.spec
         taken = {gpu for place in self._shared.servers.own for gpu in place.gpus}
         apart = taken.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS

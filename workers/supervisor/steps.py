@@ -21,14 +21,12 @@ from workers.supervisor.processes.child import ChildExit, Children
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.reports.reporting import Reporting
-from workers.supervisor.servers.fleet import Fleet
+from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.storage import Storage
 from workers.supervisor.watching import HostFigures, TrainerWatch
 
 
 class AttemptStep(StrEnum):
-    """A step of a claimed attempt."""
-
     PREPARING = "preparing"
     FETCHING = "fetching"
     SERVERS_STARTING = "servers_starting"
@@ -77,7 +75,7 @@ class Shared:
     report: Reporting
     trainer: TrainerWatch
     figures: HostFigures
-    servers: Fleet
+    servers: ServerFleet
     judge: Judge
     limits: LimitWatch
     storage: Storage

@@ -33,16 +33,12 @@ class Storage:
         return bool(self._token)
 
     @property
-    def running(self) -> bool:
-        return STORING in self._children.running()
-
-    @property
     def done(self) -> bool:
-        return not self.running
+        return STORING not in self._children.running()
 
     def tick(self, now: float) -> None:
         """Keep the process running while the trainer runs."""
-        if self._token and not self.running and now >= self._next_at:
+        if self._token and self.done and now >= self._next_at:
             self._next_at = now + RESTART_S
             self._start(finish=False)
 
@@ -52,7 +48,7 @@ class Storage:
             self._start(finish=True)
 
     def give_up(self) -> None:
-        if self.running and not self._gave_up:
+        if not self.done and not self._gave_up:
             self._gave_up = True
             log.warning("not all checkpoints were uploaded in time")
             self._children.kill_started()

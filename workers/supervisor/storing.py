@@ -20,7 +20,7 @@ from workers.settings import HostSettings
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, RequestRefused, Unreachable
+from workers.supervisor.reports.control import Control, ControlRefused, Unreachable
 from workers.supervisor.reports.tail import Tail
 from workers.supervisor.reports.trainerlines import trainer_line
 
@@ -120,7 +120,7 @@ class Uploader:
     def _connect(self) -> ArtifactStore:
         try:
             answer: StoreAnswer = self._control.ask_store(self._attempt)
-        except RequestRefused as error:
+        except ControlRefused as error:
             raise StoreError(f"The control plane doesn't hand out the store's keys: {error.text}") from error
         if answer.store is None:
             raise StoreError("There is no store any longer: an admin has removed it under Settings, Secrets.")
@@ -143,7 +143,7 @@ class Uploader:
     def _report(self, path: str, state: Storing, *, problem: str = "", manifest: str = "") -> None:
         try:
             self._control.send_stored(self._attempt, path=path, state=state, problem=problem, manifest=manifest)
-        except RequestRefused as error:
+        except ControlRefused as error:
             log.warning("the control plane does not accept state %s of %s: %s", state, path, error)
 
 

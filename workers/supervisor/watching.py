@@ -21,7 +21,7 @@ REMEMBERED = 50
 
 
 class Stall(NamedTuple):
-    """A training that has stopped to progress."""
+    """A training that no longer makes progress."""
 
     step: int | None
     """The last step that ended."""
@@ -73,10 +73,8 @@ class TrainerWatch:
             self.read()
 
     def stall(self, now: float) -> Stall | None:
-        """Return a stall that was not reported before.
-
-        Evaluations, saves and waits for agents count by their own progress, and not as a part of the step.
-        """
+        """Return a stall that was not reported before. Evaluations, saves and waits for agents count by their own
+        progress, and not as a part of the step."""
         if self._pace.stall(now) is None:
             return None
         ranks = activities(self._folder)

@@ -144,7 +144,7 @@ def test_iterators_arrive_as_iterators() -> None:
 def test_an_endless_iterator_has_a_beginning_and_no_end() -> None:
     found = crossed(itertools.count(), wide=True)
     assert next(found) == 0
-    with pytest.raises(marshalling.Spent):
+    with pytest.raises(marshalling.IteratorTruncated):
         list(found)
 
 

@@ -111,7 +111,7 @@ def test_a_download_that_says_nothing_is_given_up(tmp_path: Path) -> None:
         made.launch()
         ended = made.wait_for_end()
         assert (ended["reason"], ended["receipt"]["survivors"]) == ("model_unavailable", [])
-        assert "said nothing for 0.5 s" in ended["detail"]
+        assert "made no progress for 0.5 s" in ended["detail"]
 
 
 @pytest.mark.parametrize("mode", [StopMode.SAVE, StopMode.NOW])
@@ -164,7 +164,7 @@ def test_a_token_that_is_not_there_is_told_and_open_models_still_come(tmp_path: 
         made.launch()
         assert made.wait_for_end()["reason"] == "completed"
         notes = [line["data"]["text"] for line in made.control.of_kind("note")]
-        assert any("Gated models won't be given" in note for note in notes)
+        assert any("Gated models can't be downloaded" in note for note in notes)
 
 
 def test_a_revision_is_asked_for_by_its_name(tmp_path: Path) -> None:

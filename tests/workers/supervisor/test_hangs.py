@@ -21,7 +21,7 @@ from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.witnesses import agent_figures
-from workers.supervisor.servers.fleet import Fleet
+from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.servers.servermetrics import Pulse
 from workers.supervisor.servers.vllm import PAUSE_S
 from workers.supervisor.watching import Stall, StepPace, TrainerWatch
@@ -135,7 +135,7 @@ def test_requests_that_were_there_before_us_are_not_taken_for_ours_until_somethi
 def test_a_pause_of_our_own_is_no_silence_of_an_attached_server(tmp_path: Path) -> None:
     spec = build_spec(FakeControl(), hardware=server_hardware(attached=(f"http://127.0.0.1:{free_port()}",)))
     settings = build_settings(tmp_path, FakeControl())
-    servers = Fleet(spec, settings, servers_of(spec), tree=set)
+    servers = ServerFleet(spec, settings, servers_of(spec), tree=set)
     (probe,) = servers._probes
     probe.ready = True
     probe.tick(100.0)  # then the supervisor stands still for a while, and looks before it has asked again

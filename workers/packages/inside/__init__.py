@@ -1,1 +1,1 @@
-"""What the other interpreter imports: its own package, and the standard library."""
+"""The modules that the other interpreter imports, with its own packages and the standard library only."""

@@ -1,4 +1,4 @@
-"""TextArena in a fork of the sandbox: a game is played again from its seed to the last move, so nothing is kept."""
+"""TextArena in a fork of the sandbox. A game is replayed from its seed to the last move, so that no state is kept."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import textarena  # noqa: E402
 from textarena.envs.registration import ENV_REGISTRY  # noqa: E402
 
 
-class _Quiet:
-    """Where the games print to."""
+class _NullOutput:
+    """A standard output that discards the games' prints."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -24,19 +24,19 @@ class _Quiet:
 
 
 def play(game: str, seed: int, moves: Sequence[str]) -> dict[str, Any]:
-    """{"text": what the game says to the last move, or its rules; "done", "reward": a number at the end, "reason"}."""
-    sys.stdout = _Quiet()
-    played = textarena.make(game)
-    played.reset(num_players=1, seed=seed)
-    text, done = _said(played), False
+    """Return {"text": the reply to the last move, or the rules; "done", "reward": a number at the end, "reason"}."""
+    sys.stdout = _NullOutput()
+    environment = textarena.make(game)
+    environment.reset(num_players=1, seed=seed)
+    text, done = _new_messages(environment), False
     for move in moves:
-        done, _ = played.step(move)
-        text = _said(played)
+        done, _ = environment.step(move)
+        text = _new_messages(environment)
         if done:
             break
     if not done:
         return {"text": text, "done": False, "reward": None, "reason": ""}
-    rewards, info = played.close()
+    rewards, info = environment.close()
     ending = info.get(0, {}) if isinstance(info, dict) else {}
     reward = rewards.get(0) if isinstance(rewards, dict) else None
     return {
@@ -51,8 +51,8 @@ def games() -> list[str]:
     return sorted(ENV_REGISTRY)
 
 
-def _said(played: Any) -> str:
-    """What is new to the player, without the player's own words."""
-    _, messages = played.get_observation()
+def _new_messages(environment: Any) -> str:
+    """Return the messages that are new to the player, without the player's own."""
+    _, messages = environment.get_observation()
     own = textarena.ObservationType.PLAYER_ACTION
     return "\n".join(str(text).strip() for _, text, kind in messages if kind is not own).strip()

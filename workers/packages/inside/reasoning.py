@@ -1,7 +1,7 @@
-"""reasoning-gym in a fork of the sandbox: rows of its families, and its checkers on what a model wrote.
+"""reasoning-gym in a fork of the sandbox: generates rows of its families, and checks a model's answers.
 
-Some of its checkers evaluate an answer as Python. In the same process a hostile answer could then name its own score.
-So `eval` in those families reads literals only, and sympy parses formulas only.
+Some of its checkers evaluate an answer as Python, so that a hostile answer could set its own score in that process.
+Therefore `eval` in those families reads literals only, and sympy parses formulas only.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ _NAMES = frozenset(
 _NO_FORMULA = re.compile(r"""__|["'\\\[\]{};:@`$]|\.\s*[A-Za-z_]|\b(lambda|for|if|import)\b""")
 
 
-class _Nothing(types.ModuleType):
-    """Stands for matplotlib, with which one of the packages can draw: it is slow, starts threads, and wants to write
-    into its user's home."""
+class _Dummy(types.ModuleType):
+    """A stand-in for matplotlib, which is slow, starts threads, and writes into the user's home."""
 
     __path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Nothing(name)
+        return _Dummy(name)
 
-    def __call__(self, *args: object, **options: object) -> _Nothing:
+    def __call__(self, *args: object, **options: object) -> _Dummy:
         return self
 
 
@@ -52,7 +51,7 @@ class _NoPlots(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _Nothing(spec.name)
+        return _Dummy(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
@@ -69,7 +68,7 @@ _parse = sympy.parse_expr
 
 
 def _formula(text: Any, *args: Any, **options: Any) -> Any:
-    """sympy.parse_expr, which evaluates its text, for formulas alone."""
+    """Parse a formula with sympy.parse_expr, which evaluates its text. Raises ValueError for anything else."""
     if not isinstance(text, str) or len(text) > LONGEST_FORMULA or _NO_FORMULA.search(text):
         raise ValueError("This is no formula.")
     if any(len(name) > 1 and name not in _NAMES for name in _NAME.findall(text)):
@@ -95,31 +94,33 @@ _make_safe()
 
 
 def families() -> list[dict[str, Any]]:
-    """{"name", "title", "levels"}: levels of its curriculum, 0 without one."""
+    """Return each family's {"name", "title", "levels"}: the levels of its curriculum; 0 without one."""
     return [
-        {"name": name, "title": _title(made), "levels": _levels(name)}
-        for name, (made, _) in sorted(DATASETS.items())
-        if name != "composite"  # holds others, and has nothing of its own
+        {"name": name, "title": ((inspect.getdoc(dataset) or "").splitlines() or [""])[0], "levels": _levels(name)}
+        for name, (dataset, _) in sorted(DATASETS.items())
+        if name != "composite"  # a mixture of the others
     ]
 
 
 def rows(name: str, seed: int, level: int, start: int, count: int) -> list[dict[str, Any]]:
-    """Rows `start` and the following of a family: {"question", "answer", "metadata"} as the package made them."""
-    made = _dataset(name, seed, level, start + count)
-    return [_plain(made[index]) for index in range(start, start + count)]
+    """Return `count` rows of a family from `start` on: the package's own {"question", "answer", "metadata"}."""
+    dataset = _dataset(name, seed, level, start + count)
+    entries = (dataset[index] for index in range(start, start + count))
+    return [{key: entry[key] for key in ("question", "answer", "metadata")} for entry in entries]
 
 
 def score(name: str, seed: int, level: int, entry: dict[str, Any], answer: str) -> float:
+    """Score an answer to a row with the family's own checker."""
     return float(_dataset(name, seed, level, 1).score_answer(answer[:LONGEST_ANSWER], entry))
 
 
 def scores(name: str, seed: int, level: int, entry: dict[str, Any], answers: Sequence[str]) -> list[float]:
-    """For trials with answers of one's own."""
+    """Score several answers to the same row, for trials on a page."""
     return [score(name, seed, level, entry, answer) for answer in answers]
 
 
 def _dataset(name: str, seed: int, level: int, size: int) -> Any:
-    """`level`: of its curriculum, from 1; 0: the package's defaults."""
+    """Make a family's dataset. `level`: of its curriculum, from 1; 0: the package's defaults."""
     if not level:
         return reasoning_gym.create_dataset(name, seed=seed, size=size)
     curriculum = CURRICULA[name]()
@@ -128,15 +129,6 @@ def _dataset(name: str, seed: int, level: int, size: int) -> Any:
     if hasattr(config, "validate"):
         config.validate()
     return DATASETS[name][0](config=config)
-
-
-def _plain(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"question": entry["question"], "answer": entry["answer"], "metadata": entry["metadata"]}
-
-
-def _title(made: type) -> str:
-    lines = (inspect.getdoc(made) or "").splitlines()
-    return lines[0] if lines else ""
 
 
 def _levels(name: str) -> int:

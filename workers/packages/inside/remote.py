@@ -1,11 +1,11 @@
-"""OpenEnv's generic client as a program: one JSON object a line on stdin, one on stdout, many sessions at once.
+"""OpenEnv's generic client as a program: a JSON object in each line of stdin and stdout, for many sessions at once.
 
     {"id", "do": "open", "session", "address", "key", "ips", "seconds"}
     {"id", "do": "reset" | "tools" | "call" | "say" | "close", "session", ..., "seconds"}
 
-answers {"id", "ok": {...}} or {"id", "error": words, "kind": "timeout" | "gone" | "raised"}, in any order. Nothing that
-the package prints reaches stdout. The program ends with its stdin. `ips`: the only addresses that the host may stand
-for; null: whatever it is looked up as.
+is answered by {"id", "ok": {...}} or {"id", "error": words, "kind": "timeout" | "gone" | "raised"}, in any order. The
+package's own prints don't reach stdout. The program ends with its stdin. `ips`: the only addresses that may be used for
+the host; null: those that a look-up returns.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 LONGEST = 4 * 1024 * 1024
-"""Bytes of one message from a server."""
+"""The longest message from a server, in bytes."""
 LONGEST_TEXT = 200_000
-_NOT_SAID = ("reward", "done", "metadata")
+_NOT_SHOWN = ("reward", "done", "metadata")
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """Looks up the hosts of sessions alone, as far as they are pinned."""
+class _PinnedLoop(asyncio.SelectorEventLoop):
+    """An event loop that connects only to the hosts of sessions, and to their pinned addresses."""
 
     pinned: dict[str, list[str] | None] = {}
 
@@ -36,21 +37,21 @@ class _Loop(asyncio.SelectorEventLoop):
         ips = self.pinned.get(str(host), [])
         if ips is None:
             return await super().getaddrinfo(host, port, **more)
-        found = [entry for ip in ips for entry in await super().getaddrinfo(ip, port, **more)]
-        if not found:
-            raise OSError(f"Nothing is sent to {host}.")
-        return found
+        addresses = [entry for ip in ips for entry in await super().getaddrinfo(ip, port, **more)]
+        if not addresses:
+            raise OSError(f"No request is sent to {host}.")
+        return addresses
 
 
 class _Session:
-    def __init__(self, asked: Mapping[str, Any]) -> None:
+    def __init__(self, request: Mapping[str, Any]) -> None:
         GenericEnvClient = _client_class()
-        _Loop.pinned[urlsplit(asked["address"]).hostname or ""] = asked.get("ips")
-        headers = {"Authorization": f"Bearer {asked['key']}"} if asked.get("key") else None
+        _PinnedLoop.pinned[urlsplit(request["address"]).hostname or ""] = request.get("ips")
+        headers = {"Authorization": f"Bearer {request['key']}"} if request.get("key") else None
         self._client = GenericEnvClient(
-            asked["address"],
-            connect_timeout_s=asked["seconds"],
-            message_timeout_s=86_400.0,  # each request has its own
+            request["address"],
+            connect_timeout_s=request["seconds"],
+            message_timeout_s=86_400.0,  # each request has its own time-out
             max_message_size_mb=LONGEST / 2**20,
             headers=headers,
         )
@@ -61,14 +62,14 @@ class _Session:
         self._connection = self._client._ws
         return {}
 
-    def still(self) -> None:
-        """The client would connect again by itself, to an episode that has not begun. Raises ConnectionError."""
-        now = self._client._ws
-        if now is None or now is not self._connection or now.state.name != "OPEN":
+    def check_connection(self) -> None:
+        """Raise ConnectionError if the connection is lost: the client would reconnect to an episode not yet begun."""
+        present = self._client._ws
+        if present is None or present is not self._connection or present.state.name != "OPEN":
             raise ConnectionError("The connection was lost.")
 
-    async def reset(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return _told(await self._client.reset(**asked["arguments"]))
+    async def reset(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return _step_result(await self._client.reset(**request["arguments"]))
 
     async def tools(self) -> dict[str, Any]:
         try:
@@ -76,14 +77,14 @@ class _Session:
         except RuntimeError:  # a server without tools doesn't know the action
             return {"tools": []}
         listed = result.observation.get("tools") if isinstance(result.observation, dict) else None
-        return {"tools": [_tool(one) for one in listed or [] if isinstance(one, dict)]}
+        return {"tools": [_tool(tool) for tool in listed or [] if isinstance(tool, dict)]}
 
-    async def call(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        action = {"type": "call_tool", "tool_name": asked["name"], "arguments": asked["arguments"]}
-        return _told(await self._client.step(action))
+    async def call(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        action = {"type": "call_tool", "tool_name": request["name"], "arguments": request["arguments"]}
+        return _step_result(await self._client.step(action))
 
-    async def say(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return _told(await self._client.step({asked["field"]: asked["text"]}))
+    async def say(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return _step_result(await self._client.step({request["field"]: request["text"]}))
 
     async def close(self) -> dict[str, Any]:
         await self._client.close()
@@ -91,7 +92,7 @@ class _Session:
 
 
 def _client_class() -> Any:
-    """The client alone: its package would import the server's side too, with a web stack that takes half a minute."""
+    """Import only the client: its package would also import the server, whose web stack takes half a minute."""
     for name in ("openenv", "openenv.core"):
         if name not in sys.modules:
             spec = importlib.util.find_spec(name)
@@ -117,63 +118,63 @@ class _Program:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, asked: dict[str, Any]) -> None:
+    async def _answer(self, request: dict[str, Any]) -> None:
         try:
-            answer: dict[str, Any] = {"ok": await asyncio.wait_for(self._do(asked), asked["seconds"])}
+            answer: dict[str, Any] = {"ok": await asyncio.wait_for(self._do(request), request["seconds"])}
         except TimeoutError:
-            answer = {"error": f"It didn't answer within {asked['seconds']:.3g} s.", "kind": "timeout"}
+            answer = {"error": f"It didn't answer within {request['seconds']:.3g} s.", "kind": "timeout"}
         except OSError as error:  # ConnectionError too
-            answer = {"error": _words(error, asked), "kind": "gone"}
+            answer = {"error": _sentence(error, request), "kind": "gone"}
         except Exception as error:
             gone = type(error).__module__.startswith("websockets")
-            answer = {"error": _words(error, asked), "kind": "gone" if gone else "raised"}
-        line = json.dumps({"id": asked["id"], **answer}).encode() + b"\n"
-        while line:  # a pipe takes what it has room for
+            answer = {"error": _sentence(error, request), "kind": "gone" if gone else "raised"}
+        line = json.dumps({"id": request["id"], **answer}).encode() + b"\n"
+        while line:  # a pipe may accept only a part
             line = line[os.write(self._out, line) :]
 
-    async def _do(self, asked: dict[str, Any]) -> dict[str, Any]:
-        number, what = asked["session"], asked["do"]
-        if what == "open":
-            self._sessions[number] = _Session(asked)
+    async def _do(self, request: dict[str, Any]) -> dict[str, Any]:
+        number, action = request["session"], request["do"]
+        if action == "open":
+            self._sessions[number] = _Session(request)
             return await self._sessions[number].open()
-        if what == "close":
+        if action == "close":
             session = self._sessions.pop(number, None)
             return await session.close() if session else {}
         session = self._sessions.get(number)
         if session is None:
             raise ConnectionError("The session is gone.")
-        session.still()
-        if what == "tools":
+        session.check_connection()
+        if action == "tools":
             return await session.tools()
-        return await {"reset": session.reset, "call": session.call, "say": session.say}[what](asked)
+        return await {"reset": session.reset, "call": session.call, "say": session.say}[action](request)
 
 
-def _told(result: Any) -> dict[str, Any]:
-    """{"text", "error", "reward", "done"} of a step."""
-    seen = result.observation if isinstance(result.observation, dict) else {"result": result.observation}
+def _step_result(result: Any) -> dict[str, Any]:
+    """Return the {"text", "error", "reward", "done"} of a step."""
+    observation = result.observation if isinstance(result.observation, dict) else {"result": result.observation}
     reward = result.reward if isinstance(result.reward, int | float) else None
-    told = {"reward": reward, "done": bool(result.done), "error": ""}
-    if error := seen.get("error"):
-        told["error"] = str(error.get("message", error) if isinstance(error, dict) else error)[:LONGEST_TEXT]
-    return told | {"text": _text(seen)[:LONGEST_TEXT]}
+    step = {"reward": reward, "done": bool(result.done), "error": ""}
+    if error := observation.get("error"):
+        step["error"] = str(error.get("message", error) if isinstance(error, dict) else error)[:LONGEST_TEXT]
+    return step | {"text": _text(observation)[:LONGEST_TEXT]}
 
 
-def _text(seen: Mapping[str, Any]) -> str:
-    """What a model can read of an observation: a tool's result, a single text, or all of it as JSON."""
-    if "tool_name" in seen:
-        return _result(seen.get("result"))
-    said = {name: value for name, value in seen.items() if name not in _NOT_SAID and value not in (None, "", [], {})}
-    values = list(said.values())
+def _text(observation: Mapping[str, Any]) -> str:
+    """Return an observation as a text for a model: a tool's result, a single text, or all of it as JSON."""
+    if "tool_name" in observation:
+        return _result(observation.get("result"))
+    shown = {name: value for name, value in observation.items() if name not in _NOT_SHOWN and value not in _EMPTY}
+    values = list(shown.values())
     if not values:
         return ""
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else _json(said)
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else _json(shown)
 
 
 def _result(result: Any) -> str:
     if isinstance(result, dict):
         content = result.get("content")
-        if isinstance(content, list) and content and all(isinstance(one, dict) and "text" in one for one in content):
-            return "\n".join(str(one["text"]) for one in content)
+        if isinstance(content, list) and content and all(isinstance(part, dict) and "text" in part for part in content):
+            return "\n".join(str(part["text"]) for part in content)
         if result.get("data") is not None:
             return _result(result["data"])
     return result if isinstance(result, str) else "" if result is None else _json(result)
@@ -183,14 +184,14 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _tool(told: Mapping[str, Any]) -> dict[str, Any]:
-    schema = told.get("input_schema") or told.get("inputSchema") or {}
-    return {"name": str(told.get("name", "")), "description": str(told.get("description", "")), "parameters": schema}
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    schema = tool.get("input_schema") or tool.get("inputSchema") or {}
+    return {"name": str(tool.get("name", "")), "description": str(tool.get("description", "")), "parameters": schema}
 
 
-def _words(error: Exception, asked: Mapping[str, Any]) -> str:
+def _sentence(error: Exception, request: Mapping[str, Any]) -> str:
     text = " ".join(str(error).split())[:500] or type(error).__name__
-    return text.replace(asked["key"], "[key]") if asked.get("key") else text
+    return text.replace(request["key"], "[key]") if request.get("key") else text
 
 
 def main() -> None:
@@ -198,7 +199,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     socket.setdefaulttimeout(None)
-    with asyncio.Runner(loop_factory=_Loop) as runner:
+    with asyncio.Runner(loop_factory=_PinnedLoop) as runner:
         runner.run(_Program(out).serve())
 
 

@@ -32,7 +32,7 @@ _NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 
 
 def checked(result: int, call: str) -> int:
-    """Raises OSError with the name of the failed call."""
+    """Return a call's result. Raises OSError with the name of a failed call."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{call}: {os.strerror(number)}")
@@ -40,32 +40,32 @@ def checked(result: int, call: str) -> int:
 
 
 def prctl(option: int, value: int = 0, extra: int = 0) -> None:
-    """Raises OSError."""
+    """Call prctl(2). Raises OSError."""
     checked(_prctl(option, value, extra, 0, 0), f"prctl({option})")
 
 
 def unshare(flags: int) -> None:
-    """Raises OSError."""
+    """Call unshare(2). Raises OSError."""
     checked(_unshare(flags), "unshare")
 
 
 def setns(fd: int, flags: int) -> None:
-    """Raises OSError."""
+    """Call setns(2). Raises OSError."""
     checked(_setns(fd, flags), "setns")
 
 
 def mount_tmpfs(path: bytes, options: bytes) -> None:
-    """Raises OSError."""
+    """Mount a tmpfs. Raises OSError."""
     checked(_mount(b"tmpfs", path, b"tmpfs", _TMPFS, options), "mount")
 
 
 def drop_capabilities() -> None:
-    """Permanent for this process if no_new_privs is set. Raises OSError."""
+    """Drop all capabilities, permanently if no_new_privs is set. Raises OSError."""
     checked(_syscall(_CAPSET, _CAPABILITIES_OF_SELF, _NO_CAPABILITIES), "capset")
 
 
 def raw(number: int, *arguments: object) -> int:
-    """A system call by its number. Raises OSError."""
+    """Make a system call by its number. Raises OSError."""
     return checked(_syscall(number, *arguments), f"system call {number}")
 
 

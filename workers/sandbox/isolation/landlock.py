@@ -1,4 +1,4 @@
-"""Landlock: this process and its children may read some folders, and change nothing."""
+"""Restricts this process and its children by Landlock: they may read some folders, and change nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATH_BENEATH = 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _FILES_OF = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""The file operations that each version can forbid: from 2 on moving between folders, from 3 on truncating, from 5 on
+"""Version -> the file operations that it can forbid: from 2 on moving between folders, from 3 on truncating, from 5 on
 ioctl."""
 _NETWORK = 0b11
 """TCP bind and connect, from version 4 on. seccomp forbids creating sockets anyway."""
@@ -24,7 +24,7 @@ _SCOPES = 0b11
 
 
 def version() -> int:
-    """The version of the kernel's Landlock; 0 if it has none."""
+    """Return the version of the kernel's Landlock; 0 if it has none."""
     try:
         return kernel.raw(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
     except OSError:
@@ -32,8 +32,8 @@ def version() -> int:
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str] = ()) -> None:
-    """`readable`: folders and files to read and execute, as far as they exist. `writable`: files such as /dev/null.
-    Permanent, also for all child processes; needs no_new_privs. Raises OSError."""
+    """Restrict this process and all its children permanently. Needs no_new_privs. Raises OSError. `readable`: folders
+    and files to read and execute, as far as they exist. `writable`: files such as /dev/null."""
     abi = version()
     files = _FILES_OF[min(abi, max(_FILES_OF))] if abi else 0
     attributes = struct.pack("=QQQ", files, _NETWORK, _SCOPES)[: 8 if abi < 4 else 16 if abi < 6 else 24]

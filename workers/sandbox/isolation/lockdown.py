@@ -1,4 +1,4 @@
-"""Restrictions of the zygote and its forks: resources, privileges and system calls."""
+"""Restricts the zygote and its forks: their resources, privileges and system calls."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from workers.sandbox.isolation import kernel
 WORK = "/tmp"  # noqa: S108  # inside the sandbox: each evaluation mounts its own tmpfs there
 _OPEN_FILES = 64
 _MOST_OPEN = 1 << 16
-"""In the zygote."""
+"""The limit of open files in the zygote."""
 _STEP = 1 << 16
 _UNPRIVILEGED = 65534
 _INFINITE = 0x7FFFFFFFFFFFFFFF
 _zygote = -1
-"""Its pid, as seen by forks without a pid namespace of their own."""
+"""The zygote's pid, as seen by forks without a pid namespace of their own."""
 
 
 class ResourceLimits(NamedTuple):
     seconds: float
-    """CPU seconds."""
+    """Seconds of processor time."""
     address_space: int
-    """Total bytes, including the zygote's."""
+    """Bytes in total, including the zygote's."""
     file_bytes: int
     """The size of the largest file, in bytes."""
 
 
 def address_space() -> int:
-    """The bytes that count against this process's address space limit, rounded up to 64 KiB. Determined without /proc,
-    as the lowest limit under which one more page can be mapped."""
+    """Return the bytes that count against this process's address space limit, rounded up to 64 KiB. Found without
+    /proc, as the lowest limit under which another page can be mapped."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     low, high = 0, min(1 << 46, hard & _INFINITE)
     try:
@@ -55,7 +55,7 @@ def _maps_one_page() -> bool:
 
 
 def limit_zygote() -> None:
-    """Set the limits common to all forks, and drop what the zygote never needs. Raises OSError."""
+    """Set the limits common to all forks, and drop privileges that the zygote never needs. Raises OSError."""
     global _zygote
     _zygote = os.getpid()
     hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -70,8 +70,8 @@ def limit_zygote() -> None:
 
 
 def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, filter_address: int) -> None:
-    """Lock this process down permanently. `tmpfs_bytes`: size of a tmpfs to mount as the working folder, in its own
-    mount namespace; 0: none. `filter_address`: of a seccomp filter; 0: none. Raises OSError."""
+    """Lock this process down permanently. Raises OSError. `tmpfs_bytes`: the size of a tmpfs to mount as the working
+    folder, in a new mount namespace; 0: none. `filter_address`: the address of a seccomp filter; 0: none."""
     if tmpfs_bytes:
         kernel.unshare(kernel.CLONE_NEWNS)
         options = b"size=%d,nr_inodes=%d,mode=0700" % (tmpfs_bytes, 16 + tmpfs_bytes // 4096)
@@ -96,8 +96,7 @@ def _set_limit(which: int, value: int) -> None:
 
 
 def give_up_root(readable: list[str]) -> None:
-    """Become a user who owns nothing, if that user can still read the necessary files; otherwise drop root's
-    capabilities."""
+    """Stop being root: become a user who owns nothing, if that user can read the files, and drop all capabilities."""
     if os.geteuid() != 0:
         return
     pid = os.fork()
@@ -121,7 +120,7 @@ def _become_nobody() -> None:
 
 
 def takes(filter_: kernel.SeccompFilter) -> bool:
-    """Whether the kernel accepts a seccomp filter; tried in a separate process."""
+    """Return whether the kernel accepts a seccomp filter, by trying in a separate process."""
     pid = os.fork()
     if pid == 0:
         code = 1

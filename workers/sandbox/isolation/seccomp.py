@@ -1,7 +1,7 @@
-"""The system calls of sandboxed code: an allow-list, as a BPF program that the kernel runs for each call.
+"""Builds the allow-list of system calls for sandboxed code, as a BPF program that the kernel runs for each call.
 
-Everything else is refused with EPERM. The program is a binary search by the call's number, because on installation the
-kernel runs it once per possible number.
+All other calls fail with EPERM. The program is a binary search by the call's number, because on installation the kernel
+runs it once for each possible number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from workers.sandbox.isolation.syscall_numbers import READS, SPECIAL, WRITES
 
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Machine -> column of the table, and the kernel's name for it."""
+"""Machine -> column of the table, and the kernel's number for the architecture."""
 
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
@@ -30,14 +30,14 @@ send signals to other processes. Not F_SETPIPE_SZ, which takes memory that no li
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 _PRCTL = (15, 16, 0x53564D41)
-"""PR_SET_NAME, PR_GET_NAME, PR_SET_VMA. Not PR_SET_PDEATHSIG: the process dies with its zygote."""
+"""PR_SET_NAME, PR_GET_NAME, PR_SET_VMA. Not PR_SET_PDEATHSIG, which makes the process die with its zygote."""
 _CLONE_THREAD = 0x00010000
 _CLONE_NEW_ANY = 0x7E020080
 
 
 @dataclass(frozen=True)
 class _OneOf:
-    """Allowed if this argument is one of the values; both are 32 bits wide."""
+    """Allows a call if an argument is one of the values; both have 32 bits."""
 
     argument: int
     values: tuple[int, ...]
@@ -50,7 +50,7 @@ class _OneOf:
 
 @dataclass(frozen=True)
 class _Null:
-    """Allowed if this pointer is null."""
+    """Allows a call if an argument is a null pointer."""
 
     argument: int
 
@@ -63,7 +63,7 @@ class _Null:
 
 @dataclass(frozen=True)
 class _Thread:
-    """clone, only for threads of this process."""
+    """Allows clone for threads of this process only."""
 
     def code(self) -> list[bytes]:
         new = _op(_JUMP_ANY_BIT, _CLONE_NEW_ANY, 1)
@@ -83,18 +83,18 @@ _REFUSE = _Always(_ERRNO | errno.EPERM)
 
 
 class Unsupported(Exception):
-    """This machine has no seccomp filters, or an unknown architecture. For people."""
+    """The machine has no seccomp filters, or an unknown architecture. The message is for people."""
 
 
 def supported() -> None:
-    """Raises Unsupported."""
+    """Check this machine. Raises Unsupported."""
     if os.uname().machine not in _ARCHES or sys.maxsize < 2**32:
         raise Unsupported(f"There is no table of system calls for {os.uname().machine}.")
 
 
 def program(*, writes: bool = False, executes: bool = False, alone: bool = False) -> bytes:
-    """The filter for a process that may change files (`writes`), become another program with threads (`executes`), or
-    signal itself, which requires being process 1 and `alone` in a pid namespace. Raises Unsupported."""
+    """Return a filter's code. Raises Unsupported. `writes`: the process may change files. `executes`: it may become
+    another program, with threads. `alone`: it is process 1, alone in a pid namespace, and may signal itself."""
     supported()
     column, arch = _ARCHES[os.uname().machine]
     allowed: dict[str, _Rule] = dict.fromkeys(READS, _Always(_ALLOW))
@@ -106,7 +106,7 @@ def program(*, writes: bool = False, executes: bool = False, alone: bool = False
         "prctl": _OneOf(0, _PRCTL),
         "prlimit64": _OneOf(0, (0,)),
         "socketpair": _OneOf(0, (1,)),
-        "sendto": _Null(4),  # the address: one end of a pair could send to any named Unix socket
+        "sendto": _Null(4),  # without an address: one end of a pair could send to any named Unix socket
         "clone3": _Always(_ERRNO | errno.ENOSYS),
     }
     allowed |= {name: _Always(_ERRNO | errno.EOPNOTSUPP) for name in SPECIAL if name.endswith("xattr")}
@@ -128,7 +128,7 @@ def program(*, writes: bool = False, executes: bool = False, alone: bool = False
 
 
 def _intervals(rules: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
-    """(first number, its rule), wherever the rule changes."""
+    """Return (first number, its rule), wherever the rule changes."""
     intervals: list[tuple[int, _Rule]] = [(0, _REFUSE)]
     for number in range(max(rules) + 2):
         rule = rules.get(number, _REFUSE)
@@ -151,7 +151,7 @@ def _search(intervals: list[tuple[int, _Rule]]) -> list[bytes]:
 
 
 def _argument(place: int) -> bytes:
-    """Load its lower half; the arguments checked are ints."""
+    # The lower half: the arguments that are checked are ints.
     return _op(_LOAD, _ARGUMENTS + 8 * place)
 
 

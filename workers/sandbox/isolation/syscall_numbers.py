@@ -1,4 +1,4 @@
-"""Numbers of system calls relevant to sandboxed code, on x86_64 and aarch64."""
+"""The numbers of the system calls relevant to sandboxed code, on x86_64 and aarch64."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _number(text: str) -> int | None:
 
 
 READS = _table(_READS)
-"""Name -> number on x86_64 and on aarch64, None if missing: calls for reading, computing and waiting."""
+"""Calls for reading, computing and waiting: name -> number on x86_64 and on aarch64, None if missing."""
 WRITES = _table(_WRITES)
 """Calls that change files, for sandboxes in which all reachable files are the evaluation's own."""
 SPECIAL = _table(_SPECIAL)
-"""Calls decided by their arguments, or with an answer of their own."""
+"""Calls that are allowed by their arguments, or fail with a special error."""

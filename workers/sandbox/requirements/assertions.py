@@ -1,4 +1,4 @@
-"""Which parts of a test run, and whether it asserts anything: an assertion that never runs would pass silently."""
+"""Finds the parts of a test that run and assert something: an assertion that never runs would pass silently."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workers.sandbox.requirements.syntax import FUNCTIONS, dotted, required
 _Def = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FAILS = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
-"""Last parts of names whose call asserts something, in addition to those that begin with “assert”."""
+"""Last parts of the names of functions that assert something, in addition to names that begin with “assert”."""
 _FIXTURES = frozenset(
     (
         *("setUp", "tearDown", "setUpClass", "tearDownClass", "asyncSetUp", "asyncTearDown", "runTest"),
@@ -22,8 +22,8 @@ _SWALLOWED = frozenset(("AssertionError", "Exception", "BaseException"))
 
 
 def judging(tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[str, str]) -> tuple[tuple[str, ...], str]:
-    """The functions and classes that a test only defines, to be run after it because its author counts on pytest or
-    unittest; and why it would pass without asserting anything, for people; "" if it wouldn't. `parents`: from
+    """Return the functions and classes to run after a test, and why it would pass without asserting anything, or "". A
+    test may only define functions and classes if its author relies on pytest or unittest. `parents`: from
     syntax.parents; `names`: from syntax.imported."""
     finder = _AssertionFinder(tree, parents, names)
     runs = tuple(finder.runs())
@@ -49,7 +49,7 @@ class _AssertionFinder:
             self._use(node)
 
     def runs(self) -> Iterator[str]:
-        """Also sets `problem`."""
+        """Yield the functions and classes to run after the test. Also sets `problem`."""
         ours: set[ast.AST] = set()
         for statement in self._tree.body:
             if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
@@ -66,14 +66,14 @@ class _AssertionFinder:
                 self._look_at(node, ours)
 
     def asserts(self, node: ast.AST) -> bool:
-        """Whether this node itself does."""
+        """Return whether this node itself asserts something."""
         if isinstance(node, ast.Call):
             last = dotted(node.func, self._names).rpartition(".")[2] or getattr(node.func, "attr", "")
             return last.lower().startswith("assert") or last in _FAILS
         return isinstance(node, (ast.Assert, ast.Raise))
 
     def _judges(self, node: ast.AST) -> bool:
-        """Whether something in it asserts."""
+        """Return whether anything in the node asserts something."""
         return any(map(self.asserts, ast.walk(node)))
 
     def _use(self, node: ast.AST) -> None:
@@ -94,24 +94,24 @@ class _AssertionFinder:
         return False
 
     def _methods(self, of: ast.ClassDef) -> list[_Def]:
-        """The methods that run when the class is run after the test; none if it isn't run."""
+        """Return the methods that run when the class is run after the test; none if it isn't run."""
         bases = [dotted(base, self._names).rpartition(".")[2] for base in of.bases]
         is_case = any(base.endswith("TestCase") or base in self._cases for base in bases)
         if is_case:
             self._cases.add(of.name)
         if not is_case and (bases or not of.name.startswith("Test") or of.name in self._used):
             return []
-        methods = [one for one in of.body if isinstance(one, _DEFS)]
-        if not is_case and any(one.name == "__init__" for one in methods):
+        methods = [item for item in of.body if isinstance(item, _DEFS)]
+        if not is_case and any(item.name == "__init__" for item in methods):
             return []
         is_asynchronous = any(base.startswith("IsolatedAsyncio") for base in bases)
         return [
-            one
-            for one in methods
-            if one.name.startswith("test")
-            and required(one) <= 1
-            and not _is_generator(one)
-            and (is_asynchronous or isinstance(one, ast.FunctionDef))
+            item
+            for item in methods
+            if item.name.startswith("test")
+            and required(item) <= 1
+            and not _is_generator(item)
+            and (is_asynchronous or isinstance(item, ast.FunctionDef))
         ]
 
     def _look_at(self, node: ast.AST, ours: set[ast.AST]) -> None:
@@ -160,7 +160,7 @@ class _AssertionFinder:
 
 
 def _asserts(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.Assert) for one in ast.walk(node))
+    return any(isinstance(item, ast.Assert) for item in ast.walk(node))
 
 
 def _is_generator(function: _Def) -> bool:
@@ -175,18 +175,18 @@ def _is_generator(function: _Def) -> bool:
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:
-    """Whether it catches assertions and does nothing, or only prints something."""
+    """Return whether a handler catches assertions and does nothing, or only prints something."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     if not any(kind is None or (isinstance(kind, ast.Name) and kind.id in _SWALLOWED) for kind in kinds):
         return False
     return all(
-        isinstance(one, (ast.Pass, ast.Continue))
-        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+        isinstance(item, (ast.Pass, ast.Continue))
+        or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
         or (
-            isinstance(one, ast.Expr)
-            and isinstance(one.value, ast.Call)
-            and isinstance(one.value.func, ast.Name)
-            and one.value.func.id == "print"
+            isinstance(item, ast.Expr)
+            and isinstance(item.value, ast.Call)
+            and isinstance(item.value.func, ast.Name)
+            and item.value.func.id == "print"
         )
-        for one in handler.body
+        for item in handler.body
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def prepare(text: str) -> None:
-    """Before a test: keep its `unittest.main()` from ending the process. `run` runs what that would have run."""
+    """Keep a test's `unittest.main()` from ending the process; `run` runs the tests in its place."""
     if "unittest" in text and "main" in text:
         import unittest
 
@@ -15,7 +15,7 @@ def prepare(text: str) -> None:
 
 
 def run(test: Any) -> None:
-    """Run a function, a unittest.TestCase, or a class with test methods. Raises what it raises."""
+    """Run a function, a unittest.TestCase, or a class with test methods. Raises the test's exception."""
     if not isinstance(test, type):
         test()
         return

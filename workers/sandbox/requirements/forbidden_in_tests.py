@@ -1,5 +1,5 @@
-"""Forbidden parts of tests. In a separate process a test can't share the candidate's input, output, random numbers or
-folder, and it must not use functions that turn a value into code."""
+"""Finds forbidden parts of tests. A test runs in a separate process, so it can't share the candidate's input, output,
+random numbers or folder; and it must not use functions that turn a value into code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_BUILTINS = frozenset(("builtins", "__builtins__"))
 
 
 def forbidden(parents: Mapping[ast.AST, ast.AST], names: dict[str, str], bound: Iterable[str]) -> str:
-    """Why the test can't be judged, for people; "" if it can. `parents`: from syntax.parents; `names`: from
+    """Return why a test can't be judged, as a sentence for people, or "". `parents`: from syntax.parents; `names`: from
     syntax.imported; `bound`: names that the test itself binds."""
     own = frozenset(bound) - names.keys()
     seeds = draws = 0
@@ -44,17 +44,17 @@ def forbidden(parents: Mapping[ast.AST, ast.AST], names: dict[str, str], bound: 
 def _code(node: ast.Name | ast.Attribute, full: str, parent: ast.AST, call: ast.Call | None) -> str:
     first, _, last = full.rpartition(".")
     if last in _RUNS_CODE and first in ("", *_NO_BUILTINS):
-        is_fixed = call is not None and call.args and all(isinstance(one, ast.Constant) for one in call.args)
+        is_fixed = call is not None and call.args and all(isinstance(argument, ast.Constant) for argument in call.args)
         return "" if is_fixed else _runs(full)
     if full in _NO_BUILTINS and not isinstance(parent, ast.Attribute):
         return _runs(full)
     if first.partition(".")[0] in _UNPICKLES and (last.startswith(("load", "open", "Unpickler", "_Unpickler"))):
         return _runs(full)
     if full in _LOADS and (
-        full != "numpy.load" or (call is not None and any(one.arg == "allow_pickle" for one in call.keywords))
+        full != "numpy.load" or (call is not None and any(argument.arg == "allow_pickle" for argument in call.keywords))
     ):
         return _runs(full)
-    if full in _TIMES and (call is None or any(isinstance(one, ast.Call) for one in call.args)):
+    if full in _TIMES and (call is None or any(isinstance(argument, ast.Call) for argument in call.args)):
         return _runs(full)
     return ""
 
@@ -83,7 +83,11 @@ def _last(node: ast.Name | ast.Attribute) -> str:
 
 
 def _writes(call: ast.Call) -> bool:
-    mode = call.args[1] if len(call.args) > 1 else next((one.value for one in call.keywords if one.arg == "mode"), None)
+    mode = (
+        call.args[1]
+        if len(call.args) > 1
+        else next((argument.value for argument in call.keywords if argument.arg == "mode"), None)
+    )
     return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and bool(set("wax+") & set(mode.value))
 
 

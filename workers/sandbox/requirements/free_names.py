@@ -1,4 +1,4 @@
-"""Unbound names of a test: which ones belong to a library, and which ones may let the candidate judge itself."""
+"""Resolves the unbound names of a test: finds those of a library, and those that may let the candidate judge itself."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _CLASSES = {
     **dict.fromkeys(("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"), "collections"),
     **{"Fraction": "fractions", "Decimal": "decimal", "timedelta": "datetime", "date": "datetime"},
 }
-"""Names that tests use without an import. They are the library's: with the candidate's own it would decide what is
-expected."""
+"""Names that tests use without an import. They refer to the library, because the candidate could decide the expected
+values with a definition of its own."""
 _HELPERS = {
     **dict.fromkeys(("isclose", "sqrt", "fabs", "ceil", "floor", "pi", "inf", "nan", "isnan", "isinf"), "math"),
     **dict.fromkeys(("exp", "log", "sin", "cos", "tan", "hypot", "radians", "degrees"), "math"),
@@ -20,13 +20,14 @@ _HELPERS = {
     **dict.fromkeys(("approx", "raises"), "pytest"),
     **{"deepcopy": "copy", "reduce": "functools"},
 }
-"""Like _CLASSES, but the task may be to write one of them: the library's only if there is another free name."""
+"""Names like those in _CLASSES, but a task may be to write one of them: they refer to the library only if there is
+another free name."""
 _SHORT = {"np": "numpy"}
 
 
 def library(free: set[str], bare: set[str]) -> dict[str, tuple[str, str]]:
-    """The free names of a test that a library defines: (module, name in it; "" for the module itself). `bare`: names
-    used for more than an attribute."""
+    """Return the free names of a test that a library defines -> (module, name in it; "" for the module itself). `bare`:
+    names that are not only used for an attribute."""
     origins = {}
     for name in free:
         if name in _CLASSES:
@@ -39,8 +40,8 @@ def library(free: set[str], bare: set[str]) -> dict[str, tuple[str, str]]:
 
 
 def doubt(tree: ast.Module, free: frozenset[str]) -> str:
-    """Whether one candidate function only checks another one's result. The task may be to write both, so this is just a
-    doubt."""
+    """Return a doubt if one candidate function only checks the result of another, or "". It is no more than a doubt,
+    because the task may be to write both."""
     if len(free) < 2:
         return ""
     for node in ast.walk(tree):
@@ -55,7 +56,7 @@ def doubt(tree: ast.Module, free: frozenset[str]) -> str:
 
 
 def _asks_another(value: ast.expr, name: str, free: frozenset[str]) -> bool:
-    return any(isinstance(one, ast.Call) and _name(one) in free - {name} for one in ast.walk(value))
+    return any(isinstance(inner, ast.Call) and _name(inner) in free - {name} for inner in ast.walk(value))
 
 
 def _name(call: ast.Call) -> str:

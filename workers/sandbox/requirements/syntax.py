@@ -1,4 +1,4 @@
-"""The syntax of a test: its nodes, the names it gives a meaning, and what they are short for."""
+"""Reads the syntax of a test: its nodes, the names that it binds, and the full names behind imports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 DEEPEST = 60
-"""Brackets inside each other: beyond that some texts keep the parser busy for a time that doubles with each level."""
+"""The deepest nesting of brackets: beyond it, the parser's time for some texts doubles with each level."""
 DEEPEST_SCOPE = 20
-"""Functions inside each other: each is looked through once for every one around it."""
+"""The deepest nesting of functions: each is searched once for every function around it."""
 
 _BINDING = frozenset(
     (
@@ -25,15 +25,15 @@ _BRACKETS = re.compile(r"[([{]|([)\]}])")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Place = tuple[ast.AST, ast.AST, tuple[Function, ...]]
-"""A node, its parent, the functions around it."""
+"""A node, its parent, and the functions around it."""
 
 
 class TooDeep(ValueError):
-    """Functions stand inside each other on more than DEEPEST_SCOPE levels."""
+    """Functions are nested deeper than DEEPEST_SCOPE levels."""
 
 
 def parsed(source: str) -> ast.Module | str:
-    """The tree of a source that somebody wrote, or why it has none, as part of a sentence. Nothing is executed."""
+    """Parse a source; return its tree, or the problem as a part of a sentence. Nothing is executed."""
     if "\0" in source:
         return "it holds a NUL byte"
     try:
@@ -45,7 +45,7 @@ def parsed(source: str) -> ast.Module | str:
 
 
 def places(tree: ast.Module) -> Iterator[Place]:
-    """Nodes that say something, as they stand in the text. Raises TooDeep."""
+    """Yield the relevant nodes in the order of the text. Raises TooDeep."""
     stack: list[Place] = [(tree, tree, ())]
     while stack:
         place = stack.pop()
@@ -67,10 +67,10 @@ def places(tree: ast.Module) -> Iterator[Place]:
 
 
 def parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
-    """By each node that is more than an operator or a context: its parent. The order is that of ast.walk."""
+    """Return node -> parent, without operators and contexts, in the order of ast.walk."""
     parent_of: dict[ast.AST, ast.AST] = {}
     nodes: list[ast.AST] = [tree]
-    for node in nodes:  # it grows meanwhile
+    for node in nodes:  # the list grows during the loop
         for name in node._fields:
             value = getattr(node, name, None)
             for child in value if type(value) is list else (value,):
@@ -81,7 +81,7 @@ def parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
 
 
 def binds(node: ast.AST) -> Iterator[str]:
-    """Names that this node itself gives a meaning."""
+    """Yield the names that this node itself binds."""
     if type(node) not in _BINDING:
         return
     if isinstance(node, ast.Name):
@@ -99,47 +99,47 @@ def binds(node: ast.AST) -> Iterator[str]:
 def parameters(function: Function) -> set[str]:
     arguments = function.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    return {one.arg for one in every if one is not None}
+    return {item.arg for item in every if item is not None}
 
 
 def local(function: Function) -> set[str]:
-    """Names that mean something of its own inside a function."""
-    found = parameters(function)
+    """Return the names that a function binds, including its parameters."""
+    names = parameters(function)
     for node in ast.walk(function):
         if node is not function:
-            found.update(binds(node))
-    return found
+            names.update(binds(node))
+    return names
 
 
 def required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Arguments that a call must give."""
+    """Count the arguments that a call must pass."""
     arguments = function.args
     positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
     return positional + arguments.kw_defaults.count(None)
 
 
 def name_of(node: ast.expr) -> str:
-    """Of a name, or of what is called by one."""
+    """Return the name of a node, or of the function that it calls; "" for anything else."""
     node = node.func if isinstance(node, ast.Call) else node
     return node.id[:80] if isinstance(node, ast.Name) else ""
 
 
 def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """What names are short for: {"p": "pickle", "loads": "pickle.loads"}."""
-    found = {}
+    """Return imported name -> full name: {"p": "pickle", "loads": "pickle.loads"}."""
+    full_names = {}
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
-                found[alias.asname or top] = alias.name if alias.asname else top
+                full_names[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
-                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return found
+                full_names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return full_names
 
 
 def dotted(node: ast.AST, names: dict[str, str]) -> str:
-    """In full: "numpy.testing.assert_allclose" for np.testing.assert_allclose; "" for anything else."""
+    """Return the full name: "numpy.testing.assert_allclose" for np.testing.assert_allclose; "" for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -150,7 +150,7 @@ def dotted(node: ast.AST, names: dict[str, str]) -> str:
 
 
 def deeper(text: str) -> bool:
-    """Whether brackets stand inside each other on more than DEEPEST levels."""
+    """Return whether brackets are nested deeper than DEEPEST levels."""
     depth = 0
     for match in _BRACKETS.finditer(text) if sum(map(text.count, "([{")) > DEEPEST else ():
         depth = max(0, depth - 1) if match[1] else depth + 1
@@ -160,12 +160,12 @@ def deeper(text: str) -> bool:
 
 
 def is_generator(function: ast.AST) -> bool:
-    """Whether the function itself yields, ignoring those inside it."""
+    """Return whether the function itself yields, ignoring functions inside it."""
     scopes = (*FUNCTIONS, ast.ClassDef)
     waiting = [function]
     while waiting:
-        inside = [one for one in ast.iter_child_nodes(waiting.pop()) if not isinstance(one, scopes)]
-        if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in inside):
+        inside = [item for item in ast.iter_child_nodes(waiting.pop()) if not isinstance(item, scopes)]
+        if any(isinstance(item, ast.Yield | ast.YieldFrom) for item in inside):
             return True
         waiting += inside
     return False

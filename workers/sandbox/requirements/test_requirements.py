@@ -1,8 +1,8 @@
-"""What a test requires of a candidate, read from its syntax: nothing is executed.
+"""Reads a test's requirements of a candidate from its syntax: nothing is executed.
 
 A test runs in another process than the candidate's code, so it may call the candidate's functions with plain values and
-look at the plain values that they return. A test that needs more ("Stack" as a class with methods, a lambda as an
-argument) can't be judged there: `problems` says so, and such a test never counts as passed.
+examine the plain values that they return. A test that needs more ("Stack" as a class with methods, a lambda as an
+argument) can't be judged: `Requirements.problem` says why, and such a test never passes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from workers.sandbox.requirements.syntax import (
 
 FILE = "<test>"
 LONGEST = 50_000
-"""Characters that `problems` reads: the tree of a longer test takes too much memory."""
+"""The longest test in characters: the tree of a longer test takes too much memory."""
 SHORT = 4_000
-"""Characters that a caller reads itself."""
+"""The longest test in characters that a caller reads itself."""
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__"}
 _SOLUTION = frozenset(("solution", "candidate", "main", "submission", "answer", "your_module", "my_module"))
-"""Names of the module that the model writes, in tests that import from it."""
+"""Names of the module that the model writes, for tests that import from it."""
 _PLAIN_ATTRIBUTES = frozenset(
     name
     for kind in (
@@ -75,23 +75,21 @@ _VALUES = (ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Subscript, ast.A
 
 @dataclass(frozen=True)
 class Requirements:
-    """The requirements of one test."""
-
     source: str | ast.Module
-    """What to compile: the text, or its tree without the imports from the candidate's module."""
+    """The code to compile: the text, or its tree without the imports from the candidate's module."""
     names: frozenset[str]
-    """Free names that the candidate defines, or nobody."""
+    """Free names that no library defines, so that the candidate must."""
     library: dict[str, tuple[str, str]]
-    """Free names that a library defines: (module, name in it; "" for the module itself)."""
+    """Free names that a library defines -> (module, name in it; "" for the module itself)."""
     runs: tuple[str, ...]
-    """Functions and classes that the test only defines, to be run after it (defined_tests.py)."""
+    """Functions and classes that the test only defines, to run after it (defined_tests.py)."""
     problem: str
-    """Why it can't be judged with plain values, for people; "" if it can."""
+    """Why the test can't be judged with plain values, for people, or ""."""
     doubts: str = ""
-    """Why it may judge less than it seems to, for people."""
+    """Why the test may check less than it seems to, for people, or ""."""
 
     def packed(self) -> list[Any]:
-        """As plain values, for a verifier that shall not read the test again."""
+        """Return the requirements as plain values, for a verifier that need not read the test again."""
         library = {name: list(place) for name, place in self.library.items()}
         return [sorted(self.names), library, list(self.runs), self.problem]
 
@@ -105,8 +103,8 @@ class Requirements:
 
 @lru_cache(maxsize=4096)
 def packed_of_short(test: str) -> list[Any] | None:
-    """The packed requirements of a short test that is compiled as it stands; None: its verifier shall read it. The
-    completions of a group share their tests, so a caller that keeps this spares each of their verifiers the reading."""
+    """Return the packed requirements of a short test that is compiled unchanged; None: its verifier must read it. The
+    completions of a group share their tests, so caching this saves each of their verifiers the work."""
     if len(test) > SHORT or "\\" in test or deeper(test):
         return None  # a backslash may cause a warning, and warnings can't be silenced for one thread
     try:
@@ -117,7 +115,7 @@ def packed_of_short(test: str) -> list[Any] | None:
 
 
 def read_bounded(test: str) -> Requirements | None:
-    """None: the test can't be parsed, or it is too long or too deep to be."""
+    """Read a test; None if it can't be parsed, or is too long or too deep."""
     if len(test) > LONGEST or deeper(test):
         return None
     try:
@@ -129,9 +127,9 @@ def read_bounded(test: str) -> Requirements | None:
 
 
 def read(test: str) -> Requirements:
-    """Raises what parsing raises: SyntaxError, ValueError, MemoryError, RecursionError. Not bounded in time."""
+    """Read a test, without a limit of time. Raises SyntaxError, ValueError, MemoryError, RecursionError."""
     tree = ast.parse(test, FILE)
-    name = _called_with_values(tree)  # most tests of a dataset are such, and quickly read
+    name = _called_with_values(tree)  # a quick check that covers most tests of a dataset
     if name and not free_names.library({name}, {name}):
         return Requirements(test, frozenset((name,)), {}, (), forbidden(parents(tree), {}, set()))
     source = tree if "import" in test and _drop_imports(tree) else test
@@ -142,7 +140,7 @@ def read(test: str) -> Requirements:
 
 
 def _called_with_values(tree: ast.Module) -> str:
-    """f, of a test that is nothing but lines like `assert f(1, [2]) == "a"`; "" for any other test."""
+    """Return f for a test that consists of lines like `assert f(1, [2]) == "a"`; "" for any other test."""
     names = {_asserted_call(statement) for statement in tree.body}
     return names.pop() if len(names) == 1 else ""
 
@@ -159,7 +157,7 @@ def _asserted_call(statement: ast.stmt) -> str:
 
 
 def _is_value(node: ast.expr) -> bool:
-    """Whether it is written out: a number, a text, a list of such."""
+    """Return whether a node is a literal: a number, a text, or a list of such."""
     if isinstance(node, ast.UnaryOp):
         node = node.operand
     return isinstance(node, ast.Constant) or (
@@ -168,8 +166,8 @@ def _is_value(node: ast.expr) -> bool:
 
 
 def _drop_imports(tree: ast.Module) -> bool:
-    """Removes imports from the candidate's module: the names become free. Returns whether there were any."""
-    found = False
+    """Remove imports from the candidate's module, so that their names become free; return whether there were any."""
+    dropped = False
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if not isinstance(body, list):
@@ -181,8 +179,8 @@ def _drop_imports(tree: ast.Module) -> bool:
                 and all(alias.asname is None for alias in statement.names)
             ):
                 body[place] = ast.copy_location(ast.Pass(), statement)
-                found = True
-    return found
+                dropped = True
+    return dropped
 
 
 class _Reader:
@@ -190,13 +188,13 @@ class _Reader:
         self._tree = tree
         self._source = source
         self._defined: dict[str, Function] = {}
-        """The test's own functions, at module level."""
+        """The test's own functions at module level."""
         self._classes: set[str] = set()
         self._bound: set[str] = set()
         self._aliases: dict[Function, set[str]] = {}
-        """Parameters that receive a function of the candidate's, as in HumanEval's check(candidate)."""
+        """Parameters that receive a function of the candidate, as in HumanEval's check(candidate)."""
         self._returned: set[str] = set()
-        """Variables that hold what the candidate returned."""
+        """Variables that hold a value returned by the candidate."""
         self._nodes = list(places(tree))
         self._bind()
         self._problem = ""
@@ -229,7 +227,7 @@ class _Reader:
         return Requirements(self._source, self._free, library, runs, self._problem, doubt)
 
     def _bind(self) -> None:
-        """Collects the names that the test binds outside of its functions."""
+        """Collect the names that the test binds outside its functions."""
         for node, _, scope in self._nodes:
             if scope:
                 continue
@@ -240,7 +238,7 @@ class _Reader:
                 self._classes.add(node.name)
 
     def _loads(self) -> Iterator[tuple[ast.Name, ast.AST]]:
-        """Uses of names that the test doesn't bind, and their parents."""
+        """Yield the uses of names that the test doesn't bind, with their parents."""
         inside: dict[Function, set[str]] = {}
         for node, parent, scope in self._nodes:
             if isinstance(node, FUNCTIONS):
@@ -248,7 +246,7 @@ class _Reader:
             if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
                 continue
             name = node.id
-            if name not in self._bound and name not in _BUILTINS and not any(name in inside[one] for one in scope):
+            if name not in self._bound and name not in _BUILTINS and not any(name in inside[part] for part in scope):
                 yield node, parent
 
     def _find_aliases(self) -> None:
@@ -258,7 +256,7 @@ class _Reader:
             function = self._defined.get(node.func.id)
             if function is None:
                 continue
-            taken = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+            taken = [part.arg for part in (*function.args.posonlyargs, *function.args.args)]
             for parameter, value in zip(taken, node.args, strict=False):
                 if isinstance(value, ast.Name) and value.id in self._free:
                     self._aliases.setdefault(function, set()).add(parameter)
@@ -269,7 +267,7 @@ class _Reader:
                 self._returned.update(target.id for target in node.targets if isinstance(target, ast.Name))
 
     def _candidates(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
-        """Whether this names something of the candidate's."""
+        """Return whether a node is the name of something in the candidate."""
         if not isinstance(node, ast.Name):
             return False
         for function in reversed(scope):
@@ -280,7 +278,7 @@ class _Reader:
         return node.id in self._free
 
     def _calls(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
-        """Whether this calls something of the candidate's."""
+        """Return whether a node calls something in the candidate."""
         return isinstance(node, ast.Call) and self._candidates(node.func, scope)
 
     def _look_at_name(self, node: ast.Name, parent: ast.AST) -> None:
@@ -304,9 +302,9 @@ class _Reader:
                 name = node.value.id[:80]
                 self._problem = f"“{name}” is used as more than a plain value: {name}.{node.attr[:80]}."
         elif isinstance(node, ast.ExceptHandler) and node.type is not None:
-            for one in ast.walk(node.type):
-                if isinstance(one, ast.Name) and self._candidates(one, scope):
-                    self._problem = f"“{one.id[:80]}” is used as an exception of the tested code's own."
+            for part in ast.walk(node.type):
+                if isinstance(part, ast.Name) and self._candidates(part, scope):
+                    self._problem = f"“{part.id[:80]}” is used as an exception of the tested code's own."
         elif isinstance(node, ast.Await) and self._calls(node.value, scope):
             self._problem = "A function of the tested code's is awaited."
         elif isinstance(node, ast.Call):
@@ -314,16 +312,16 @@ class _Reader:
 
     def _look_at_call(self, node: ast.Call, scope: tuple[Function, ...]) -> None:
         function = node.func
-        values = [*node.args, *(one.value for one in node.keywords)]
+        values = [*node.args, *(part.value for part in node.keywords)]
         if self._calls(function, scope) or (isinstance(function, ast.Name) and function.id in self._returned):
             self._problem = f"A function that the tested code makes is called: “{name_of(function)}”."
         elif self._candidates(function, scope):
             for value in values:
                 self._look_at_argument(name_of(function), value, scope)
         elif isinstance(function, ast.Name) and function.id in ("isinstance", "issubclass"):
-            for one in ast.walk(values[1]) if len(values) > 1 else ():
-                if isinstance(one, ast.Name) and self._candidates(one, scope):
-                    self._problem = f"“{one.id[:80]}” is used as a class of the tested code's."
+            for part in ast.walk(values[1]) if len(values) > 1 else ():
+                if isinstance(part, ast.Name) and self._candidates(part, scope):
+                    self._problem = f"“{part.id[:80]}” is used as a class of the tested code's."
         elif (
             isinstance(function, ast.Attribute)
             and isinstance(function.value, ast.Name)
@@ -339,14 +337,14 @@ class _Reader:
         if isinstance(value, ast.Name) and value.id in self._classes:
             self._problem = f"A class of the test's own is given to “{called}”."
             return
-        for one in ast.walk(value):
-            if isinstance(one, ast.Call) and isinstance(one.func, ast.Name):
-                name = one.func.id
-                if name in self._classes or (_CLASS_NAME.match(name) and self._candidates(one.func, scope)):
+        for part in ast.walk(value):
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
+                name = part.func.id
+                if name in self._classes or (_CLASS_NAME.match(name) and self._candidates(part.func, scope)):
                     self._problem = f"“{name[:80]}” makes an object that is given to “{called}”."
                     return
 
 
 def _is_used(node: ast.Name, parent: ast.AST) -> bool:
-    """Whether it is called, or passed to something that may call it."""
+    """Return whether a name is called, or passed to something that may call it."""
     return isinstance(parent, (ast.Call, ast.keyword, ast.Assign, ast.List, ast.Tuple, ast.Dict, ast.Starred))

@@ -24,8 +24,6 @@ _RETRY_S = 0.05
 
 
 class DatasetCache:
-    """The cache in one folder."""
-
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         """`limit_bytes`: total size; the least recently used files are removed first. 0: no cache."""
         self._folder = folder
@@ -33,10 +31,8 @@ class DatasetCache:
 
     @contextmanager
     def alone(self, sha256: str, wait_s: float) -> Iterator[None]:
-        """Keep other processes on this host from fetching the same dataset.
-
-        Continues without the lock after `wait_s`, or if locking fails: concurrent fetches do no harm.
-        """
+        """Keep other processes on this host from fetching the same dataset. Continues without the lock after `wait_s`,
+        or if locking fails: concurrent fetches do no harm."""
         lock = self._lock(f"lock-{sha256[:1]}") if self._usable(sha256) else None
         try:
             until = time.monotonic() + wait_s
@@ -48,10 +44,8 @@ class DatasetCache:
                 os.close(lock)
 
     def give(self, sha256: str, target: Path) -> bool:
-        """Put the dataset at `target`, which must not exist. Raises OSError if `target` can't be written.
-
-        Returns False if the dataset is not cached, or was damaged and therefore removed.
-        """
+        """Put the dataset at `target`, which must not exist. Raises OSError if `target` can't be written. Returns False
+        if the dataset is not cached, or was damaged and therefore removed."""
         if not self._usable(sha256):
             return False
         cached = self._path(sha256)

@@ -10,16 +10,14 @@ from workers.contract.run.spec import AttemptSpec, models_of
 from workers.contract.wire.artifacts import CHECKPOINT_FOLDER
 from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, RequestRefused
+from workers.supervisor.reports.control import Control, ControlRefused
 
 TRIES = 4
 
 
 def restore_missing(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
     """Fetch the checkpoint from which the attempt resumes or starts, and checkpoints that it uses as models.
-
-    Checkpoints that are on this host, or not in the store, are skipped. Raises StoreError.
-    """
+    Checkpoints that are on this host, or not in the store, are skipped. Raises StoreError."""
     for folder in _checkpoint_folders(spec, settings):
         target = settings.runs_dir / folder
         if not target.exists():
@@ -51,7 +49,7 @@ def _fetch_with_retries(spec: AttemptSpec, folder: str, target: Path, settings: 
 def _fetch(spec: AttemptSpec, folder: str, target: Path, control: Control) -> None:
     try:
         answer = control.ask_store(spec.attempt_id, folder=folder)
-    except RequestRefused as error:
+    except ControlRefused as error:
         raise StoreError(f"The control plane doesn't hand out the store's keys: {error.text}") from error
     if answer.store is not None and answer.manifest:
         ArtifactStore(answer.store).download(folder, target, manifest_sha256=answer.manifest)

@@ -27,8 +27,6 @@ STORING = "storing"
 
 @dataclass(frozen=True)
 class ChildExit:
-    """A child's exit."""
-
     role: str
     pid: int
     code: int
@@ -50,10 +48,8 @@ class Children:
         """Role -> exit, in the order in which they were noticed."""
 
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str], *, stdin: bytes = b"") -> int:
-        """Start a child in its own session, with its output in its log; return its pid.
-
-        `stdin`: a few bytes for its standard input, for secrets that no process listing may show.
-        """
+        """Start a child in its own session, with its output in its log; return its pid. `stdin`: a few bytes for its
+        standard input, for secrets that no process listing may show."""
         self.record(self.descendants())  # the GPUs' baselines, before anything can use them
         with open(self._folder.log(role), "ab") as log:
             child = subprocess.Popen(
@@ -93,9 +89,7 @@ class Children:
 
     def none_left(self) -> bool:
         """Return whether no descendant is left, as the kernel reports it: a process table may change while it is read.
-
-        As the subreaper we inherit every orphan, so there are no descendants if we have no child, alive or dead.
-        """
+        As the subreaper we inherit every orphan, so there are no descendants if we have no child, alive or dead."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:

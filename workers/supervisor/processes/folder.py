@@ -145,10 +145,8 @@ class AttemptFolder:
         return any(line is not None and line.kind == EventKind.ENDED for line in lines)
 
     def request_stop(self, mode: StopMode) -> bool:
-        """Leave a stop request, which the supervisor reads at each tick.
-
-        Returns False if the attempt is not on this host (yet): the answer to its claim will include the stop.
-        """
+        """Leave a stop request, which the supervisor reads at each tick. Returns False if the attempt is not on this
+        host (yet): the answer to its claim will include the stop."""
         if not self.path.is_dir():
             return False
         if self.stop_request() != StopMode.NOW:
@@ -156,7 +154,6 @@ class AttemptFolder:
         return True
 
     def stop_request(self) -> StopMode | None:
-        """Read the stop request, if there is one."""
         try:
             text = (self.path / FileName.STOP_REQUEST).read_text().strip()
         except FileNotFoundError:
@@ -190,8 +187,6 @@ class AttemptFolder:
 
 
 class HostStop(NamedTuple):
-    """A host's request to end an attempt."""
-
     reason: EndReason
     saves: bool
     """Whether the trainer saves first."""
@@ -254,10 +249,8 @@ class Lock:
             self._socket = None
 
     def is_held(self) -> bool:
-        """Return whether another process holds the lock.
-
-        Creates no file. It takes the file's lock for an instant, which does no harm: a starting supervisor retries.
-        """
+        """Return whether another process holds the lock. Creates no file. It takes the file's lock for an instant,
+        which does no harm: a starting supervisor retries."""
         return self._is_named() or _is_flocked(self._path)
 
     def _is_named(self) -> bool:

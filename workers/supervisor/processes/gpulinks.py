@@ -26,8 +26,6 @@ BusId = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Link:
-    """The connection from one GPU to another."""
-
     gpu: int
     kind: str
     """NVLink or PCIe."""

@@ -18,8 +18,6 @@ import pynvml
 
 @dataclass(frozen=True)
 class GpuReading:
-    """The state of one GPU."""
-
     index: int
     uuid: str
     name: str

@@ -19,11 +19,9 @@ ERROR_WAIT_S = 5.0
 
 
 class Loop(threading.Thread):
-    """A thread that calls `tick(now)` forever; each call returns the seconds until the next.
-
-    A daemon, so that a hanging thread (NVML with a broken driver) can't keep the supervisor alive. It has a lower
-    priority than the trainer and its servers. The main thread doesn't, because its children would inherit its niceness.
-    """
+    """A thread that calls `tick(now)` forever; each call returns the seconds until the next. A daemon, so that a
+    hanging thread (NVML with a broken driver) can't keep the supervisor alive. It has a lower priority than the trainer
+    and its servers. The main thread doesn't, because its children would inherit its niceness."""
 
     def __init__(self, name: str, tick: Callable[[float], float]) -> None:
         super().__init__(name=name, daemon=True)
@@ -90,10 +88,8 @@ class BackgroundCall(Generic[T]):
 
 
 class Backoff:
-    """Delays that double from a quarter of a second up to a limit.
-
-    They are randomised, so that a hundred supervisors don't return at once.
-    """
+    """Delays that double from a quarter of a second up to a limit. They are randomised, so that a hundred supervisors
+    don't return at once."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s

@@ -20,12 +20,10 @@ class Identity(NamedTuple):
 
     pid: int
     start_time: int
-    """In clock ticks since boot."""
+    """The time of the start, in clock ticks since boot."""
 
 
 class Process(NamedTuple):
-    """A process as /proc/<pid>/stat shows it."""
-
     pid: int
     start_time: int
     state: str
@@ -41,10 +39,8 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether the process may hold memory, GPUs and ports.
-
-        A zombie holds nothing but its pid, unless only its first thread has ended.
-        """
+        """Whether the process may hold memory, GPUs and ports. A zombie holds nothing but its pid, unless only its
+        first thread has ended."""
         return self.state not in "ZX" or self.threads > 1
 
 
@@ -65,11 +61,8 @@ def read(pid: int) -> Process | None:
 
 
 def table() -> list[Process]:
-    """Read all processes.
-
-    The listing repeats until it shows no new pid: otherwise a process that forks and exits between listing and reading
-    would be missed together with its child.
-    """
+    """Read all processes. The listing repeats until it shows no new pid: otherwise a process that forks and exits
+    between listing and reading would be missed together with its child."""
     rows: list[Process | None] = []
     listed: set[str] = set()
     for _ in range(_LISTINGS):
@@ -104,10 +97,8 @@ def descendants(roots: Iterable[int], rows: list[Process]) -> list[Process]:
 
 
 def send(target: Identity, number: signal.Signals) -> bool:
-    """Signal exactly this process.
-
-    Returns False if it is gone, even if its pid was reused, or if it belongs to another user whom we may not signal.
-    """
+    """Signal exactly this process. Returns False if it is gone, even if its pid was reused, or if it belongs to another
+    user whom we may not signal."""
     try:
         fd = os.pidfd_open(target.pid)
     except ProcessLookupError:

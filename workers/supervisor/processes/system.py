@@ -19,8 +19,6 @@ READ_S = 1.0
 
 
 class SystemSampler:
-    """Samples the machine; `tick` is for a Loop."""
-
     def __init__(
         self,
         gpus: Collection[int],

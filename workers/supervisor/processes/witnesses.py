@@ -56,8 +56,6 @@ class RankActivity(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame of a Python stack."""
-
     function: str
     file: str
     line: int
@@ -67,8 +65,6 @@ class Frame(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """A thread's stack."""
-
     name: str
     frames: tuple[Frame, ...]
     """The innermost first."""
@@ -82,7 +78,7 @@ class Witness:
     pid: int
     name: str
     state: str
-    """As in /proc: R runs, S sleeps, D waits in the kernel, T is stopped."""
+    """The state by /proc: R runs, S sleeps, D waits in the kernel, T is stopped."""
     cpu_percent: float = 0.0
     """Percent of one core."""
     peers: tuple[str, ...] = ()
@@ -125,10 +121,8 @@ def agent_figures(folder: AttemptFolder) -> dict[str, float]:
 
 
 def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity]) -> tuple[list[Witness], str]:
-    """Examine the attempt's Python processes and those that are stopped, ranks first.
-
-    Also returns why stacks are missing; "" if none are. Takes a second, so call it in a thread.
-    """
+    """Examine the attempt's Python processes and those that are stopped, ranks first. Also returns why stacks are
+    missing; "" if none are. Takes a second, so call it in a thread."""
     of_pid = {activity.pid: activity for activity in ranks}
     candidates = [_witness(role, row.pid, of_pid) for role, rows in trees.items() for row in rows if row.alive]
     chosen = [process for process in candidates if process is not None]
@@ -149,10 +143,8 @@ def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity
 
 
 def request_stacks(ranks: Iterable[RankActivity], trees: Mapping[str, Sequence[Process]]) -> None:
-    """Make each rank write its own stacks to the trainer's log, as a fallback.
-
-    Signals only processes of the trainer's tree that have reported an activity: others would die of the signal.
-    """
+    """Make each rank write its own stacks to the trainer's log, as a fallback. Signals only processes of the trainer's
+    tree that have reported an activity: others would die of the signal."""
     identities = {row.pid: row.identity for row in trees.get(TRAINER, ())}
     for activity in ranks:
         if activity.pid in identities:
@@ -195,10 +187,8 @@ def _py_spy() -> str | None:
 
 
 def _stacks(program: str, pid: int) -> tuple[tuple[Thread, ...], str]:
-    """Read a process's stacks, or the problem with them.
-
-    Non-blocking, because py-spy would otherwise stop the process, and leave it stopped if it were killed itself.
-    """
+    """Read a process's stacks, or the problem with them. Non-blocking, because py-spy would otherwise stop the process,
+    and leave it stopped if it were killed itself."""
     argv = [program, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)]
     try:
         done = subprocess.run(argv, capture_output=True, timeout=PY_SPY_S, check=False)

@@ -14,7 +14,7 @@ from workers.contract.wire.names import FileName
 from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class ArchiveUploader:
                 model = self._runs_dir / self._spec.run.start_from
                 self._archive = ModelArchive(model, name=job.name, card=job.card)
             self._send(self._archive)
-        except RequestRefused as error:
+        except ControlRefused as error:
             self._end(refused=f"The control plane refused the archive: {error.text}")
         except (ArchiveError, ContractError) as error:
             self._end(refused=str(error))

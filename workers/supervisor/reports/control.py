@@ -36,7 +36,7 @@ class Unreachable(ControlError):
     """The control plane did not answer, or something else did, such as a proxy: try again later."""
 
 
-class RequestRefused(ControlError):
+class ControlRefused(ControlError):
     """The control plane refused the request, and would refuse it again."""
 
     def __init__(self, status: int, text: str, *, where: str = "") -> None:
@@ -239,7 +239,7 @@ def _error(response: httpx.Response) -> ControlError:
     text, where = _words(response)
     if response.status_code in (408, 425, 429) or response.status_code >= 500:
         return Unreachable(f"HTTP {response.status_code}: {text}")
-    return RequestRefused(response.status_code, text, where=where)
+    return ControlRefused(response.status_code, text, where=where)
 
 
 def _words(response: httpx.Response) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from workers.contract.wire.names import LOG_LEFT_OUT, LOG_NAMES
 from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 from workers.supervisor.reports.logparts import LogSection, LogSections
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class LogUploader:
         stream.promised = max(stream.promised, stream.sent + len(data))
         try:
             size = self._control.send_log(self._attempt_id, stream.name, offset=stream.sent, data=data)
-        except RequestRefused as error:
+        except ControlRefused as error:
             log.warning("the %s log is no longer sent: %s", stream.name, error)
             stream.refused = True
             return False

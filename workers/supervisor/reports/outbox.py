@@ -25,8 +25,6 @@ _CHUNK = 1 << 20
 
 
 class Outbox:
-    """The outbox of one attempt."""
-
     def __init__(self, path: Path, *, first_seq: int) -> None:
         self.trouble: OSError | None = None
         """The first error in writing a line."""
@@ -55,10 +53,8 @@ class Outbox:
             return self.last_seq
 
     def read_after(self, offset: int, *, max_bytes: int) -> tuple[list[Line], int]:
-        """Read complete lines from a byte offset on; also return the offset after them.
-
-        Lines that are only in memory follow the file's.
-        """
+        """Read complete lines from a byte offset on; also return the offset after them. Lines that are only in memory
+        follow the file's."""
         with self._lock:
             self._write_out()
             end = self._end
@@ -84,10 +80,8 @@ class Outbox:
         return sum(line is not None and line.kind in kinds for line in map(line_of, self._lines(0)))
 
     def skip_to(self, seq: int) -> int:
-        """Number the next line after `seq`, because the control plane has lines up to it that were lost here.
-
-        Returns how many lines are lost, by the file as it was opened: an earlier skip has left a gap in it.
-        """
+        """Number the next line after `seq`, because the control plane has lines up to it that were lost here. Returns
+        how many lines are lost, by the file as it was opened: an earlier skip has left a gap in it."""
         with self._lock:
             self.last_seq = max(self.last_seq, seq)
             return self.last_seq + 1 - self.first_seq - self._initial_count
@@ -110,10 +104,8 @@ class Outbox:
         os.close(self._fd)
 
     def _open(self, path: Path) -> int:
-        """Open the file for writing, or read-only with new lines in memory.
-
-        Without a file everything stays in memory, so that an attempt that can't even start can report that.
-        """
+        """Open the file for writing, or read-only with new lines in memory. Without a file everything stays in memory,
+        so that an attempt that can't even start can report that."""
         for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
             try:
                 return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -75,7 +75,6 @@ class Reporting:
             self._start("archive", archive.tick)
 
     def append(self, kind: EventKind, data: dict[str, Any], *, step: int | None = None) -> None:
-        """Add a line of the supervisor's own."""
         self.outbox.append(kind, data, t=time.time(), step=step)
         self._changed(kind)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from workers.contract.reports.lines import object_of
 from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 from workers.supervisor.reports.tail import Tail
 
 log = logging.getLogger(__name__)
@@ -18,10 +18,8 @@ BATCH_LINES = 64
 
 
 class SampleUploader:
-    """Uploads the completions of one attempt; `tick` is for a Loop.
-
-    Lines are numbered from 1; the control plane's ack is the number of lines that it has.
-    """
+    """Uploads the completions of one attempt; `tick` is for a Loop. Lines are numbered from 1; the control plane's ack
+    is the number of lines that it has."""
 
     def __init__(
         self, attempt_id: str, path: Path, control: Control, settings: HostSettings, *, hold: Callable[[], bool]
@@ -53,7 +51,7 @@ class SampleUploader:
         closing = self._closing  # read first: the file's content is final afterwards
         try:
             more = self._send_some()
-        except RequestRefused as error:
+        except ControlRefused as error:
             log.warning("completions are no longer sent: %s", error)
             self.refused = True
             return self._settings.batch_s
@@ -79,7 +77,7 @@ class SampleUploader:
         # An ack before our first line would need lines that are no longer in memory; the control plane keeps lines.
         acked_count = max(0, min(len(self._pending), ack - self._first_line + 1))
         if not acked_count:
-            raise RequestRefused(200, f"line {self._first_line} was not stored (ack {ack})")
+            raise ControlRefused(200, f"line {self._first_line} was not stored (ack {ack})")
         self._first_line += acked_count
         del self._pending[:acked_count]
 

@@ -16,7 +16,7 @@ from workers.contract.wire.names import EventKind, StopMode
 from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.chatfile import ChatFile
-from workers.supervisor.reports.control import Control, ControlError, RequestRefused
+from workers.supervisor.reports.control import Control, ControlError, ControlRefused
 from workers.supervisor.reports.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -30,10 +30,8 @@ _UNKNOWN = frozenset({401, 403, 404, 409, 410})
 
 
 class Syncer:
-    """The syncs of one attempt.
-
-    `tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads the plain attributes.
-    """
+    """The syncs of one attempt. `tick` runs in the sync thread; the main thread calls `changed` and `wake`, and reads
+    the plain attributes."""
 
     def __init__(
         self,
@@ -164,9 +162,9 @@ class Syncer:
         if not self.failing:
             log.warning("the control plane cannot be reached, trying again: %s", error)
         self.failing = True
-        if isinstance(error, RequestRefused) and error.revoked:
+        if isinstance(error, ControlRefused) and error.revoked:
             self._on_answer(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
-        if isinstance(error, RequestRefused) and error.status in _UNKNOWN:
+        if isinstance(error, ControlRefused) and error.status in _UNKNOWN:
             self._refused_since = self._refused_since if self._refused_since is not None else now
             self.given_up = now - self._refused_since >= self._settings.refused_deadline_s
         else:
@@ -177,15 +175,12 @@ class Syncer:
 
 
 def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_after: int | None = None) -> SyncAnswer:
-    """Send lines to the control plane.
-
-    A refused batch is halved, down to a single line, which is then replaced by a note: a line that is never accepted
-    must not hold back those that follow. Raises ControlError.
-    """
+    """Send lines to the control plane. A refused batch is halved, down to a single line, which is then replaced by a
+    note: a line that is never accepted must not hold back those that follow. Raises ControlError."""
     about = {} if turns_after is None else {"turns_after": turns_after}
     try:
         return control.sync(attempt_id, [line.text for line in lines], **about)
-    except RequestRefused as error:
+    except ControlRefused as error:
         if error.status in _UNKNOWN or not lines:
             raise
         log.warning("a batch of %d lines was refused: %s", len(lines), error)
@@ -196,7 +191,7 @@ def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_a
     return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second, turns_after=turns_after)
 
 
-def _stand_in(line: Line, error: RequestRefused) -> bytes:
+def _stand_in(line: Line, error: ControlRefused) -> bytes:
     text = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
     t = min(max(0.0, time.time()), LATEST)  # its time or its step may be what was refused
     data = line.data()

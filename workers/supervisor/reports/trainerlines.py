@@ -13,8 +13,6 @@ EVENT_BYTES = 16_384
 
 @dataclass
 class TrainerProgress:
-    """The trainer's progress by its own lines."""
-
     step: int | None = None
     ended: bool = False
     """Whether it has left its training loop."""
@@ -49,5 +47,4 @@ def trainer_line(text: bytes) -> Line | None:
 
 
 def lines_left_out(count: int) -> str:
-    """Return the note about lines left out."""
     return f"Left out {count} of the trainer's lines, which could not be understood."

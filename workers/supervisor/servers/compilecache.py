@@ -26,10 +26,8 @@ KEPT_S = 86_400
 
 
 def variables(settings: HostSettings, source: Mapping[str, str], gpus: Collection[str]) -> dict[str, str]:
-    """Return the variables that name the cache, for an attempt on GPUs of these models; {} without GPUs or a cache.
-
-    The folder counts as used from now on.
-    """
+    """Return the variables that name the cache, for an attempt on GPUs of these models; {} without GPUs or a cache. The
+    folder counts as used from now on."""
     unset = [name for name in FOLDERS if not source.get(name)]
     if not (gpus and settings.compile_cache_mib and unset):
         return {}

@@ -15,7 +15,7 @@ from workers.supervisor.processes.child import ChildExit
 from workers.supervisor.processes.loops import Loop
 from workers.supervisor.servers.servermetrics import Pulse
 from workers.supervisor.servers.vllm import REQUEST_TIMEOUT_S, HealthProbe
-from workers.supervisor.servers.warmth import lease_of
+from workers.supervisor.servers.warmth import WarmLease
 
 PROBE_S = 0.5
 
@@ -33,9 +33,7 @@ class ServerState(NamedTuple):
     """Seconds with requests but without a generated token."""
 
 
-class Fleet:
-    """The servers of one attempt."""
-
+class ServerFleet:
     def __init__(
         self,
         spec: AttemptSpec,
@@ -45,7 +43,8 @@ class Fleet:
         tree: Callable[[], set[int]],
     ) -> None:
         self.places = places
-        self.lease = lease_of(spec, settings)
+        warm = spec.placement.warm
+        self.lease = WarmLease(warm, settings) if warm else None
         """The warm servers that are used in place of own ones."""
         self._group_port = spec.placement.group_port
         own = sum(place.own for place in places)
@@ -120,10 +119,8 @@ class Fleet:
             loop.wake()
 
     def lost(self, *, after_s: float) -> str:
-        """Describe the warm server that has ended, or the attached one that was unreachable for this long; or "".
-
-        The end of its process can't be seen here, and a trainer may wait for its answer forever.
-        """
+        """Describe the warm server that has ended, or the attached one that was unreachable for this long; or "". The
+        end of its process can't be seen here, and a trainer may wait for its answer forever."""
         for probe in self._probes:
             if self.lease and probe.ended:
                 return f"The warm server {self.lease.attempt_id}, which the run used, has ended. {probe.seen}"
@@ -134,10 +131,8 @@ class Fleet:
         return ""
 
     def hung(self, *, heard_at: float, after_s: float) -> str:
-        """Describe a live server that has served nothing for this long while the trainer was silent too; or "".
-
-        TRL's client would wait for its answer forever.
-        """
+        """Describe a live server that has served nothing for this long while the trainer was silent too; or "". TRL's
+        client would wait for its answer forever."""
         for probe, pulse in zip(self._probes, self.pulses, strict=False):
             unanswered, still = probe.silence(after=heard_at), pulse.silence(after=heard_at)
             if max(unanswered, still) < after_s:

@@ -29,15 +29,13 @@ _MEANS = frozenset({*_SHARES.values(), _PREFIX})
 
 class Pulse:
     """Watches whether a server with requests generates tokens. Written by the polling thread, read by the main thread.
-
     Requests present at the first poll count only after some activity: an external server may report requests that were
-    abandoned long ago, until its engine takes its next step.
-    """
+    abandoned long ago, until its engine takes its next step."""
 
     def __init__(self) -> None:
         self.running = self.waiting = 0
         self.still_since: float | None = None
-        """Since when it is known to have had requests without generating a token; None while it has no requests."""
+        """The time since which it has had requests without generating a token; None while it has no requests."""
         self.seen_at = float("-inf")
         self._stirred = False
         self._tokens: float | None = None
@@ -93,8 +91,6 @@ class _MeteredServer:
 
 
 class ServerMetrics:
-    """Samples the servers; `tick` is for a Loop."""
-
     def __init__(
         self, addresses: Sequence[str], *, interval_s: float, on_sample: Callable[[dict[str, float]], None]
     ) -> None:

@@ -57,7 +57,7 @@ class HealthProbe:
         self.seen = f"It did not answer on port {place.port}."
         """The problem of the last poll, as a sentence; "" if there was none."""
         self.silent_since: float | None = None
-        """Since when a server that had been ready has not answered."""
+        """The time since which a ready server has not answered."""
         self.polled_at = float("-inf")
 
     def tick(self, now: float) -> float:
@@ -115,10 +115,8 @@ class HealthProbe:
 
 
 def memory_in_words(log: Path) -> str:
-    """Return a sentence about the memory that a server uses by its log, or "".
-
-    Of several processes, the largest figures count.
-    """
+    """Return a sentence about the memory that a server uses by its log, or "". Of several processes, the largest
+    figures count."""
     try:
         with log.open("rb") as file:
             text = file.read(MOST_BYTES)

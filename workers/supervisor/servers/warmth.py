@@ -16,8 +16,6 @@ OTHER_FILES = (
 
 
 class WarmLease:
-    """The use of a warm server by an attempt."""
-
     def __init__(self, place: WarmPlace, settings: HostSettings) -> None:
         run_id, _, number = place.attempt_id.rpartition("-")
         self.attempt_id = place.attempt_id
@@ -37,10 +35,6 @@ class WarmLease:
             return (self._folder / FileName.MODEL_FILES).read_text()
         except OSError:
             return ""
-
-
-def lease_of(spec: AttemptSpec, settings: HostSettings) -> WarmLease | None:
-    return WarmLease(spec.placement.warm, settings) if spec.placement.warm else None
 
 
 def files_of(spec: AttemptSpec) -> str:
