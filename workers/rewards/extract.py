@@ -1,7 +1,7 @@
-"""Extracting the answer from a completion: a tag, a marker, a box, a code block.
+"""Extraction of the answer from a completion: a tag, a marker, a box, a code block.
 
-Everything here is a plain left-to-right search. Completions are hostile text (a model under optimization finds every
-input on which a pattern is slow), so nothing may take more than linear time.
+All are plain left-to-right searches. Completions are hostile text (a model under optimization finds every input on
+which a pattern is slow), so nothing may take more than linear time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ LONGEST_BOX = 1_000
 
 
 def last_tag(text: str, name: str) -> str | None:
-    """The content of the last complete <name>...</name>, or None."""
+    """Return the content of the last complete <name>...</name>, or None."""
     close = text.rfind(f"</{name}>")
     if close < 0:
         return None
@@ -20,7 +20,7 @@ def last_tag(text: str, name: str) -> str | None:
 
 
 def after_last(text: str, marker: str) -> str | None:
-    """The rest of the line after the last marker, or None. An empty marker never matches."""
+    """Return the rest of the line after the last marker, or None. An empty marker never matches."""
     if not marker:
         return None
     _, separator, rest = text.rpartition(marker)
@@ -30,7 +30,7 @@ def after_last(text: str, marker: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands inside the last complete \boxed{...}, with nested braces, or None."""
+    r"""Return the content of the last complete \boxed{...}, with nested braces, or None."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
@@ -44,7 +44,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_code_block(text: str) -> str | None:
-    """The content of the last complete fenced block, without its language line, or None."""
+    """Return the content of the last complete fenced block, without its language line, or None."""
     pieces = text.split(FENCE)  # odd pieces are inside fences; the last piece has no fence after it
     if len(pieces) < 3:
         return None

@@ -28,7 +28,7 @@ from runs.pages.playground import completions_source, episode_play, episode_scor
 from runs.pages.playground.episode_play import LONGEST_TEXT, MOST_CALLS, MOST_MOVES, SECONDS, Play, WrittenMove
 from runs.pages.playground.player_form import PlayerForm
 from workers.contract.run.spec import RewardSpec
-from workers.environments.executor import Answer, Call, Unusable
+from workers.environments.executor import Call, EnvironmentAnswer, Unusable
 from workers.rewards.tools import Tools
 
 router = Router(tags=["playground"])
@@ -283,7 +283,7 @@ def _call(one: OneCall) -> Call:
     return Call(one.tool, episode_play.storable(one.arguments))
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: EnvironmentAnswer) -> dict[str, Any]:
     told = {name: getattr(answer, name) for name in ("text", "error", "seconds", "reward", "done", "failed")}
     return {**told, "error": str(answer.error)}
 

@@ -16,7 +16,7 @@ from controlplane.catalogue.environments.models import EnvironmentVersion
 from runs.insight.completions import episodes
 from workers.contract.run.episodes import EpisodeEnd, EpisodeLimits
 from workers.environments.entry import ToolDescription, without_thinking
-from workers.environments.executor import Answer, Call, Executor, Move, Played, Unusable
+from workers.environments.executor import Call, EnvironmentAnswer, Executor, Move, OpenEpisode, Unusable
 from workers.rewards.tools import Tools
 
 MOST_BYTES = 200_000
@@ -54,7 +54,7 @@ class WrittenMove:
 @dataclass(frozen=True)
 class PlayedTurn:
     move: WrittenMove
-    answers: list[tuple[str, Answer]]
+    answers: list[tuple[str, EnvironmentAnswer]]
     """(tool, the answer); the tool is "" for what answers the text."""
 
     @property
@@ -181,7 +181,7 @@ def play(
     return result
 
 
-def call(version: EnvironmentVersion, tools: Tools, one: Call, until: float) -> tuple[Answer, bool]:
+def call(version: EnvironmentVersion, tools: Tools, one: Call, until: float) -> tuple[EnvironmentAnswer, bool]:
     """One call in an episode of its own, and whether its result was cut. Raises Unusable."""
     carried = executor(version, tools)
     [played] = carried.begin([{}], [0])
@@ -192,7 +192,7 @@ def call(version: EnvironmentVersion, tools: Tools, one: Call, until: float) -> 
     return _readable(answer, version.episode_limits)
 
 
-def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMove, until: float) -> None:
+def _carry_out(result: Play, carried: Executor, played: OpenEpisode, move: WrittenMove, until: float) -> None:
     """End a turn like the run's rollouts (workers.trainer.episodes.rollout)."""
     last = len(result.turns) + 1 >= result.limits.turns
     if not move.calls and not carried.has_game:
@@ -212,7 +212,7 @@ def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMov
     result.end = _end(result, given, until)
 
 
-def _readable(answer: Answer, limits: EpisodeLimits) -> tuple[Answer, bool]:
+def _readable(answer: EnvironmentAnswer, limits: EpisodeLimits) -> tuple[EnvironmentAnswer, bool]:
     """Return the text that the model reads, and whether it was cut."""
     text, most = answer.text.encode(errors="replace").decode(), most_characters(limits)
     if len(text) <= most:
@@ -220,13 +220,13 @@ def _readable(answer: Answer, limits: EpisodeLimits) -> tuple[Answer, bool]:
     return replace(answer, text=f"{text[:most]}\n(cut here: the result is too long)"), True
 
 
-def _message(name: str, answer: Answer) -> dict[str, Any]:
+def _message(name: str, answer: EnvironmentAnswer) -> dict[str, Any]:
     said: dict[str, Any] = {"role": "tool", "name": name} if name else {"role": "user"}
     said |= {"content": answer.text, "seconds": round(answer.seconds, 3), "error": answer.error}
     return said if answer.reward is None else {**said, "reward": answer.reward}
 
 
-def _end(result: Play, answers: Sequence[Answer], until: float) -> str:
+def _end(result: Play, answers: Sequence[EnvironmentAnswer], until: float) -> str:
     if any(answer.failed for answer in answers):
         return EpisodeEnd.FAILED
     if any(answer.done for answer in answers):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workers.contract.run.episodes import ToolError
-from workers.environments.entry import Result, Session
+from workers.environments.entry import EpisodeSession, Result
 from workers.environments.library import LIBRARY
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox import selftest
@@ -28,7 +28,7 @@ def tools() -> Iterator[Tools]:
     kit.close()
 
 
-def own(tools: Tools, body: str, **params: Any) -> Session:
+def own(tools: Tools, body: str, **params: Any) -> EpisodeSession:
     source = f'def act(text: str) -> str:\n    """Act."""\n    {body}\n'
     entry = LIBRARY["python_tool"]
     assert entry.check({"source": source, **params}) == []

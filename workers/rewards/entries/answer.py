@@ -1,4 +1,4 @@
-"""Correctness rewards: does the completion's answer equal the row's?"""
+"""Correctness rewards that compare the completion's answer with the row's: as text, or as a number."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from workers.rewards.reward import Example, Reward, RewardGroup
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 LONGEST_NUMBER = 100
-"""Characters of a token that is still read as a number."""
+"""Characters of the longest token that is parsed as a number."""
 LONGEST_END = 120
-"""The part of a long text in which its last number is searched first."""
+"""Characters at the end of a long text in which its last number is searched first."""
 
 # No two adjacent parts can match the same character, so a search takes linear time.
 _NUMBER = re.compile(
@@ -57,9 +57,9 @@ class NumericMatchParams(Params):
 
 
 def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParams) -> float | None:
-    """0 or 1. 1: the answers are the same text up to white space, case and, if asked, punctuation at the ends. 0: they
-    aren't, or the completion has none where it is looked for. Rows without an answer don't count. For answers that
-    can be written in one way only."""
+    """Return 0 or 1. 1: the answers are the same text up to white space, case and, optionally, punctuation at the ends.
+    0: they differ, or the completion has no answer where it is expected. Rows without an answer don't count. For
+    answers that can be written in one way only."""
     gold = _gold(row)
     if gold is None:
         return None
@@ -74,8 +74,8 @@ def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParam
 
 
 def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchParams) -> float | None:
-    """0 or 1. 1: the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4 and
-    0.75, 50% and 0.5). 0: another number, or none. Rows whose answer has no number don't count. For problems whose
+    """Return 0 or 1. 1: the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4
+    and 0.75, 50% and 0.5). 0: another number, or none. Rows whose answer has no number don't count. For problems whose
     answer is a number, GSM8K's "#### 18" among them."""
     text = _gold(row)
     gold = None if text is None else _number_of(after_last(text, params.marker) or text)
@@ -86,7 +86,7 @@ def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchP
 
 
 def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool) -> str:
-    """An answer in its form for comparison. If nothing is left, it matches nothing."""
+    """Return an answer in its form for comparison."""
     text = " ".join(text.split())
     text = text.casefold() if ignore_case else text
     return text.strip(string.punctuation + " ") if ignore_punctuation else text
@@ -122,25 +122,21 @@ def _found_number(completion: str, params: NumericMatchParams) -> _Number | None
 
 
 def _number_of(text: str) -> _Number | None:
-    """The value of a text that is a fraction as a whole, otherwise of the last number in it."""
+    """Parse a text that is a fraction as a whole, otherwise the last number in it."""
     text = text.replace("\u2212", "-").strip()
     if fraction := _FRACTION.fullmatch(text):
         numerator, denominator = Decimal(fraction[1]), Decimal(fraction[2])
         return _Number(numerator / denominator, percent=False) if denominator else None
-    # No number spans white space (except before its %), so the last one of the text's end is the last one of the text.
+    # No number spans white space (except before its %), so the last one of the text's end is that of the text.
     tokens = _NUMBER.findall(text[-LONGEST_END:].partition(" ")[2]) if len(text) > LONGEST_END else []
     tokens = tokens or _NUMBER.findall(text)
-    return _parsed(tokens[-1]) if tokens else None
-
-
-def _parsed(token: str) -> _Number | None:
-    if len(token) > LONGEST_NUMBER:
+    if not tokens or len(token := tokens[-1]) > LONGEST_NUMBER:
         return None
     return _Number(Decimal(token.translate(_NOT_DIGITS)), percent=token.endswith("%"))
 
 
 def _equal(answer: _Number, gold: _Number, params: NumericMatchParams) -> bool:
-    """50% equals 50 and, if only one side has the sign, also 0.5: people write it both ways."""
+    """Compare numbers. 50% equals 50 and, if only one side has the sign, also 0.5: people write it both ways."""
     candidates = [(answer.value, gold.value)]
     if answer.percent != gold.percent:
         candidates.append((answer.value / 100, gold.value) if answer.percent else (answer.value, gold.value / 100))

@@ -1,4 +1,4 @@
-"""The reward that an episode's environment gave: what stands beside its answers."""
+"""The reward of an episode's environment, which its answers carry."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class EnvironmentParams(Params):
 
 
 def environment_reward(completion: Completion, row: Mapping[str, Any], params: EnvironmentParams) -> float:
-    """Any number: the sum (or the last) of what the environment gave in the episode, or in the turn where turns are
-    scored by themselves. 0: it gave nothing. Environments choose their own scale, so give it a weight that fits."""
-    given = [value for turn in completion.turns if (value := _given(turn)) is not None]
-    if not given:
+    """Return any number: the sum (or the last) of the environment's rewards in the episode, or in the turn if turns are
+    scored separately. 0: it gave none. Environments choose their own scale, so give it a weight that fits."""
+    rewards = [value for message in completion.turns if (value := _reward_of(message)) is not None]
+    if not rewards:
         return 0.0
-    return math.fsum(given) if params.of == "sum" else given[-1]
+    return math.fsum(rewards) if params.of == "sum" else rewards[-1]
 
 
-def _given(message: Mapping[str, Any]) -> float | None:
-    """Of a result or an observation; an assistant's is the turn's own score."""
+def _reward_of(message: Mapping[str, Any]) -> float | None:
+    """Return the reward of a result or an observation; an assistant's is the turn's own score."""
     value = message.get("reward")
     if message.get("role") == "assistant" or isinstance(value, bool) or not isinstance(value, int | float):
         return None

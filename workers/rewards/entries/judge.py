@@ -1,8 +1,8 @@
 """A judge: another model, on an OpenAI-compatible server, scores each completion by a rubric.
 
 Any problem (no answer in time, repeated 429 or 5xx, an answer without a score) is a failure of that row, never a 0. A
-completion is hostile text that wants a high score: it is fenced by a random marker, and only a number within the scale
-in the answer's last line is accepted.
+completion is hostile text that aims at a high score: it is fenced by a random marker, and only a number within the
+scale in the answer's last line is accepted.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class JudgeParams(ServerParams):
 
 
 def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeParams, tools: Tools) -> Scores:
-    """0 to 1: the number that another model gives by the rubric, `lowest` becoming 0 and `highest` 1. Where no score
-    comes back, the row fails and has none; where the rubric asks for {answer}, rows without one don't count. For what
-    no function can check; it can be talked to, so with a small weight beside a reward that can't."""
+    """Return 0 to 1: the number that another model gives by the rubric, `lowest` becoming 0 and `highest` 1. Where no
+    score comes back, the row fails and has none; where the rubric asks for {answer}, rows without one don't count. For
+    what no function can check; it can be talked to, so with a small weight beside a reward that can't."""
     endpoint = tools.endpoint(params.endpoint)
     bodies = {
         index: _body(completion, row, params)
@@ -89,7 +89,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
 
 
 def _body(completion: Completion, row: Row, params: JudgeParams) -> bytes:
-    # A marker of its own for each request: a completion that knew it could close its fence and address the judge.
+    # A new marker for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
     texts = {
         "prompt": prompt_text(row.get("prompt")),
@@ -123,7 +123,7 @@ def _score(reply: str, params: JudgeParams) -> float:
 
 
 def _number(line: str, params: JudgeParams) -> float | None:
-    """`7`, `Score: 7`, `**Score:** 7/10`, `{"score": 7}`; None for anything else."""
+    """Parse `7`, `Score: 7`, `**Score:** 7/10` or `{"score": 7}`; None for anything else."""
     if line.startswith("{") and len(line) < 200:
         try:
             score = json.loads(line)["score"]

@@ -142,7 +142,7 @@ def _problem(endpoint: Endpoint) -> str:
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
         return 0.0
-    return found if math.isfinite(found) and found > 0 else 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0

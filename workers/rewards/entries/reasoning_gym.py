@@ -1,4 +1,4 @@
-"""reasoning-gym's own checkers, on rows that were made by it."""
+"""A reward by reasoning-gym's checkers, for rows that reasoning-gym generated."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class ReasoningGymParams(Params):
 def reasoning_gym(
     completions: Sequence[Completion], rows: Sequence[Row], params: ReasoningGymParams, tools: Tools
 ) -> Scores:
-    """0 to 1: what the task family's own checker gives the answer. 1: right. 0: wrong, or no answer where it is looked
-    for; between: some families give a share. Rows that reasoning-gym didn't make don't count."""
+    """Return 0 to 1: what the task family's own checker gives the answer. 1: right. 0: wrong, or no answer where it is
+    looked for; between: some families give a share. Rows that reasoning-gym didn't make don't count."""
     values: list[float | None] = [None] * len(completions)
     failures: list[Failure] = []
-    asked: dict[int, tuple[Mapping[str, object], str]] = {}
+    checked: dict[int, tuple[Mapping[str, object], str]] = {}
     for index, (completion, row) in enumerate(zip(completions, rows, strict=True)):
         column = row.get(COLUMN)
         if not isinstance(column, Mapping):
@@ -41,23 +41,20 @@ def reasoning_gym(
         answer = _found(completion.text, params)
         values[index] = 0.0
         if answer is not None and answer.strip() and len(answer) <= LONGEST_ANSWER:
-            asked[index] = column, answer.strip()
-    if not asked:
+            checked[index] = column, answer.strip()
+    if not checked:
         return Scores(values, failures)
     notes = [""] * len(completions)
-    for index, given in zip(asked, _scored(list(asked.values()), tools), strict=True):
-        if not isinstance(given, Outcome):
-            values[index] = given if params.partial else float(given >= 1.0)
-        elif given.trouble:  # the sandbox's own, which says nothing about the answer
+    results = reasoning.scored(list(checked.values()), tools.package(reasoning.MODULE))
+    for index, result in zip(checked, results, strict=True):
+        if not isinstance(result, Outcome):
+            values[index] = result if params.partial else float(result >= 1.0)
+        elif result.trouble:  # the sandbox's own, which says nothing about the answer
             values[index] = None
-            failures.append(failure(index, given))
+            failures.append(failure(index, result))
         else:  # an answer on which the checker breaks or hangs is wrong: otherwise it would avoid its 0
-            notes[index] = ending(given)
+            notes[index] = ending(result)
     return Scores(values, failures, notes)
-
-
-def _scored(asked: list[tuple[Mapping[str, object], str]], tools: Tools) -> list[float | Outcome]:
-    return reasoning.scored(asked, tools.package(reasoning.MODULE))
 
 
 def _found(text: str, params: ReasoningGymParams) -> str | None:

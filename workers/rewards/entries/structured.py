@@ -1,4 +1,4 @@
-"""Format rewards on structure: JSON against a schema, a regular expression, XML elements."""
+"""Format rewards for structure: JSON with a schema, a regular expression, XML elements."""
 
 from __future__ import annotations
 
@@ -78,8 +78,9 @@ class XmlStructureParams(Params):
 
 
 def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams) -> float:
-    """0 to 1. 1: the text is JSON and fits the schema. 0: it isn't JSON; JSON that doesn't fit gets `misfit_score`.
-    For answers that a program reads. Raises TimeoutError when a value keeps the schema busy beyond its time."""
+    """Return 0 to 1. 1: the text is JSON and fits the schema. 0: it isn't JSON; JSON that doesn't fit gets
+    `misfit_score`. For answers that a program reads. Raises TimeoutError when a value keeps the schema busy beyond its
+    time."""
     value = schema.parsed(_json_text(completion, params))
     if not schema.is_json(value):
         return 0.0
@@ -87,8 +88,8 @@ def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams)
 
 
 def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParams) -> float:
-    """0 or 1. 1: the pattern matches (with `inverted`: it doesn't). For a format that no other reward names, or for
-    words that must not come. Raises TimeoutError when matching takes too long."""
+    """Return 0 or 1. 1: the pattern matches (with `inverted`: it doesn't). For a format that no other reward names, or
+    for words that must not come. Raises TimeoutError when matching takes too long."""
     matched = pattern.matches(
         params.pattern, completion, params.mode, ignore_case=params.ignore_case, dot_all=params.dot_all
     )
@@ -96,9 +97,9 @@ def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParam
 
 
 def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureParams) -> float:
-    """0 to 1, only 0 and 1 unless `partial`. 1: well-formed XML in which the elements named come in their order, each
-    once. 0: not well-formed (a bare < or & is enough), or one is missing. For output that a program parses; for tags
-    in prose use "Soft format", which forgives. Entities and document types are refused, so nothing can expand."""
+    """Return 0 to 1, only 0 and 1 unless `partial`. 1: well-formed XML in which the elements named come in their order,
+    each once. 0: not well-formed (a bare < or & is enough), or one is missing. For output that a program parses; for
+    tags in prose use "Soft format", which forgives. Entities and document types are refused, so nothing can expand."""
     top_names = _top_elements(completion, params.one_root)
     if top_names is None:
         return 0.0
@@ -125,7 +126,7 @@ def _json_text(completion: str, params: JsonValidParams) -> str:
 
 
 def _top_elements(text: str, one_root: bool) -> list[str] | None:
-    """The names of the top elements, or the root followed by its children; None: not well-formed."""
+    """Return the names of the top elements, or of the root and its children; None: not well-formed."""
     parser = expat.ParserCreate()
     depth = -1 if not one_root else 0
     elements: list[str] = []

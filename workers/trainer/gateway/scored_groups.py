@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.episodes.episode import Episode, EpisodeTurn
+from workers.trainer.episodes.episode import Episode, ModelTurn
 
 NOT_TRAINED = -100
 _STAMPS = 200_000
@@ -100,17 +100,17 @@ def _logprobs(group: Mapping[str, Any], place: int, start: int, own: Sequence[in
     return [(value if value <= 0 else None) if sampled else 0.0 for value, sampled in zip(values, own, strict=True)]
 
 
-def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[EpisodeTurn]:
-    turn: EpisodeTurn | None = None
+def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[ModelTurn]:
+    turn: ModelTurn | None = None
     for sampled, places in groupby(range(len(ids)), key=lambda place: own[place]):
         at = list(places)
         text = decode(ids[at[0] : at[-1] + 1])
         if sampled:
             if turn is not None:
                 yield turn
-            turn = EpisodeTurn(at[0], at[-1] + 1, {"role": "assistant", "content": text, "tokens": len(at)})
+            turn = ModelTurn(at[0], at[-1] + 1, {"role": "assistant", "content": text, "tokens": len(at)})
         else:
-            turn = turn or EpisodeTurn(0, 0, {"role": "assistant", "content": "", "tokens": 0})
+            turn = turn or ModelTurn(0, 0, {"role": "assistant", "content": "", "tokens": 0})
             turn.answers.append({"role": "user", "content": text, "tokens": len(at)})
     if turn is not None:
         yield turn

@@ -68,7 +68,7 @@ class GroupFeed:
         if self._episodes is not None:
             self._episodes.after_turn = self._begin_ended
         elif trainer.accelerator.is_main_process:
-            # Groups are decoded in other threads while the trainer may configure its tokenizer: both at once would raise.
+            # Groups are decoded in other threads, while the trainer may configure its tokenizer: both at once raise.
             self._reader, self._tokenizer = copy.deepcopy((trainer.processing_class, trainer._tokenizer))
             early.watch(trainer.vllm_generation.vllm_client, self._group)
 
