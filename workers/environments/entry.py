@@ -47,7 +47,7 @@ class Result:
     """The answer to a call."""
 
     text: str
-    """For the model; in case of an error, a sentence about it."""
+    """The text for the model; in case of an error, a sentence about it."""
     error: ToolError | None = None
     reward: float | None = None
     """The environment's reward for the call."""

@@ -73,7 +73,7 @@ class OpenEpisode:
     opening: str = ""
     """Text to append to the last message of the prompt."""
     problem: str = ""
-    """Why the episode can't continue; "" if it can."""
+    """The reason why the episode can't continue; "" if it can."""
     missing: dict[str, str] = field(default_factory=dict)
     """Part's name -> why it has no session."""
 

@@ -70,8 +70,8 @@ class Described:
     def check(self, params: Mapping[str, Any]) -> list[str]:
         """Return the problems of these parameters, each as "name: what"; empty if they can be used."""
         known = {entry["name"]: entry for entry in self.schema()}
-        there = f"it has {', '.join(known)}" if known else "it has none"
-        errors = [f"{name}: {self.title} has no such parameter; {there}" for name in params if name not in known]
+        available = f"it has {', '.join(known)}" if known else "it has none"
+        errors = [f"{name}: {self.title} has no such parameter; {available}" for name in params if name not in known]
         for name, value in params.items():
             if name in known and (problem := _problem(known[name], value)):
                 errors.append(f"{name}: {problem}")

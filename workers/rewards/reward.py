@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Completion:
-    """What the model wrote."""
+    """A completion to be scored."""
 
     text: str
     """The model's last text, without tool calls."""
@@ -62,7 +62,7 @@ class RewardGroup(StrEnum):
 
 
 class Cost(StrEnum):
-    """What scoring needs."""
+    """The resources that scoring needs."""
 
     PURE = "pure"
     """Our Python code on text, in microseconds: runs anywhere."""

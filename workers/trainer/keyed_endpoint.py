@@ -48,7 +48,7 @@ class KeyedEndpoint:
     backlog = 1024
     """Connections that are accepted together, so by how much the limit may be exceeded."""
     idle_s = 3600.0
-    """How long a connection may wait with no request under way."""
+    """Seconds that a connection may stay open without a request."""
     no_such_path: str
     """Error text for unknown paths."""
 

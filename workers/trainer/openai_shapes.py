@@ -54,7 +54,7 @@ _NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True)
 class AnswerHead:
-    """What all parts of one answer have in common."""
+    """The fields that all parts of one answer share."""
 
     chat: bool
     model: str
@@ -173,7 +173,7 @@ def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """What an agent asks of the policy."""
+    """A request to the policy from an agent."""
 
     most: int | None
     """The client's limit of completion tokens; None: the run's own limit."""
@@ -218,7 +218,7 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What a client asks of a served model, and the answers' shapes."""
+    """A request to a served model, and the shapes of its answers."""
 
     head: AnswerHead
     prompts: tuple[GenerationRequest, ...]

@@ -178,12 +178,12 @@ def _tests(row: Row) -> tuple[str, ...]:
 
 
 def _summary(outcome: TestOutcome, passed: int, count: int) -> str:
-    words = f"{passed} of {count} tests passed"
+    summary = f"{passed} of {count} tests passed"
     if passed == count:
-        return f"{words}."
+        return f"{summary}."
     wrong = next((result for result in outcome.results if not result.passed), None)
     problem = (wrong.needs or wrong.message) if wrong else ""
-    return f"{words}: {(problem or ending(outcome.candidate) or 'no answer came')[:300]}"
+    return f"{summary}: {(problem or ending(outcome.candidate) or 'no answer came')[:300]}"
 
 
 def _ruff(params: PythonStyleParams) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def reasoning_gym(
         column = row.get(COLUMN)
         if not isinstance(column, Mapping):
             continue
-        answer = _found(completion.text, params)
+        answer = _answer_in(completion.text, params)
         values[index] = 0.0
         if answer is not None and answer.strip() and len(answer) <= LONGEST_ANSWER:
             checked[index] = column, answer.strip()
@@ -57,7 +57,7 @@ def reasoning_gym(
     return Scores(values, failures, notes)
 
 
-def _found(text: str, params: ReasoningGymParams) -> str | None:
+def _answer_in(text: str, params: ReasoningGymParams) -> str | None:
     if params.source == "answer tag":
         return last_tag(text, params.tag)
     if params.source == "after marker":

@@ -19,15 +19,15 @@ _STAMPS = 200_000
 class Stamps:
     """Remembers which policy version wrote a token sequence, which Atropos' groups don't tell."""
 
-    of: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    versions: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
     def stamp(self, ids: Sequence[int], version: int) -> None:
-        self.of[hash(tuple(ids))] = version
-        while len(self.of) > _STAMPS:
-            self.of.popitem(last=False)
+        self.versions[hash(tuple(ids))] = version
+        while len(self.versions) > _STAMPS:
+            self.versions.popitem(last=False)
 
     def version(self, ids: Sequence[int]) -> int | None:
-        return self.of.get(hash(tuple(ids)))
+        return self.versions.get(hash(tuple(ids)))
 
 
 def episodes_of(

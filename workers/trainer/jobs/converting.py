@@ -144,8 +144,8 @@ def _why(job: ModelJob, code: int, last: Sequence[str]) -> str:
         return _no_room(job)
     if code < 0:
         return f"{SCRIPT} was ended by {signal.Signals(-code).name}: {end}"
-    if found := NO_MODULE.search(end):
-        if found[1].partition(".")[0] in ("gguf", "conversion"):
+    if missing := NO_MODULE.search(end):
+        if missing[1].partition(".")[0] in ("gguf", "conversion"):
             return f"{SCRIPT} lacks a part of llama.cpp: {FOLDER} must name a whole checkout, with gguf-py. {end}"
         return (
             f"{SCRIPT} needs a module that the trainer's interpreter ({sys.executable}) lacks: install it there, or "

@@ -169,8 +169,8 @@ class TransformersEngine:
     def _ends(self, model: Any) -> list[int]:
         """Return the tokens that end an answer."""
         ends = model.generation_config.eos_token_id
-        both = [self._tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
-        return [int(token) for token in dict.fromkeys(both) if token is not None]
+        tokens = [self._tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+        return [int(token) for token in dict.fromkeys(tokens) if token is not None]
 
     def close(self) -> None:
         self._models.clear()
