@@ -6,8 +6,27 @@ which a pattern is slow), so nothing may take more than linear time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 FENCE = "```"
 LONGEST_BOX = 1_000
+
+
+def answer_at(text: str, source: str, *, tag: str, marker: str = "") -> str | None:
+    """Return the answer by "answer tag", "after marker", "boxed" or "code block", or None; else the whole text."""
+    if source == "answer tag":
+        return last_tag(text, tag)
+    if source == "after marker":
+        return after_last(text, marker)
+    if source == "boxed":
+        return last_boxed(text)
+    return last_code_block(text) if source == "code block" else text
+
+
+def first_answer(text: str, sources: Sequence[str], *, tag: str, marker: str = "") -> str:
+    """Return the answer at the first source that has one; the whole text if none has."""
+    answers = (answer_at(text, source, tag=tag, marker=marker) for source in sources)
+    return next((answer for answer in answers if answer is not None), text)
 
 
 def last_tag(text: str, name: str) -> str | None:

@@ -83,7 +83,7 @@ def test_a_call_gets_no_more_time_than_is_left_of_the_episode(tools: Tools) -> N
     [
         ("print('a')\n1 + 1", "a\n2"),
         ("x = 3\nx * 2", "6"),
-        ("x = 3", "It printed nothing, and its last line is no expression with a value."),
+        ("x = 3", "It printed nothing, and its last line is not an expression with a value."),
         ("print('a')\nraise SystemExit", "a"),
     ],
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.extract import after_last, answer_at
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward, RewardGroup
 
@@ -63,7 +63,7 @@ def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParam
     gold = _gold(row)
     if gold is None:
         return None
-    answer = _found_text(completion, params)
+    answer = answer_at(completion, params.source, tag=params.tag, marker=params.marker)
     if answer is None:
         return 0.0
     gold = after_last(gold, params.marker) or gold
@@ -92,14 +92,6 @@ def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool) -> str
     return text.strip(string.punctuation + " ") if ignore_punctuation else text
 
 
-def _found_text(completion: str, params: ExactMatchParams) -> str | None:
-    if params.source == "answer tag":
-        return last_tag(completion, params.tag)
-    if params.source == "after marker":
-        return after_last(completion, params.marker)
-    return last_boxed(completion) if params.source == "boxed" else completion
-
-
 @dataclass(frozen=True)
 class _Number:
     value: Decimal
@@ -107,18 +99,14 @@ class _Number:
 
 
 def _found_number(completion: str, params: NumericMatchParams) -> _Number | None:
-    if params.source == "last number":
-        return _number_of(completion)
-    if params.source == "answer tag":
-        return _number_of(last_tag(completion, params.tag) or "")
-    if params.source == "after marker":
-        return _number_of(after_last(completion, params.marker) or "")
-    if params.source == "boxed":
-        return _number_of(last_boxed(completion) or "")
-    for candidate in (last_tag(completion, params.tag), after_last(completion, params.marker), last_boxed(completion)):
-        if candidate is not None and (number := _number_of(candidate)) is not None:
+    sources = (
+        ("answer tag", "after marker", "boxed", "last number") if params.source == "anywhere" else (params.source,)
+    )
+    for source in sources:
+        answer = answer_at(completion, source, tag=params.tag, marker=params.marker)
+        if answer is not None and (number := _number_of(answer)) is not None:
             return number
-    return _number_of(completion)
+    return None
 
 
 def _number_of(text: str) -> _Number | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.extract import after_last, answer_at, first_answer, last_boxed, last_tag
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward, RewardGroup
 
@@ -156,19 +156,10 @@ def _option(letter: str, params: MultipleChoiceParams) -> int | None:
 
 
 def _answer_text(completion: str, params: TokenF1Params) -> str:
-    if params.source == "whole text":
-        return completion
-    finders: dict[str, Callable[[], str | None]] = {
-        "answer tag": lambda: last_tag(completion, params.tag),
-        "boxed": lambda: last_boxed(completion),
-        "after marker": lambda: after_last(completion, params.marker),
-    }
-    if params.source in finders:
-        return finders[params.source]() or ""
-    for finder in finders.values():
-        if (answer := finder()) is not None:
-            return answer
-    return completion
+    if params.source == "anywhere":
+        sources = ("answer tag", "boxed", "after marker")
+        return first_answer(completion, sources, tag=params.tag, marker=params.marker)
+    return answer_at(completion, params.source, tag=params.tag, marker=params.marker) or ""
 
 
 def _f1(completion_words: list[str], gold: list[str]) -> float:

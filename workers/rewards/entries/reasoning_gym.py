@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from workers.packages import reasoning
 from workers.rewards.entries.answer import SOURCES
-from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.extract import answer_at
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.sandboxed import ending, failure
@@ -38,7 +38,7 @@ def reasoning_gym(
         column = row.get(COLUMN)
         if not isinstance(column, Mapping):
             continue
-        answer = _answer_in(completion.text, params)
+        answer = answer_at(completion.text, params.source, tag=params.tag, marker=params.marker)
         values[index] = 0.0
         if answer is not None and answer.strip() and len(answer) <= LONGEST_ANSWER:
             checked[index] = column, answer.strip()
@@ -55,14 +55,6 @@ def reasoning_gym(
         else:  # an answer on which the checker breaks or hangs is wrong: otherwise it would avoid its 0
             notes[index] = ending(result)
     return Scores(values, failures, notes)
-
-
-def _answer_in(text: str, params: ReasoningGymParams) -> str | None:
-    if params.source == "answer tag":
-        return last_tag(text, params.tag)
-    if params.source == "after marker":
-        return after_last(text, params.marker)
-    return last_boxed(text) if params.source == "boxed" else text
 
 
 REWARDS = (

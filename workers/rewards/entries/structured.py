@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 from workers.rewards import pattern, schema
 from workers.rewards.entries.tags import names, names_problem
-from workers.rewards.extract import last_code_block, last_tag
+from workers.rewards.extract import answer_at, first_answer
 from workers.rewards.parameters import Params, param
 from workers.rewards.pattern import MODES
 from workers.rewards.reward import Example, Reward, RewardGroup
@@ -81,7 +81,11 @@ def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams)
     """Return 0 to 1. 1: the text is JSON and fits the schema. 0: it isn't JSON; JSON that doesn't fit gets
     `misfit_score`. For answers that a program reads. Raises TimeoutError when a value keeps the schema busy beyond its
     time."""
-    value = schema.parsed(_json_text(completion, params))
+    if params.source == "anywhere":
+        text = first_answer(completion, ("code block", "answer tag"), tag=params.tag)
+    else:
+        text = answer_at(completion, params.source, tag=params.tag) or ""
+    value = schema.parsed(text)
     if not schema.is_json(value):
         return 0.0
     return 1.0 if not params.schema.strip() or schema.fits(value, params.schema) else params.misfit_score
@@ -110,19 +114,6 @@ def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureP
     if params.partial:
         return len(good) / len(required)
     return float(good == required and [name for name in top_names if name in set(required)] == required)
-
-
-def _json_text(completion: str, params: JsonValidParams) -> str:
-    if params.source == "whole text":
-        return completion
-    if params.source == "answer tag":
-        return last_tag(completion, params.tag) or ""
-    if params.source == "code block":
-        return last_code_block(completion) or ""
-    for candidate in (last_code_block(completion), last_tag(completion, params.tag)):
-        if candidate is not None:
-            return candidate
-    return completion
 
 
 def _top_elements(text: str, one_root: bool) -> list[str] | None:
