@@ -32,13 +32,13 @@ class OpenEnvParams(Params):
     )
     reset: str = param(
         "{}",
-        "What is sent when an episode begins, as a JSON object. A text {answer} becomes that column of the row. "
+        "JSON object that is sent when an episode begins. A text {answer} becomes that column of the row. "
         "The seed is sent too.",
         widget="json",
         longest=10_000,
     )
     connect_s: float = param(20.0, "Time to connect and begin an episode.", min=0.5, max=600.0)
-    step_s: float = param(60.0, "Longest time of a step.", min=0.1, max=600.0)
+    step_s: float = param(60.0, "Time limit of a step.", min=0.1, max=600.0)
 
     def problem(self) -> str | None:
         if not re.fullmatch(r"[A-Z0-9_]{1,40}", self.endpoint):
@@ -52,7 +52,7 @@ class OpenEnvParams(Params):
 
 @dataclass(frozen=True)
 class OpenEnvTextParams(OpenEnvParams):
-    field: str = param("message", "The field of the server's action that the model's text is sent in.")
+    field: str = param("message", "The field of the server's action for the model's text.")
 
 
 class _ServerSession(EpisodeSession):

@@ -50,8 +50,8 @@ class SearchParams(Params):
     corpus: str = param("", "The documents that are searched.", widget="corpus")
     results: int = param(3, "Documents in an answer, at most.", min=1, max=20)
     snippet: int = param(400, "Characters of a document's text in an answer, at most.", min=80, max=4000)
-    k1: float = param(1.5, "How much a word counts that a document repeats; 0: as once.", min=0.0, max=5.0)
-    b: float = param(0.75, "How much long documents count less: 0 not at all, 1 in full.", min=0.0, max=1.0)
+    k1: float = param(1.5, "How much repetition of a word in a document counts; 0: not at all.", min=0.0, max=5.0)
+    b: float = param(0.75, "How much long documents are penalized: 0 not at all, 1 fully.", min=0.0, max=1.0)
     stop_words: bool = param(True, "Leave out the commonest English words, such as “the” and “who”.")
 
 

@@ -20,9 +20,9 @@ _LINES = "; ".join(f"{game}: {about}" for game, about in arena.GAMES.items())
 
 @dataclass(frozen=True)
 class TextArenaParams(Params):
-    game: str = param("GuessTheNumber-v0", f"What is played. {_LINES}.", choices=tuple(arena.GAMES))
-    moves: int = param(20, "After so many messages of the model the game is over.", min=1, max=200)
-    unfinished: float = param(0.0, "The reward of a game that these moves didn't end.", min=-1.0, max=1.0)
+    game: str = param("GuessTheNumber-v0", f"The game. {_LINES}.", choices=tuple(arena.GAMES))
+    moves: int = param(20, "The game is over after this many messages of the model.", min=1, max=200)
+    unfinished: float = param(0.0, "The reward of a game that isn't finished by then.", min=-1.0, max=1.0)
 
 
 class _Game(EpisodeSession):
@@ -65,6 +65,6 @@ ENTRY = Entry(
     open=lambda name, params, tools: _Game(params, tools.package(arena.MODULE)),
     cost=Cost.SANDBOX,
     package="textarena",
-    use="For learning over several turns without any data of one's own: the dataset's prompt comes before the game's "
+    use="For learning over several turns without data of your own: the dataset's prompt comes before the game's "
     "rules, and the game is drawn by the row's seed. Its reward, mostly 1 for a game that is won, comes at the end.",
 )

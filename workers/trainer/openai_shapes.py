@@ -191,7 +191,7 @@ class AgentRequest:
 
 
 def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentRequest:
-    """Raises HttpRefusal."""
+    """Validate a request to the gateway. Raises HttpRefusal."""
     if document.get("n") not in (None, 1):
         raise HttpRefusal(400, "n must be 1: the members of a group are sessions of their own.")
     limit = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
@@ -267,7 +267,7 @@ class ModelRequest:
 
 
 def read_model_request(document: Mapping[str, Any], models: Sequence[str], *, chat: bool) -> ModelRequest:
-    """Raises HttpRefusal."""
+    """Validate a request to a served model. Raises HttpRefusal."""
     for name, neutral in _NEUTRAL_VALUES.items():
         if document.get(name) not in neutral:
             raise HttpRefusal(400, f"{name} can't be {str(document[name])[:60]} here.")

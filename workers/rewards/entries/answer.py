@@ -35,23 +35,23 @@ _FRACTION = re.compile(r"(-?[0-9]{1,18})\s?/\s?([0-9]{1,18})")
 
 @dataclass(frozen=True)
 class ExactMatchParams(Params):
-    source: str = param("whole text", "Where the completion's answer is looked for.", choices=SOURCES)
+    source: str = param("whole text", "Where to find the completion's answer.", choices=SOURCES)
     tag: str = param("answer", "Name of the tag when the source is the answer tag.")
-    marker: str = param("####", "What stands before the answer when the source is a marker.")
+    marker: str = param("####", "The text before the answer when the source is a marker.")
     ignore_case: bool = param(True, "A and a are equal.")
-    ignore_punctuation: bool = param(False, "Leave punctuation at both ends out.")
+    ignore_punctuation: bool = param(False, "Ignore punctuation at both ends.")
 
 
 @dataclass(frozen=True)
 class NumericMatchParams(Params):
     source: str = param(
         "anywhere",
-        "Where the completion's number is looked for. Anywhere: the answer tag, else the marker, else a box, "
+        "Where to find the completion's number. Anywhere: the answer tag, else the marker, else a box, "
         "else the last number of the text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "last number"),
     )
     tag: str = param("answer", "Name of the answer tag.")
-    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
     tolerance: float = param(1e-6, "Largest difference that still counts as equal.", min=0.0, max=1e9)
     relative: bool = param(False, "The tolerance is a share of the right answer instead of a difference.")
 
@@ -151,7 +151,7 @@ REWARDS = (
         params=ExactMatchParams,
         range=(0.0, 1.0),
         needs=("answer",),
-        low="Another text, or no answer where it is looked for.",
+        low="Another text, or no answer where it is expected.",
         high="The dataset's answer, up to white space and case.",
         use="For answers that can be written in one way only: a name, a label, a word.",
         examples=(

@@ -36,12 +36,12 @@ class MultipleChoiceParams(Params):
     options: int = param(4, "How many options there are: 4 are A to D.", min=2, max=26)
     source: str = param(
         "anywhere",
-        "Where the completion's choice is looked for. Anywhere: the answer tag, else a box, else the marker, else "
+        "Where to find the completion's choice. Anywhere: the answer tag, else a box, else the marker, else "
         "“the answer is B”, else a last line that is only a letter.",
         choices=("anywhere", "answer tag", "after marker", "boxed"),
     )
     tag: str = param("answer", "Name of the answer tag.")
-    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
     numbering: str = param("letters", "How the dataset's answer names the right option.", choices=NUMBERING)
 
 
@@ -49,13 +49,13 @@ class MultipleChoiceParams(Params):
 class TokenF1Params(Params):
     source: str = param(
         "anywhere",
-        "Where the completion's answer is looked for. Anywhere: the answer tag, else a box, else the marker, else the "
+        "Where to find the completion's answer. Anywhere: the answer tag, else a box, else the marker, else the "
         "whole text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "whole text"),
     )
     tag: str = param("answer", "Name of the answer tag.")
-    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
-    skip_articles: bool = param(True, "Leave a, an and the out.")
+    marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
+    skip_articles: bool = param(True, "Ignore a, an and the.")
 
 
 def multiple_choice(completion: str, row: Mapping[str, Any], params: MultipleChoiceParams) -> float | None:

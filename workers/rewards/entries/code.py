@@ -67,7 +67,7 @@ class PythonStyleParams(CodeParams):
     rules: str = param("E,F,W", "Ruff's rules that count, by their prefixes with commas between: E,F,W,B,SIM.")
     line_length: int = param(100, "Characters of a line that is not too long.", min=20, max=320)
     scale: str = param("0 to 1", "1 without a finding, falling evenly to 0; or minus the count.", choices=SCALES)
-    most: int = param(10, "From this many findings on the score is the lowest.", min=1, max=1_000)
+    most: int = param(10, "From this many findings on, the score is the lowest.", min=1, max=1_000)
 
     def problem(self) -> str | None:
         if RULES.fullmatch(self.rules):
@@ -305,7 +305,7 @@ REWARDS = (
     Reward(
         key="python_style",
         title="Lint score",
-        help="By the number of ruff's findings in the last code block, none being the best.",
+        help="Falls with the number of ruff's findings in the last code block.",
         params=PythonStyleParams,
         range=(0.0, 1.0),
         range_of=_style_range,

@@ -49,8 +49,8 @@ class PythonParams(Params):
     )
     seconds: float = param(30.0, "Time for one batch of completions.", min=0.1, max=600.0)
     memory_mb: int = param(512, "Memory for one batch of completions, in MiB.", min=64, max=16_384)
-    lowest: float = param(0.0, "The lowest score it means to give: what its range is shown as.", min=-1e9, max=1e9)
-    highest: float = param(1.0, "The highest score it means to give.", min=-1e9, max=1e9)
+    lowest: float = param(0.0, "The lowest score that it is meant to give; shown as its range.", min=-1e9, max=1e9)
+    highest: float = param(1.0, "The highest score that it is meant to give.", min=-1e9, max=1e9)
 
     def problem(self) -> str | None:
         if self.lowest > self.highest:
@@ -191,8 +191,8 @@ _REWARD = Reward(
     cost=Cost.SANDBOX,
     whole_batch=True,
     admin_only=True,
-    low="What the function says.",
-    high="What the function says.",
+    low="Defined by the function.",
+    high="Defined by the function.",
     use="When nothing of the library fits. It is called once for each batch of completions, in a fresh process without "
     "files, network or other packages than the trainer's; what it prints is shown where it is tried.",
     examples=(

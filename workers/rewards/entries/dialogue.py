@@ -71,7 +71,7 @@ class AnswerInResultsParams(Params):
         choices=("tool messages", "tagged text"),
     )
     tags: str = param("information, result", "Names of the tags of tagged text, with commas.")
-    marker: str = param("####", "What stands before the answer in the dataset's answer.")
+    marker: str = param("####", "The text before the answer in the dataset's answer.")
 
     def problem(self) -> str | None:
         return names_problem(self.tags, "tags")

@@ -22,7 +22,7 @@ _PLAYED = (
 class EnvironmentParams(Params):
     of: str = param(
         "sum",
-        "What counts: the sum of what the environment gave, or the last of it, where each is the state's own value.",
+        "The sum of the environment's rewards, or the last one, if each is the value of a state.",
         choices=("sum", "last"),
     )
 
@@ -48,14 +48,14 @@ REWARDS: tuple[Reward, ...] = (
     Reward(
         key="environment_reward",
         title="Environment's reward",
-        help="What the environment gave for the episode's moves.",
+        help="The rewards that the environment gave in the episode.",
         params=EnvironmentParams,
         range=(0.0, None),
         group=RewardGroup.TOOLS,
         whole=environment_reward,
         low="It gave nothing.",
         high="The environment's own highest.",
-        use="For games and environment servers, which know best what a move is worth. Tools give nothing.",
+        use="For games and environment servers, which know best what a move is worth. Tools give no rewards.",
         examples=(
             Example("e3", 1.25, turns=_PLAYED, why="A quarter for the hit, 1 for the win."),
             Example("e3", 1.0, params={"of": "last"}, turns=_PLAYED, why="The last that it gave."),

@@ -44,23 +44,23 @@ class JudgeParams(ServerParams):
     model: str = param("", "The judge's model, by the name that its server knows.")
     rubric: str = param(
         RUBRIC,
-        "What is asked, with {prompt}, {completion} and, where it is needed, {answer} in their places.",
+        "The question to the judge, with the placeholders {prompt}, {completion} and, if needed, {answer}.",
         widget="text",
         longest=20_000,
     )
     lowest: float = param(0.0, "The number for the worst answer; it scores 0.", min=-1e6, max=1e6)
     highest: float = param(10.0, "The number for the best answer; it scores 1.", min=-1e6, max=1e6)
-    concurrency: int = param(8, "Requests at once, of each trainer process.", min=1, max=MOST_AT_ONCE)
+    concurrency: int = param(8, "Concurrent requests of each trainer process.", min=1, max=MOST_AT_ONCE)
     timeout_s: float = param(60.0, "Time for one answer.", min=0.1, max=600.0)
-    batch_s: float = param(300.0, "Time for all answers to one batch, tries again included.", min=0.1, max=3_600.0)
-    temperature: float = param(0.0, "Of the judge's sampling; -1 leaves it to the server.", min=-1.0, max=2.0)
-    max_tokens: int = param(1_024, "Of the judge's answer; 0 leaves it to the server.", min=0, max=100_000)
+    batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
+    temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)
+    max_tokens: int = param(1_024, "Token limit of the judge's answer; 0: the server's default.", min=0, max=100_000)
 
     def problem(self) -> str | None:
         if problem := self.server_problem():
             return problem
         if "{completion}" not in self.rubric:
-            return "rubric: must have the place {completion}"
+            return "rubric: must contain {completion}"
         return None if self.lowest < self.highest else "highest: must be above lowest"
 
 

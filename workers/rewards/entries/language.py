@@ -38,7 +38,7 @@ class LanguageParams(Params):
 
 
 def language(completion: str, row: Mapping[str, Any], params: LanguageParams) -> float:
-    """Return 0 to 1: the share of the text, in bytes of what can be told, that is in the wanted language. 1: all of it,
+    """Return 0 to 1: the share of the text, in bytes of what can be told, that is in the chosen language. 1: all of it,
     0: none. Against mixing languages, which reasoning models come to do: DeepSeek-R1's language consistency reward
     (arXiv:2501.12948, 2.3.2) is the share of target-language words. Told by CLD2 on the whole text."""
     text = (last_tag(completion, params.inside) or "") if params.inside else completion
@@ -66,13 +66,13 @@ REWARDS = (
     Reward(
         key="language",
         title="Language match",
-        help="The share of the text that is in the wanted language.",
+        help="The share of the text that is in the chosen language.",
         group=RewardGroup.SHAPE,
         function=language,
         params=LanguageParams,
         range=(0.0, 1.0),
         low="None of it, or it can't be determined.",
-        high="All of it is in the wanted language.",
+        high="All of it is in the chosen language.",
         use="When a model begins to mix languages in its thoughts; a small weight is enough.",
         examples=(
             Example("First we count the apples, and then we add the pears to them.", 1.0, why="All of it is English."),

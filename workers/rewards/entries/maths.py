@@ -48,12 +48,12 @@ def compare(gold, answer, digits, strict):
 class MathEquivalentParams(Params):
     source: str = param(
         "anywhere",
-        "Where the completion's answer is looked for. Anywhere: the answer tag, else the last box, else the marker, "
+        "Where to find the completion's answer. Anywhere: the answer tag, else the last box, else the marker, "
         "else the last formula of the text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "whole text"),
     )
     tag: str = param("answer", "Name of the answer tag.")
-    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
     digits: int = param(6, "Decimal places to which numbers must agree.", min=0, max=15)
     strict: bool = param(True, "Names of variables matter, and a set is not an interval.")
     seconds: float = param(3.0, "Longest time for one completion; beyond it, it has no score.", min=0.1, max=30.0)

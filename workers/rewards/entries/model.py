@@ -43,7 +43,7 @@ REWARDS = (
     Reward(
         key=KEY,
         title="Reward model",
-        help="What a sequence-classification model says of prompt and completion together.",
+        help="The score of a sequence-classification model for prompt and completion.",
         params=RewardModelParams,
         range=(-5.0, None),
         typical=(-5.0, 5.0),
@@ -54,7 +54,7 @@ REWARDS = (
         low="The model likes the answer least; there is no minimum.",
         high="The model likes the answer most; there is no maximum.",
         use="For what can't be computed, such as tone or helpfulness. It takes memory on the trainer's device beside "
-        "the policy, and whoever optimises it long enough finds what it overrates: keep beta above 0, or pair it.",
+        "the policy, and long optimization finds what it overrates: keep beta above 0, or pair it.",
         examples=(
             Example(
                 "Sure, here is how.", None, params={"model": "org/reward-model"}, why="Scored by the trainer only."

@@ -35,20 +35,20 @@ class RankingParams(ServerParams):
     model: str = param("", "The judge's model, by the name that its server knows.")
     criterion: str = param(
         CRITERION,
-        "What decides, with {prompt} and, where it is needed, {answer} in their places. The completions follow it.",
+        "The criterion, with the placeholders {prompt} and, if needed, {answer}. The completions follow it.",
         widget="text",
         longest=20_000,
     )
-    concurrency: int = param(8, "Requests at once: one for each group.", min=1, max=MOST_AT_ONCE)
+    concurrency: int = param(8, "Concurrent requests: one per group.", min=1, max=MOST_AT_ONCE)
     timeout_s: float = param(120.0, "Time for one answer.", min=0.1, max=600.0)
-    batch_s: float = param(300.0, "Time for all answers to one batch, tries again included.", min=0.1, max=3_600.0)
-    temperature: float = param(0.0, "Of the judge's sampling; -1 leaves it to the server.", min=-1.0, max=2.0)
-    max_tokens: int = param(2_048, "Of the judge's answer; 0 leaves it to the server.", min=0, max=100_000)
+    batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
+    temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)
+    max_tokens: int = param(2_048, "Token limit of the judge's answer; 0: the server's default.", min=0, max=100_000)
 
     def problem(self) -> str | None:
         if problem := self.server_problem():
             return problem
-        return None if self.criterion.strip() else "criterion: say what decides"
+        return None if self.criterion.strip() else "criterion: must not be empty"
 
 
 def judge_ranking(

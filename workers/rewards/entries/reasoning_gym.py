@@ -20,10 +20,10 @@ LONGEST_ANSWER = 20_000
 
 @dataclass(frozen=True)
 class ReasoningGymParams(Params):
-    source: str = param("answer tag", "Where the completion's answer is looked for.", choices=SOURCES)
+    source: str = param("answer tag", "Where to find the completion's answer.", choices=SOURCES)
     tag: str = param("answer", "Name of the tag when the source is the answer tag.")
-    marker: str = param("####", "What stands before the answer when the source is a marker.")
-    partial: bool = param(True, "Count what the checker gives for an answer that is nearly right. Otherwise only 1.")
+    marker: str = param("####", "The text before the answer when the source is a marker.")
+    partial: bool = param(True, "Give partial credit for answers that are nearly right; otherwise only 1 counts.")
 
 
 def reasoning_gym(
@@ -61,7 +61,7 @@ REWARDS = (
     Reward(
         key="reasoning_gym",
         title="reasoning-gym",
-        help="What the checker of the row's task family gives: for datasets that reasoning-gym made.",
+        help="The score of the task family's own checker, for datasets that reasoning-gym generated.",
         group=RewardGroup.CORRECTNESS,
         params=ReasoningGymParams,
         range=(0.0, 1.0),
@@ -69,7 +69,7 @@ REWARDS = (
         needs=(COLUMN,),
         cost=Cost.SANDBOX,
         package="reasoning-gym",
-        low="A wrong answer, or none where it is looked for.",
+        low="A wrong answer, or none where it is expected.",
         high="A right answer.",
         use="For datasets made on the page “New dataset”, reasoning-gym. Many tasks have several right answers, and "
         "only this checker knows them all. Ask for the answer's place in the prompt.",

@@ -66,7 +66,7 @@ class SameOutputParams(RunParams):
         widget="code",
         longest=10_000,
     )
-    standard_input: str = param("", "What both programs can read from standard input.", widget="text", longest=10_000)
+    standard_input: str = param("", "Standard input of both programs.", widget="text", longest=10_000)
     compare: str = param(
         COMPARISONS[0],
         "Trailing white space is that at the ends of lines, and empty lines at the end.",
@@ -88,10 +88,10 @@ class _Reference:
 def same_output(
     completions: Sequence[Completion], rows: Sequence[Row], params: SameOutputParams, tools: Tools
 ) -> Scores:
-    """Return 0 or 1. 1: the last code block, run as a program, ends well and prints what the row's answer prints. 0: it
-    prints something else, an exception, another exit code than 0, a limit, or no code. A row whose answer fails or
-    prints nothing is a failure and has no score; rows without an answer don't count. For tasks that are programs, with
-    reference answers and no tests."""
+    """Return 0 or 1. 1: the last code block, run as a program, ends without an error and prints what the row's answer
+    prints. 0: it prints something else, an exception, another exit code than 0, a limit, or no code. A row whose answer
+    fails or prints nothing is a failure and has no score; rows without an answer don't count. For tasks that are
+    programs, with reference answers and no tests."""
     sources = [_reference_source(row, params) for row in rows]
     references = _references([source for source in sources if source], params, tools)
     codes = [code_of(completion, params) for completion in completions]
@@ -199,7 +199,7 @@ REWARDS = (
         cost=Cost.SANDBOX,
         needs=("answer",),
         low="No code, an exception, a limit was reached, or it prints something else.",
-        high="The code ends well and prints the same.",
+        high="The code ends without an error and prints the same.",
         use="For programs with a reference answer and no tests. Only printed output is compared: functions that nobody "
         "calls need tests, and an answer that prints the time or random numbers matches nothing. A row whose answer "
         "fails or prints nothing has no score and counts as a failure, so check the dataset's answers first.",

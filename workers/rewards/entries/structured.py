@@ -32,7 +32,7 @@ class JsonValidParams(Params):
     )
     source: str = param(
         "anywhere",
-        "Where the JSON is looked for. Anywhere: the last code block, else the answer tag, else the whole text.",
+        "Where to find the JSON. Anywhere: the last code block, else the answer tag, else the whole text.",
         choices=SOURCES,
     )
     tag: str = param("answer", "Name of the tag when the source is the answer tag.")
@@ -68,9 +68,7 @@ class XmlStructureParams(Params):
     elements: str = param(
         "think, answer", "Names of the elements that must be there in this order, with commas; empty: any are fine."
     )
-    one_root: bool = param(
-        False, "The text is one XML document. Otherwise text and several elements may stand beside each other."
-    )
+    one_root: bool = param(False, "The text is one XML document; otherwise it may contain text and several elements.")
     partial: bool = param(False, "Well-formed XML gets the share of the elements that are there.")
 
     def problem(self) -> str | None:
@@ -155,7 +153,7 @@ REWARDS = (
         function=json_valid,
         params=JsonValidParams,
         range=(0.0, 1.0),
-        low="No JSON where it is looked for, or it doesn't fit the schema.",
+        low="No JSON where it is expected, or it doesn't fit the schema.",
         high="JSON that fits the schema.",
         use="For answers that a program reads: with a schema it checks names, types and bounds too.",
         examples=(

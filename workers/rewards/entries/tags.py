@@ -51,7 +51,7 @@ class AnswerTagParams(Params):
 class SoftFormatParams(Params):
     tags: str = param("think, answer", "Names of the tags in the order in which they should come, with commas.")
     opened_by_prompt: bool = param(False, "The chat template has already written the first opening tag.")
-    nothing_outside: bool = param(False, "Text that stands outside the tags costs one part.")
+    nothing_outside: bool = param(False, "Text outside the tags costs one part.")
 
     def problem(self) -> str | None:
         return names_problem(self.tags, "tags")
@@ -188,7 +188,7 @@ REWARDS = (
     Reward(
         key="think_tags",
         title="Think block, strict",
-        help="1 when the completion opens with one <think>…</think> block with something in it and goes on after it.",
+        help="1 when the completion opens with one <think>…</think> block with something in it, followed by more text.",
         group=RewardGroup.FORMAT,
         function=think_tags,
         params=ThinkTagsParams,

@@ -45,7 +45,7 @@ _ASCII = tuple(map(chr, range(128)))
 @dataclass(frozen=True)
 class UniqueCharsParams(Params):
     ignore_case: bool = param(False, "Count A and a as one character.")
-    ignore_spaces: bool = param(False, "Leave white space out.")
+    ignore_spaces: bool = param(False, "Ignore white space.")
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class LengthParams(Params):
 class OverlongParams(Params):
     unit: str = param("tokens", "What is counted.", choices=("tokens", "characters", "words"))
     maximum: int = param(
-        1024, "From this length on the whole punishment: the run's longest completion.", min=1, max=1_000_000
+        1024, "From this length on, the full punishment: the run's longest completion.", min=1, max=1_000_000
     )
-    buffer: int = param(256, "Over so many before the maximum the punishment grows evenly.", min=0, max=1_000_000)
+    buffer: int = param(256, "The punishment grows evenly over this many before the maximum.", min=0, max=1_000_000)
     punishment: float = param(-1.0, "Score at the maximum and beyond.", min=-100.0, max=0.0)
 
     def problem(self) -> str | None:
@@ -74,7 +74,7 @@ class OverlongParams(Params):
 
 @dataclass(frozen=True)
 class RepetitionPenaltyParams(Params):
-    size: int = param(3, "How many words (or characters) in a row are one piece.", min=1, max=50)
+    size: int = param(3, "Words (or characters) in a row that form one piece.", min=1, max=50)
     unit: str = param("words", "Characters suit languages without spaces.", choices=("words", "characters"))
     ignore_case: bool = param(True, "The and the are equal.")
     penalty: float = param(-1.0, "Score of a text that only repeats itself.", min=-100.0, max=0.0)

@@ -20,7 +20,7 @@ class NoParams(Params):
 
 @dataclass(frozen=True)
 class ReasoningParams(Params):
-    delimiter: str = param("</think>", "What ends the reasoning; the answer is looked for after it.")
+    delimiter: str = param("</think>", "The end of the reasoning; the answer comes after it.")
 
     def problem(self) -> str | None:
         return None if self.delimiter else "delimiter: must not be empty"
@@ -44,7 +44,7 @@ class RepetitionParams(Params):
 @dataclass(frozen=True)
 class SoftOverlongParams(Params):
     max_completion_len: int = param(1_024, "Tokens beyond which the score is -1.", min=1, max=10_000_000)
-    soft_punish_cache: int = param(256, "Over so many tokens before it the score falls.", min=0, max=10_000_000)
+    soft_punish_cache: int = param(256, "The score falls over this many tokens before it.", min=0, max=10_000_000)
 
     def problem(self) -> str | None:
         fits = self.soft_punish_cache <= self.max_completion_len
@@ -124,7 +124,7 @@ REWARDS = (
         low="Another answer, or none that can be read.",
         high="An equal answer.",
         use="To compare with results of others that used it. Mathematical equivalence of this library does the same in "
-        "the sandbox, where no expression can hold the trainer up.",
+        "the sandbox, where no expression can block the trainer.",
         examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_WHY),),
     ),
     _reward(
