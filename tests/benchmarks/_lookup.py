@@ -19,7 +19,7 @@ from typing import Any
 
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec, ToolError
 from workers.contract.run.spec import RewardSpec
-from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.environments.library import LIBRARY
 from workers.rewards.parameters import Params
 
@@ -80,7 +80,7 @@ def rows() -> list[dict[str, Any]]:
     ]
 
 
-class Lookup(Session):
+class Lookup(EpisodeSession):
     """Tells the row's digit to who asks for its letter."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from tests.benchmarks import _lookup, gateway
 from tests.trainer import builders
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
 from workers.contract.wire.names import FileName
-from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.environments.executor import Call, Executor, Move
 from workers.environments.library import LIBRARY
 from workers.rewards.parameters import Params
@@ -149,7 +149,7 @@ def _written_out(rewards: Any, outcome: float, spans: Any, place: int, token: in
     return outcome
 
 
-class _Wait(Session):
+class _Wait(EpisodeSession):
     def tools(self) -> list[ToolDescription]:
         schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
         return [ToolDescription("wait", "Wait.", schema)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.environments import encyclopaedia
-from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation, Result, ToolDescription
 from workers.environments.library import LIBRARY
 from workers.rewards.parameters import Params, param
 from workers.trainer.__main__ import main as train
@@ -36,7 +36,7 @@ class EchoParams(Params):
     rounds: int = param(2, "The episode is over after so many answers.", min=1, max=100)
 
 
-class Echo(Session):
+class Echo(EpisodeSession):
     """Gives the number of its answer for each."""
 
     def __init__(self, rounds: int) -> None:
@@ -50,7 +50,7 @@ class Echo(Session):
         return Observation(f"{self._round}", float(self._round), done=self._round >= self._rounds)
 
 
-class Blocking(Session):
+class Blocking(EpisodeSession):
     """A tool that waits for a program that never ends."""
 
     def __init__(self, name: str, argument: str = "expression") -> None:

@@ -96,13 +96,13 @@ def test_two_ranks_are_given_the_scores_of_the_first(start: Start, tiny_model: P
 EPISODES_END = """
 import json
 from types import SimpleNamespace as Any_
-from workers.trainer.episodes.episode import Episode, EpisodeTurn
+from workers.trainer.episodes.episode import Episode, ModelTurn
 from workers.trainer.episodes.rollout import Rollouts
 from workers.trainer.scoring.groups import GroupFeed
 
 begun = []
 rollouts = object.__new__(Rollouts)
-said = [EpisodeTurn(0, 1, {"content": "a"})]
+said = [ModelTurn(0, 1, {"content": "a"})]
 rollouts.episodes = [Episode({"row": row}, 0, ids=[row], turns=said) for row in (5, 5, 6, 6, 7)]
 model = Any_(training=True)
 ranks = Any_(process_index=1, num_processes=2, is_main_process=False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workers.rewards.reward import Failure
-from workers.trainer.scoring.failures import MIN_BATCHES, WINDOW, Failures, Noted
+from workers.trainer.scoring.failures import MIN_BATCHES, WINDOW, FailureNote, Failures
 
 ROWS = list(range(100, 110))
 
@@ -23,7 +23,9 @@ class Run:
         )
         self.step = 0
 
-    def batch(self, *failed: int, reward: str = "judge", gather: Callable[..., list[Noted]] = lambda mine: mine) -> str:
+    def batch(
+        self, *failed: int, reward: str = "judge", gather: Callable[..., list[FailureNote]] = lambda mine: mine
+    ) -> str:
         """The verdict after it."""
         self.step += 1
         self.failures.note(
@@ -118,8 +120,8 @@ def test_rewards_are_judged_each_by_itself() -> None:
 def test_ranks_count_together_and_end_at_the_same_step() -> None:
     mine, other = Run(share=0.3), Run(share=0.3)
     for _ in range(MIN_BATCHES):
-        theirs = [Noted("judge", 10, 10, "http", "It answered 503.", 7)]
-        good = [Noted("judge", 10, 0)]
+        theirs = [FailureNote("judge", 10, 10, "http", "It answered 503.", 7)]
+        good = [FailureNote("judge", 10, 0)]
         one = mine.batch(gather=lambda notes, theirs=theirs: [*notes, *theirs])
         two = other.batch(*range(10), gather=lambda notes, good=good: [*good, *notes])
     assert one == two != ""

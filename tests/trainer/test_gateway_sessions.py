@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workers.trainer.gateway.sessions import AgentSession, AgentTask, Desk
-from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.keyed_endpoint import HttpRefusal
 
 At = Callable[[Desk], Coroutine[Any, Any, None]]
 
@@ -33,7 +33,7 @@ async def taken(desk: Desk, wait_s: float = 5.0) -> AgentSession:
 
 
 def refused(status: int, words: str, act: Callable[[], object]) -> None:
-    with pytest.raises(Refused, match=words) as caught:
+    with pytest.raises(HttpRefusal, match=words) as caught:
         act()
     assert caught.value.status == status
 
@@ -118,7 +118,7 @@ def test_whoever_waits_learns_that_the_run_has_ended() -> None:
         waiting = asyncio.ensure_future(desk.take(60))
         await asyncio.sleep(0)
         await desk.close()
-        with pytest.raises(Refused, match="The run has ended") as caught:
+        with pytest.raises(HttpRefusal, match="The run has ended") as caught:
             await waiting
         assert caught.value.status == 410
 

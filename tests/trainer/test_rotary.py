@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 SHAPE = """
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
-from workers.trainer.configuration import rotary
+from workers.trainer.configuration import hardware
 
 rope = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 128}
@@ -26,9 +26,9 @@ model = AutoModelForCausalLM.from_config(config)
 held = model.model.rotary_emb
 held._buffers["inv_freq"] = held.inv_freq.bfloat16()
 assert not torch.equal(held.inv_freq.float(), exact)
-assert rotary.restore(model) == 1
+assert hardware.restore_rotary_frequencies(model) == 1
 assert torch.equal(held.inv_freq, exact)
-assert rotary.restore(model) == 0
+assert hardware.restore_rotary_frequencies(model) == 0
 """
 )
 INIT = (
@@ -47,8 +47,8 @@ deepspeed.init_distributed(dist_backend="gloo", verbose=False)
 wanted = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
 kept = HfDeepSpeedConfig(wanted)
 model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-assert model.model.rotary_emb.inv_freq.dtype == torch.bfloat16, "nothing to mend: configuration.rotary can go"
-assert rotary.restore(model) == 1
+assert model.model.rotary_emb.inv_freq.dtype == torch.bfloat16, "nothing to mend: restore_rotary_frequencies can go"
+assert hardware.restore_rotary_frequencies(model) == 1
 assert torch.equal(model.model.rotary_emb.inv_freq, exact)
 """
 )

@@ -1,4 +1,4 @@
-"""A call's arguments against its tool's schema, with a sentence for the model where they don't fit."""
+"""Checks a call's arguments with its tool's schema, and explains to the model what doesn't fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_NAMED = 5
 
 
 def schema_problem(tool: ToolDescription) -> str:
-    """Why arguments can't be checked against it, as a sentence for people; "": they can."""
+    """Return a sentence why the tool's schema can't be used; "" if it can."""
     try:
         problem = schema.problem(_text(tool))
     except (TypeError, ValueError) as error:
@@ -23,21 +23,21 @@ def schema_problem(tool: ToolDescription) -> str:
 
 
 def read(arguments: Any) -> Any:
-    """Some templates write them as a text of JSON."""
+    """Parse arguments, which some templates write as JSON text."""
     return schema.parsed(arguments) if isinstance(arguments, str) else arguments
 
 
 def problem(tool: ToolDescription, arguments: Any) -> str:
-    """What is wrong with them; "": nothing."""
-    name, described = tool.name, tool.parameters
+    """Return a sentence about what is wrong with the arguments; "" if nothing."""
+    name, parameters = tool.name, tool.parameters
     if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
         return f"The arguments of {name} must be a JSON object."
-    properties, required = described.get("properties"), described.get("required")
+    properties, required = parameters.get("properties"), parameters.get("required")
     known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-    if missing := [one for one in (required if isinstance(required, list) else ()) if one not in arguments]:
+    if missing := [key for key in (required if isinstance(required, list) else ()) if key not in arguments]:
         return f"{name} needs {', '.join(map(repr, missing))}."
-    open_ended = "additionalProperties" in described or "patternProperties" in described
-    if unknown := [] if open_ended else [one[:100] for one in arguments if one not in known]:
+    open_ended = "additionalProperties" in parameters or "patternProperties" in parameters
+    if unknown := [] if open_ended else [key[:100] for key in arguments if key not in known]:
         has = ", ".join(known) or "none"
         return f"{name} has no argument {', '.join(map(repr, unknown[:MOST_NAMED]))}. Its arguments are: {has}."
     text = _text(tool)

@@ -1,4 +1,4 @@
-"""A calculator: the four operations, powers, brackets and a few functions, on numbers alone."""
+"""A calculator tool: the four operations, powers, brackets and a few functions of numbers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.contract.run.episodes import ToolError
-from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.rewards.parameters import Params, param
-from workers.rewards.tools import Tools
 
 LONGEST = 400
+"""Characters of an expression."""
 LARGEST = 1e100
-MOST_PARTS = 200
+"""Absolute value of a result."""
+MOST_NODES = 200
+"""Nodes of an expression's syntax tree."""
 _TWO: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -33,8 +35,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 _CONSTANTS = {"pi": math.pi, "e": math.e}
 
 
-class Unreadable(ValueError):
-    """The text isn't arithmetic that is carried out."""
+class InvalidExpression(ValueError):
+    """The text isn't arithmetic that the calculator supports."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,15 @@ class CalculatorParams(Params):
 
 
 def value_of(text: str) -> float | int:
-    """Raises Unreadable, ZeroDivisionError, OverflowError or ValueError."""
+    """Evaluate an expression. Raises InvalidExpression, ZeroDivisionError, OverflowError or ValueError."""
     if len(text) > LONGEST:
-        raise Unreadable(f"The expression is longer than {LONGEST} characters.")
+        raise InvalidExpression(f"The expression is longer than {LONGEST} characters.")
     try:
         tree = ast.parse(text.strip().replace("^", "**"), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Unreadable("The expression can't be read.") from None
-    if sum(1 for _ in ast.walk(tree)) > MOST_PARTS:
-        raise Unreadable("The expression has too many parts.")
+        raise InvalidExpression("The expression can't be read.") from None
+    if sum(1 for _ in ast.walk(tree)) > MOST_NODES:
+        raise InvalidExpression("The expression has too many parts.")
     return _value(tree.body)
 
 
@@ -70,23 +72,23 @@ def _value(node: ast.expr) -> float | int:
         return _bounded(_TWO[type(node.op)](left, right))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
         if node.keywords:
-            raise Unreadable("Functions take plain numbers only.")
+            raise InvalidExpression("Functions take plain numbers only.")
         try:
-            return _bounded(_FUNCTIONS[node.func.id](*(_value(one) for one in node.args)))
+            return _bounded(_FUNCTIONS[node.func.id](*map(_value, node.args)))
         except TypeError:
-            raise Unreadable(f"{node.func.id} doesn't take {len(node.args)} numbers.") from None
-    raise Unreadable("Only numbers, + - * / // % **, brackets and common functions can be used.")
+            raise InvalidExpression(f"{node.func.id} doesn't take {len(node.args)} numbers.") from None
+    raise InvalidExpression("Only numbers, + - * / // % **, brackets and common functions can be used.")
 
 
 def _bounded(value: Any) -> float | int:
     if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
-        raise Unreadable("The result is not a real number.")
+        raise InvalidExpression("The result is not a real number.")
     if abs(value) > LARGEST:
         raise OverflowError("The result is too large.")
     return value  # type: ignore[no-any-return]
 
 
-class _Calculator(Session):
+class _Calculator(EpisodeSession):
     def __init__(self, name: str, params: CalculatorParams) -> None:
         self._name, self._digits = name, params.digits
 
@@ -104,12 +106,8 @@ class _Calculator(Session):
         except ZeroDivisionError:
             return Result("It divides by zero.", ToolError.RAISED)
         except (ValueError, OverflowError) as error:
-            return Result(str(error) if isinstance(error, Unreadable) else "It has no value.", ToolError.RAISED)
+            return Result(str(error) if isinstance(error, InvalidExpression) else "It has no value.", ToolError.RAISED)
         return Result(str(value) if isinstance(value, int) else f"{value:.{self._digits}g}")
-
-
-def _open(name: str, params: CalculatorParams, tools: Tools) -> Session:
-    return _Calculator(name, params)
 
 
 ENTRY = Entry(
@@ -118,7 +116,7 @@ ENTRY = Entry(
     help="Works out an arithmetic expression.",
     params=CalculatorParams,
     kind=EntryKind.TOOL,
-    open=_open,
+    open=lambda name, params, tools: _Calculator(name, params),
     use="For models that know what to calculate and calculate badly. It evaluates no code: numbers, operators and a "
     "few functions only.",
 )

@@ -1,7 +1,7 @@
-"""Functions that may block, run side by side with a time-out each. Results stand where the functions stood.
+"""Runs functions that may block concurrently, each with a time-out. Results have the functions' order.
 
-A blocked function is left behind: its thread is a daemon's, its place is taken by another, and `leave` is told, so that
-what it waits for can be closed.
+A blocked function is left behind: its daemon thread stays, another thread takes its place, and `leave` is called, so
+that what it waits for can be closed.
 """
 
 from __future__ import annotations
@@ -14,54 +14,58 @@ from dataclasses import dataclass, field
 from typing import Any
 
 GRACE_S = 0.5
-"""Behind a step's time, for a function that ends by itself in time and has to tell so."""
+"""Extra time after a step's time-out, for a function that ends in time but has yet to return."""
 
 
-class Left(TimeoutError):
-    """It was left behind."""
+class LeftBehind(TimeoutError):
+    """The function was left behind, or never begun."""
 
 
 @dataclass(frozen=True)
-class Step:
+class TimedStep:
+    """A function with a time-out."""
+
     function: Callable[[float], Any]
-    """Gets the seconds that it may take."""
+    """Called with the seconds that it may take."""
     seconds: float
-    """At most; less where the task's deadline comes first."""
+    """Time-out; less if the sequence's deadline comes first."""
 
 
 @dataclass
-class Done:
+class StepResult:
+    """The outcome of a step."""
+
     value: Any
-    """An exception stands for itself."""
+    """The returned value, or the exception itself."""
     seconds: float
 
 
 @dataclass
-class Task:
+class StepSequence:
     """Steps carried out one after another."""
 
-    steps: Sequence[Step]
+    steps: Sequence[TimedStep]
     deadline: float = float("inf")
     """By time.monotonic()."""
     leave: Callable[[], None] = lambda: None
-    """Called in a thread of its own when a step was left behind. The steps after it are not begun."""
-    results: list[Done] = field(default_factory=list)
-    """One for each step when `run` has ended."""
+    """Called in a new thread when a step is left behind. Later steps of the sequence are not begun."""
+    results: list[StepResult] = field(default_factory=list)
+    """One per step once `run` has ended."""
     _begun: float = 0.0
     _ends: float = float("inf")
     _left: bool = False
 
 
-def run(tasks: Sequence[Task], *, at_once: int) -> None:
-    """Carry out all tasks, at most `at_once` of them at a time. Raises nothing of theirs."""
-    _Round(tasks, at_once).run()
+def run(sequences: Sequence[StepSequence], *, at_once: int) -> None:
+    """Run all sequences, at most `at_once` concurrently. Exceptions of steps become results."""
+    _Round(sequences, at_once).run()
 
 
 class _Round:
-    def __init__(self, tasks: Sequence[Task], at_once: int) -> None:
-        self._waiting = deque(tasks)
-        self._running: list[Task] = []
-        self._open = len(tasks)
+    def __init__(self, sequences: Sequence[StepSequence], at_once: int) -> None:
+        self._waiting = deque(sequences)
+        self._running: list[StepSequence] = []
+        self._open = len(sequences)
         self._at_once = at_once
         self._changed = threading.Condition()
 
@@ -71,26 +75,28 @@ class _Round:
                 self._start()
             while self._open:
                 now = time.monotonic()
-                for task in [one for one in self._running if one._ends <= now]:
-                    self._leave(task, now)
+                for sequence in [running for running in self._running if running._ends <= now]:
+                    self._leave(sequence, now)
                 if self._open:
-                    soonest = min((one._ends for one in self._running), default=now + 1)
+                    soonest = min((running._ends for running in self._running), default=now + 1)
                     self._changed.wait(min(max(soonest - now, 0.0), 1.0))
 
     def _start(self) -> None:
         threading.Thread(target=self._work, daemon=True, name="episode-call").start()
 
-    def _leave(self, task: Task, now: float) -> None:
-        task._left = True
-        task.results.append(Done(Left("It took too long."), now - task._begun))
-        self._end(task)
-        threading.Thread(target=task.leave, daemon=True, name="episode-leave").start()
+    def _leave(self, sequence: StepSequence, now: float) -> None:
+        sequence._left = True
+        sequence.results.append(StepResult(LeftBehind("It took too long."), now - sequence._begun))
+        self._end(sequence)
+        threading.Thread(target=sequence.leave, daemon=True, name="episode-leave").start()
         if self._waiting:
             self._start()
 
-    def _end(self, task: Task) -> None:
-        task.results += [Done(Left("It was not begun."), 0.0) for _ in range(len(task.steps) - len(task.results))]
-        self._running.remove(task)
+    def _end(self, sequence: StepSequence) -> None:
+        sequence.results += [
+            StepResult(LeftBehind("It was not begun."), 0.0) for _ in range(len(sequence.steps) - len(sequence.results))
+        ]
+        self._running.remove(sequence)
         self._open -= 1
         self._changed.notify()
 
@@ -99,34 +105,34 @@ class _Round:
             with self._changed:
                 if not self._waiting:
                     return
-                task = self._waiting.popleft()
-                self._running.append(task)
-            for step in task.steps:
-                if not self._carried_out(task, step):
+                sequence = self._waiting.popleft()
+                self._running.append(sequence)
+            for step in sequence.steps:
+                if not self._finished(sequence, step):
                     break
             with self._changed:
-                if task._left:
+                if sequence._left:
                     return
-                self._end(task)
+                self._end(sequence)
 
-    def _carried_out(self, task: Task, step: Step) -> bool:
+    def _finished(self, sequence: StepSequence, step: TimedStep) -> bool:
         with self._changed:
-            if task._left:
+            if sequence._left:
                 return False
-            begun = task._begun = time.monotonic()
-            seconds = min(step.seconds, task.deadline - begun)
-            task._ends = begun + max(seconds, 0.0) + GRACE_S
+            begun = sequence._begun = time.monotonic()
+            seconds = min(step.seconds, sequence.deadline - begun)
+            sequence._ends = begun + max(seconds, 0.0) + GRACE_S
             self._changed.notify()
         if seconds <= 0:
-            value: Any = Left("No time was left.")
+            value: Any = LeftBehind("No time was left.")
         else:
             try:
                 value = step.function(seconds)
-            except BaseException as error:  # also SystemExit: whatever it is, it isn't the caller's end
+            except BaseException as error:  # also SystemExit, which must not end the caller
                 value = error
         with self._changed:
-            if task._left:
+            if sequence._left:
                 return False
-            task.results.append(Done(value, time.monotonic() - begun))
-            task._ends = float("inf")
+            sequence.results.append(StepResult(value, time.monotonic() - begun))
+            sequence._ends = float("inf")
             return True

@@ -1,6 +1,6 @@
-"""A made-up encyclopaedia of people, rivers and towns, and questions that it answers: the sample for the search tool.
+"""An invented encyclopaedia of people, rivers and towns, and questions that it answers: samples for the search tool.
 
-Every word of it is invented here, and the same seed gives the same entries. Standard library only.
+The same seed gives the same entries. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,27 +14,9 @@ QUESTIONS = "Sample encyclopaedia questions"
 ENTRIES = 200
 SEED = 7
 _FIRST = (
-    "Ba",
-    "Ce",
-    "Do",
-    "Fe",
-    "Gal",
-    "Hu",
-    "Ki",
-    "Lo",
-    "Mer",
-    "Na",
-    "Or",
-    "Pel",
-    "Qui",
-    "Ros",
-    "Sa",
-    "Tor",
-    "Ul",
-    "Ve",
-    "Wen",
-    "Zo",
-)
+    "Ba", "Ce", "Do", "Fe", "Gal", "Hu", "Ki", "Lo", "Mer", "Na",
+    "Or", "Pel", "Qui", "Ros", "Sa", "Tor", "Ul", "Ve", "Wen", "Zo",
+)  # fmt: skip
 _MIDDLE = ("da", "ri", "lo", "me", "nu", "sha", "vi", "ka")
 _TOWNS, _RIVERS = ("ford", "stead", "haven", "moor", "wick"), ("ell", "ane", "isk", "oss")
 _FAMILY = ("brook", "vane", "thorpe", "lund", "marsh", "holt")
@@ -44,18 +26,18 @@ _GOODS = ("blue pottery", "smoked pears", "copper bells", "woven sails", "junipe
 
 
 def documents(count: int = ENTRIES, seed: int = SEED) -> list[dict[str, str]]:
-    """`count` entries: {"title", "text"}."""
+    """Return `count` entries: {"title", "text"}."""
     return [{"title": entry["title"], "text": entry["text"]} for entry in _entries(count, seed)]
 
 
 def questions(count: int = ENTRIES, seed: int = SEED) -> list[dict[str, str]]:
-    """One for each entry: {"question", "answer"}; the answer stands in the entry's text, and in no other one beside the
-    name that is asked for."""
+    """Return one question per entry: {"question", "answer"}. Only the entry's text has the answer together with the
+    name in question."""
     return [{"question": entry["question"], "answer": entry["answer"]} for entry in _entries(count, seed)]
 
 
 def lines(rows: list[dict[str, str]]) -> bytes:
-    """As JSON Lines, to upload."""
+    """Encode rows as JSON Lines."""
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
 
 

@@ -1,4 +1,4 @@
-"""What an entry of the library is: parameters, words for people, and sessions, one for each episode."""
+"""The definition of a library entry: parameters, texts for people, and sessions, one per episode."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 class EntryKind(StrEnum):
     TOOL = "tool"
-    """Functions that the model calls; it keeps nothing between calls."""
+    """Functions that the model calls; keeps no state between calls."""
     GAME = "game"
     """Answers the model's text with an observation."""
     SERVER = "server"
-    """Has tools, keeps a state, gives rewards, and may end the episode."""
+    """Has tools and state, gives rewards, and may end the episode."""
 
 
 @dataclass(frozen=True)
 class ToolDescription:
-    """A function as the chat template gets it."""
+    """A function in the form that chat templates get."""
 
     name: str
     description: str
@@ -44,20 +44,20 @@ class ToolDescription:
 
 @dataclass(frozen=True)
 class Result:
-    """What a call answers."""
+    """The answer to a call."""
 
     text: str
+    """The text for the model; in case of an error, a sentence about it."""
     error: ToolError | None = None
-    """Then `text` is the sentence that the model reads."""
     reward: float | None = None
-    """What the environment gives for it."""
+    """The environment's reward for the call."""
     done: bool = False
     """The episode is over."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What the environment says to the model's text."""
+    """A game's answer to the model's text."""
 
     text: str
     reward: float | None = None
@@ -65,36 +65,36 @@ class Observation:
     error: ToolError | None = None
 
 
-class Session:
-    """One episode's side of an entry. Its methods may block and may raise: the executor waits as long as the limits
-    say, and turns an exception into an error that the model reads."""
+class EpisodeSession:
+    """One episode in an entry. Methods may block and may raise: the executor waits up to the limits, and turns an
+    exception into an error for the model."""
 
     def reset(self, row: Mapping[str, Any], seed: int) -> str:
-        """Begin an episode on a dataset's row. Returns what is added to the last message of the prompt; "": nothing."""
+        """Begin an episode with a dataset's row. Return text to append to the prompt's last message, or ""."""
         return ""
 
     def tools(self) -> list[ToolDescription]:
         return []
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
-        """Arguments have been checked against the schema. `seconds`: what is left for the call."""
+        """Call a tool with arguments that fit its schema. `seconds`: time left for the call."""
         raise NotImplementedError
 
     def answer(self, text: str, seconds: float) -> Observation:
-        """Of a game: the model's message without its thinking."""
+        """Answer the model's message in a game. `text`: without its thinking."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """May be called while another thread waits in a call, which then ends."""
+        """End the session, and with it calls in other threads."""
 
 
 def without_thinking(text: str) -> str:
-    """What a game reads of a message."""
+    """Return a message without its thinking, as games get it."""
     before, closed, after = text.rpartition("</think>")
     return after.strip() if closed and "<think>" not in before else _THINKING.sub("", text).strip()
 
 
-Open = Callable[[str, Any, "Tools"], Session]
+Open = Callable[[str, Any, "Tools"], EpisodeSession]
 """(name of the part, params, tools) -> a session, not yet reset. Raises workers.rewards.tools.Unavailable."""
 
 
@@ -108,8 +108,8 @@ class Entry(Described):
     use: str = ""
     """When to use it."""
     admin_only: bool = False
-    """Only an admin may put it into an environment or change it there: it holds code."""
+    """Whether only admins may add it to an environment or change it there, as it contains code."""
     name_of: Callable[[Any], str] | None = field(default=None, repr=False)
-    """The name that checked params give the part; None: a person chooses it."""
+    """Returns the part's name from checked params; None: people choose it."""
     package: str = ""
     """The distribution it needs in the interpreter of workers.packages; "": none."""

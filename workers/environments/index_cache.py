@@ -1,8 +1,8 @@
-"""BM25 indexes on disk beside their corpus: built once, memory-mapped by every process that searches there.
+"""A cache of BM25 indexes on disk: built once next to their corpus, and memory-mapped by every process.
 
-<corpus>.index/ has a folder for each setting that was asked for, the MOST_KEPT used last. One process builds while the
-others wait for its lock; a folder gets its name when it is whole. It goes with the corpus's folder, and on a host when
-the attempt has ended. Where it can't be written (a full disk, another owner), each process builds its own in memory.
+<corpus>.index/ has a folder for each of the MOST_SETTINGS settings used last. One process builds while others wait for
+its lock; a folder gets its name when it is complete. It is deleted with the corpus's folder, and on a host when the
+attempt has ended. If it can't be written (a full disk, another owner), each process builds an index in memory.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from typing import Any
 
 from workers.contract.run import corpora
 
-MOST_KEPT = 3
-"""Settings of one corpus."""
+MOST_SETTINGS = 3
+"""Settings of one corpus that are kept."""
 _TAIL = 64 * 2**10
-"""Bytes at a Parquet file's end: its footer, with the sizes and bounds of all that stands before."""
+"""Bytes at the end of a Parquet file that identify it: the footer has sizes and bounds of all data."""
 
 
 def opened(corpus: Path, documents: int, setting: str, build: Callable[[], Any]) -> Any:
-    """The index (a bm25s.BM25) of a corpus. `setting`: all that it depends on besides the file. `build` may give None
-    where there is nothing to index."""
+    """Return a corpus's index (a bm25s.BM25), built if it isn't cached.
+
+    `setting`: everything besides the file that the index depends on. `build` may return None if there is nothing to
+    index.
+    """
     place = corpora.index_folder(corpus) / _name(corpus, setting)
-    if (found := _loaded(place, documents)) is not None:
-        return found
+    if (index := _loaded(place, documents)) is not None:
+        return index
     with _alone(place.parent) as may_write:
-        if may_write and (found := _loaded(place, documents)) is not None:
-            return found  # another process has built it meanwhile
+        if may_write and (index := _loaded(place, documents)) is not None:
+            return index  # another process has built it meanwhile
         built = build()
         if not may_write or built is None:
             return built
@@ -55,24 +58,24 @@ def _name(corpus: Path, setting: str) -> str:
 
 
 def _loaded(place: Path, documents: int) -> Any:
-    """None: it isn't there, or is damaged."""
+    """Load an index; None if it is missing or damaged."""
     import bm25s
 
     try:
-        found = bm25s.BM25.load(place, mmap=True, allow_pickle=False)
-        scores = found.scores
-        whole = scores["num_docs"] == documents and len(scores["indptr"]) == len(found.vocab_dict) + 1
+        index = bm25s.BM25.load(place, mmap=True, allow_pickle=False)
+        scores = index.scores
+        whole = scores["num_docs"] == documents and len(scores["indptr"]) == len(index.vocab_dict) + 1
         if not whole or not len(scores["data"]) == len(scores["indices"]) == scores["indptr"][-1]:
             return None
         os.utime(place)
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    return found
+    return index
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
-    """Whether the block may write into the folder, which then no other process does."""
+    """Lock the folder. Yields whether the block may write into it; no other process does meanwhile."""
     lock = -1
     with suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -100,8 +103,8 @@ def _store(index: Any, place: Path) -> None:
 
 
 def _make_room(folder: Path) -> None:
-    """Without the oldest settings, and drafts of processes that died: nobody else writes here now."""
+    """Delete the oldest settings, and drafts of processes that died. The caller has the lock."""
     used = {path: path.stat().st_mtime for path in folder.iterdir() if path.is_dir()}
     whole = sorted((path for path in used if not path.name.startswith("draft-")), key=used.__getitem__, reverse=True)
-    for path in used.keys() - set(whole[:MOST_KEPT]):
+    for path in used.keys() - set(whole[:MOST_SETTINGS]):
         shutil.rmtree(path, ignore_errors=True)

@@ -1,5 +1,5 @@
-"""An environment server by OpenEnv's protocol: its tools, or its text game. The client runs in the interpreter of
-workers.packages; this side sends it text."""
+"""Environment servers with OpenEnv's protocol: their tools, or a text game. The client runs in the interpreter of
+workers.packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from workers import outbound
 from workers.contract.run.episodes import ToolError
-from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation, Result, ToolDescription
 from workers.packages.interpreter import PackageMissing
 from workers.packages.process import Trouble
 from workers.rewards.parameters import Params, param
@@ -32,40 +32,40 @@ class OpenEnvParams(Params):
     )
     reset: str = param(
         "{}",
-        "What is sent when an episode begins, as a JSON object. A text {answer} becomes that column of the row. "
+        "JSON object that is sent when an episode begins. A text {answer} becomes that column of the row. "
         "The seed is sent too.",
         widget="json",
         longest=10_000,
     )
     connect_s: float = param(20.0, "Time to connect and begin an episode.", min=0.5, max=600.0)
-    step_s: float = param(60.0, "Longest time of a step.", min=0.1, max=600.0)
+    step_s: float = param(60.0, "Time limit of a step.", min=0.1, max=600.0)
 
     def problem(self) -> str | None:
         if not re.fullmatch(r"[A-Z0-9_]{1,40}", self.endpoint):
             return "endpoint: choose a server of the secrets page"
         try:
-            held = json.loads(self.reset)
+            value = json.loads(self.reset)
         except ValueError:
-            held = None
-        return None if isinstance(held, dict) else "reset: must be a JSON object"
+            value = None
+        return None if isinstance(value, dict) else "reset: must be a JSON object"
 
 
 @dataclass(frozen=True)
 class OpenEnvTextParams(OpenEnvParams):
-    field: str = param("message", "The field of the server's action that the model's text is sent in.")
+    field: str = param("message", "The field of the server's action for the model's text.")
 
 
-class _Server(Session):
-    """Its connection is made by the first request. A program that had to be started anew has lost it: the episode
-    then can't go on, and each request says so."""
+class _ServerSession(EpisodeSession):
+    """The first request connects. A client program that had to be restarted has lost the connection: the episode then
+    can't continue, and every request fails."""
 
     def __init__(self, params: OpenEnvParams, tools: Tools) -> None:
         self._params, self._program = params, tools.program()
         self._endpoint = tools.endpoint(params.endpoint)
         self._session = 0
-        self._at = 0
+        self._start = 0
         self._lost = False
-        """The server's side of the episode is gone: nothing but a reset connects again."""
+        """Whether the server's side of the episode is gone; only a reset connects again."""
         self._tools: list[ToolDescription] | None = None
 
     def reset(self, row: Mapping[str, Any], seed: int) -> str:
@@ -82,22 +82,22 @@ class _Server(Session):
             try:
                 listed = self._ask({"do": "tools"}, self._params.connect_s)["tools"]
             except Trouble as error:
-                raise Unavailable(f"The server {self._params.endpoint} doesn't tell its tools: {error}") from None
+                raise Unavailable(f"The server {self._params.endpoint} doesn't list its tools: {error}") from None
             if len(listed) > MOST_TOOLS:
                 raise Unavailable(
                     f"The server {self._params.endpoint} has {len(listed)} tools; {MOST_TOOLS} are the most."
                 )
-            self._tools = [ToolDescription(one["name"], one["description"], _schema(one)) for one in listed]
+            self._tools = [ToolDescription(tool["name"], tool["description"], _schema(tool)) for tool in listed]
         return self._tools
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         try:
-            told = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time(seconds))
+            answer = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time(seconds))
         except Trouble as error:
             return Result(f"The server gave no result: {error}", _ERRORS[error.kind])
-        if told["error"]:
-            return Result(told["error"], ToolError.RAISED, told["reward"], done=told["done"])
-        return Result(told["text"], None, told["reward"], done=told["done"])
+        if answer["error"]:
+            return Result(answer["error"], ToolError.RAISED, answer["reward"], done=answer["done"])
+        return Result(answer["text"], None, answer["reward"], done=answer["done"])
 
     def close(self) -> None:
         if self._session:
@@ -110,24 +110,25 @@ class _Server(Session):
         return max(0.001, min(seconds, self._params.step_s))
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Raises Trouble and Unavailable."""
+        """Send a request, and connect first if necessary. Raises Trouble and Unavailable."""
         if self._lost:
             raise Trouble("The connection was lost.", "gone")
         try:
             if not self._session:
-                self._session, self._at = self._connected()
-            told, at = self._program.ask({**request, "session": self._session}, seconds)
+                self._session, self._start = self._connected()
+            answer, start = self._program.ask({**request, "session": self._session}, seconds)
         except PackageMissing as error:
             raise Unavailable(str(error)) from None
         except Trouble as error:
             self._lost = error.kind != "raised"
             raise
-        if at != self._at:
+        if start != self._start:
             self._lost = True
             raise Trouble("The connection was lost.", "gone")
-        return told
+        return answer
 
     def _connected(self) -> tuple[int, int]:
+        """Open a session; return its number, and which start of the client program has it."""
         number, seconds = self._program.number(), self._params.connect_s
         opening = {
             "do": "open",
@@ -136,11 +137,11 @@ class _Server(Session):
             "key": self._endpoint.key,
             "ips": _allowed(self._endpoint),
         }
-        _, at = self._program.ask(opening, seconds)
-        return number, at
+        _, start = self._program.ask(opening, seconds)
+        return number, start
 
 
-class _TextServer(_Server):
+class _TextServerSession(_ServerSession):
     _params: OpenEnvTextParams
 
     def tools(self) -> list[ToolDescription]:
@@ -148,37 +149,37 @@ class _TextServer(_Server):
 
     def answer(self, text: str, seconds: float) -> Observation:
         try:
-            told = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time(seconds))
+            answer = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time(seconds))
         except Trouble as error:
             return Observation(f"The server gave no answer: {error}", error=_ERRORS[error.kind])
-        error_ = ToolError.RAISED if told["error"] else None
-        return Observation(told["error"] or told["text"], told["reward"], done=told["done"], error=error_)
+        kind = ToolError.RAISED if answer["error"] else None
+        return Observation(answer["error"] or answer["text"], answer["reward"], done=answer["done"], error=kind)
 
 
 def _allowed(endpoint: Endpoint) -> list[str] | None:
-    """The IP addresses of the server that its rule allows; None without a rule. Raises Unavailable."""
+    """Return the server's IP addresses that its rule allows; None without a rule. Raises Unavailable."""
     if why := outbound.problem(endpoint.address):
         raise Unavailable(f"The server's address can't be used. {why}")
     if endpoint.refusal is None:
         return None
     host = urlsplit(endpoint.address).hostname or ""
     try:
-        found = [str(place[0]) for *_, place in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        ips = [str(address[0]) for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
     except OSError as error:
         raise Unavailable(f"{host} could not be looked up: {error.strerror}.") from None
-    refusals = {ip: endpoint.refusal(ip) for ip in found}
-    allowed = [ip for ip in dict.fromkeys(found) if refusals[ip] is None]
+    refusals = {ip: endpoint.refusal(ip) for ip in ips}
+    allowed = [ip for ip in dict.fromkeys(ips) if refusals[ip] is None]
     if not allowed:
         raise Unavailable(f"Nothing is sent there: {next(iter(refusals.values()), 'it has no address')}.")
     return allowed
 
 
 def _filled(value: Any, row: Mapping[str, Any]) -> Any:
-    """With the row's columns in their places: a text that is nothing else becomes the value itself."""
+    """Fill in the row's columns; a text that is only a placeholder becomes the column's value."""
     if isinstance(value, dict):
-        return {name: _filled(one, row) for name, one in value.items()}
+        return {name: _filled(item, row) for name, item in value.items()}
     if isinstance(value, list):
-        return [_filled(one, row) for one in value]
+        return [_filled(item, row) for item in value]
     if not isinstance(value, str):
         return value
     if whole := _PLACE.fullmatch(value):
@@ -192,8 +193,8 @@ def _schema(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     return schema if isinstance(schema, dict) and schema.get("type") == "object" else usual
 
 
-def _open(name: str, params: OpenEnvParams, tools: Tools) -> Session:
-    return _TextServer(params, tools) if isinstance(params, OpenEnvTextParams) else _Server(params, tools)
+def _open(name: str, params: OpenEnvParams, tools: Tools) -> EpisodeSession:
+    return _TextServerSession(params, tools) if isinstance(params, OpenEnvTextParams) else _ServerSession(params, tools)
 
 
 _USE = (

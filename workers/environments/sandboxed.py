@@ -8,7 +8,7 @@ from typing import Any
 
 from workers.contract.run.episodes import ToolError
 from workers.environments import signature
-from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.rewards import sandboxed
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
@@ -18,7 +18,7 @@ from workers.sandbox.pool import Sandbox
 
 LONGEST_SOURCE = 100_000
 MOST_CHARACTERS = 200_000
-"""Of an answer; a longer one is an error that the model reads."""
+"""Characters of an answer; a longer one is an error for the model."""
 _ERRORS = {Kind.TIMEOUT: ToolError.TIMEOUT, Kind.OUTPUT: ToolError.OUTPUT}
 _CALL = """
 
@@ -84,24 +84,24 @@ class InterpreterParams(Params):
     memory_mb: int = param(256, "Memory for one call, in MiB.", min=16, max=16_384)
 
 
-class _OwnTool(Session):
+class _OwnTool(EpisodeSession):
     def __init__(self, name: str, params: ToolParams, sandbox: Sandbox) -> None:
-        self._described = signature.described(params.source)
+        self._tool = signature.described(params.source)
         self._name, self._params, self._sandbox = name, params, sandbox
 
     def tools(self) -> list[ToolDescription]:
-        return [ToolDescription(self._name, self._described.description, self._described.parameters)]
+        return [ToolDescription(self._name, self._tool.description, self._tool.parameters)]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         source = self._params.source + _CALL.replace("{most}", str(MOST_CHARACTERS + 1))
-        job = Job(source, "__grpo_call__", (self._described.name, dict(arguments)))
+        job = Job(source, "__grpo_call__", (self._tool.name, dict(arguments)))
         outcome = self._sandbox.call(job, _limits(self._params, seconds))
         if outcome.kind is not Kind.OK:
             return _failed(outcome, self._name)
         return _read(str(outcome.value), self._name)
 
 
-class _Interpreter(Session):
+class _Interpreter(EpisodeSession):
     def __init__(self, name: str, params: InterpreterParams, sandbox: Sandbox) -> None:
         self._name, self._params, self._sandbox = name, params, sandbox
 
@@ -111,11 +111,11 @@ class _Interpreter(Session):
             "properties": {"code": {"type": "string", "description": "A complete Python program."}},
             "required": ["code"],
         }
-        words = (
+        description = (
             "Run Python code. Answers what it prints and the value of its last expression. Every call starts afresh: "
             "variables of earlier calls are gone. There are no files, network or further processes."
         )
-        return [ToolDescription(self._name, words, schema)]
+        return [ToolDescription(self._name, description, schema)]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         source = _INTERPRETER.replace("{most}", str(MOST_CHARACTERS + 1))
@@ -127,9 +127,9 @@ class _Interpreter(Session):
         except (TypeError, ValueError):
             return Result("The code took the interpreter's place.", ToolError.RAISED)
         if error:
-            return Result("\n".join(one for one in (outcome.stdout.rstrip("\n"), error) if one), ToolError.RAISED)
-        text = "\n".join(one for one in (outcome.stdout.rstrip("\n"), value) if one)
-        return _read(text or "It printed nothing, and its last line is no expression with a value.", self._name)
+            return Result("\n".join(filter(None, (outcome.stdout.rstrip("\n"), error))), ToolError.RAISED)
+        text = "\n".join(filter(None, (outcome.stdout.rstrip("\n"), value)))
+        return _read(text or "It printed nothing, and its last line is not an expression with a value.", self._name)
 
 
 def _read(text: str, name: str) -> Result:
@@ -139,11 +139,11 @@ def _read(text: str, name: str) -> Result:
 
 
 def _failed(outcome: Outcome, name: str) -> Result:
-    """What the model reads in place of a result."""
-    words = outcome.message or f"It ended as {outcome.kind}."
+    """Return an error for the model in place of a result."""
+    message = outcome.message or f"It ended as {outcome.kind}."
     if outcome.trouble:
-        return Result(f"{name} is not available: {words}", ToolError.UNAVAILABLE)
-    return Result(f"{name} failed. {words}", _ERRORS.get(outcome.kind, ToolError.RAISED))
+        return Result(f"{name} is not available: {message}", ToolError.UNAVAILABLE)
+    return Result(f"{name} failed. {message}", _ERRORS.get(outcome.kind, ToolError.RAISED))
 
 
 def _limits(params: ToolParams | InterpreterParams, seconds: float) -> Limits:
@@ -158,30 +158,18 @@ def _sandbox(tools: Tools) -> Sandbox:
         raise Unavailable(str(error)) from None
 
 
-def _open_tool(name: str, params: ToolParams, tools: Tools) -> Session:
-    return _OwnTool(name, params, _sandbox(tools))
-
-
-def _open_interpreter(name: str, params: InterpreterParams, tools: Tools) -> Session:
-    return _Interpreter(name, params, _sandbox(tools))
-
-
-def _name_of(params: ToolParams) -> str:
-    return signature.described(params.source).name
-
-
 OWN_TOOL = Entry(
     key="python_tool",
     title="Own Python tool",
     help="A function of your own, which runs in the sandbox only.",
     params=ToolParams,
     kind=EntryKind.TOOL,
-    open=_open_tool,
+    open=lambda name, params, tools: _OwnTool(name, params, _sandbox(tools)),
     cost=Cost.SANDBOX,
     use="When nothing of the library fits. Name, description and arguments are read from the function's text. Each "
     "call runs in a fresh process without files, network or other packages than the trainer's.",
     admin_only=True,
-    name_of=_name_of,
+    name_of=lambda params: signature.described(params.source).name,
 )
 INTERPRETER = Entry(
     key="python_interpreter",
@@ -189,8 +177,8 @@ INTERPRETER = Entry(
     help="Runs Python that the model writes, in the sandbox.",
     params=InterpreterParams,
     kind=EntryKind.TOOL,
-    open=_open_interpreter,
+    open=lambda name, params, tools: _Interpreter(name, params, _sandbox(tools)),
     cost=Cost.SANDBOX,
     use="For models that calculate or check by code. It answers what the code prints and the value of its last "
-    "expression. Each call is a fresh process: no variable lives on.",
+    "expression. Each call is a fresh process: no variable is kept.",
 )

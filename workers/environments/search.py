@@ -1,8 +1,7 @@
-"""Search over an uploaded corpus by BM25. The same query always has the same answer: equal scores rank by id.
+"""Search in an uploaded corpus by BM25. The same query always has the same answer: equal scores rank by id.
 
-The index is built once for each corpus and setting, at the first session, and kept on disk (index_cache), where the
-next process finds it; a process keeps it in its Tools. To build it takes 5 seconds and 0.4 GB for 100,000 documents of
-100 words. A query takes a millisecond.
+The index is built once per corpus and setting, at the first session, and cached on disk (index_cache) and in the
+process's Tools. Building takes 5 seconds and 0.4 GB for 100,000 documents of 100 words; a query takes a millisecond.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from typing import Any
 from workers.contract.run import corpora
 from workers.contract.run.episodes import ToolError
 from workers.environments import index_cache
-from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
 from workers.rewards.tools import Tools, Unavailable
 
 FORMAT = 1
-"""Of how texts become terms: another one makes another index."""
+"""Version of how texts are split into terms; a new one makes a new index."""
 LONGEST_QUERY = 1000
-"""Characters; the rest isn't read."""
+"""Characters of a query that are read."""
 MOST_TERMS = 32
-"""Different words of a query that count, from its beginning."""
+"""Different words of a query that count, the first ones."""
 MOST_PLACES = 400
-"""Words of one document at which a snippet may begin."""
+"""Positions in one document at which a snippet may begin."""
 NOTHING = "No document matches. Try other words."
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
@@ -51,13 +50,13 @@ class SearchParams(Params):
     corpus: str = param("", "The documents that are searched.", widget="corpus")
     results: int = param(3, "Documents in an answer, at most.", min=1, max=20)
     snippet: int = param(400, "Characters of a document's text in an answer, at most.", min=80, max=4000)
-    k1: float = param(1.5, "How much a word counts that a document repeats; 0: as once.", min=0.0, max=5.0)
-    b: float = param(0.75, "How much long documents count less: 0 not at all, 1 in full.", min=0.0, max=1.0)
+    k1: float = param(1.5, "How much repetition of a word in a document counts; 0: not at all.", min=0.0, max=5.0)
+    b: float = param(0.75, "How much long documents are penalized: 0 not at all, 1 fully.", min=0.0, max=1.0)
     stop_words: bool = param(True, "Leave out the commonest English words, such as “the” and “who”.")
 
 
 @dataclass(frozen=True)
-class Found:
+class DocumentHit:
     id: int
     title: str
     snippet: str
@@ -65,10 +64,10 @@ class Found:
 
 
 class Index:
-    """A corpus that is searched. Searching changes nothing: threads may share it."""
+    """A searchable corpus. Threads may share it."""
 
     def __init__(self, path: Path, *, k1: float, b: float, stop_words: bool) -> None:
-        """Raises ValueError or OSError for a file that is no corpus."""
+        """Raises ValueError or OSError if the file is not a corpus."""
         import pyarrow.parquet as pq
 
         table = pq.read_table(path)
@@ -76,21 +75,21 @@ class Index:
         self._titles, self._texts = table.column("title"), table.column("text")
         self._stop = _STOP_WORDS if stop_words else frozenset[str]()
         setting = f"{FORMAT} {k1!r} {b!r} {stop_words}"
-        self._bm25 = index_cache.opened(path, len(self), setting, lambda: self._built(k1, b))
+        self._bm25 = index_cache.opened(path, len(self), setting, lambda: self._build(k1, b))
         self._known: Mapping[str, int] = self._bm25.vocab_dict if self._bm25 is not None else {}
 
     def __len__(self) -> int:
         return len(self._texts)
 
-    def readable(self, query: str) -> list[str]:
-        """The different words of a query that count, in their order."""
+    def words_of(self, query: str) -> list[str]:
+        """Return the different words of a query that count, in their order."""
         return list(dict.fromkeys(self._terms(unicodedata.normalize("NFC", query[:LONGEST_QUERY]))))[:MOST_TERMS]
 
-    def find(self, query: str, count: int, snippet: int) -> list[Found]:
-        """The best documents that hold a word of the query, the best first."""
+    def find(self, query: str, count: int, snippet: int) -> list[DocumentHit]:
+        """Return up to `count` documents that contain a word of the query, the best first."""
         import numpy as np
 
-        terms = [term for term in self.readable(query) if term in self._known]
+        terms = [term for term in self.words_of(query) if term in self._known]
         if not terms:
             return []
         scores = self._bm25.get_scores(terms)
@@ -100,12 +99,14 @@ class Index:
             hits = hits[scores[hits] >= worst]
         best = hits[np.lexsort((hits, -scores[hits]))][:count]
         return [
-            Found(at, self._titles[at].as_py(), snippet_of(self._texts[at].as_py(), terms, snippet), float(scores[at]))
+            DocumentHit(
+                at, self._titles[at].as_py(), snippet_of(self._texts[at].as_py(), terms, snippet), float(scores[at])
+            )
             for at in best.tolist()
         ]
 
-    def _built(self, k1: float, b: float) -> Any:
-        """None: no document has a word."""
+    def _build(self, k1: float, b: float) -> Any:
+        """Build the index; None if no document has a word."""
         import bm25s
         from bm25s.tokenization import Tokenized
 
@@ -123,7 +124,7 @@ class Index:
 
 
 class _Vocabulary(dict[str, int]):
-    """Word as it stands in a text -> the number of its term, -1 for a stop word. It grows by being asked."""
+    """Maps a word of a text to the number of its term, -1 for a stop word. New words are added on access."""
 
     def __init__(self, stop: frozenset[str]) -> None:
         self._stop = stop
@@ -141,26 +142,26 @@ class _Vocabulary(dict[str, int]):
 
 
 def index_of(tools: Tools, params: SearchParams) -> Index:
-    """Raises Unavailable."""
+    """Return the corpus's index, built if necessary. Raises Unavailable."""
     path = tools.corpus(params.corpus)
     key = ("search", str(path), params.k1, params.b, params.stop_words)
-    with _building:  # sessions of one step open side by side: one of them builds
-        index = tools.kept(key)
+    with _building:  # sessions of one step open concurrently: one of them builds
+        index = tools.cached(key)
         if index is None:
             try:
                 index = Index(path, k1=params.k1, b=params.b, stop_words=params.stop_words)
             except (OSError, ValueError) as error:
                 raise Unavailable(f"The corpus {params.corpus} can't be read: {error}") from error
-            tools.keep(key, index)
+            tools.cache(key, index)
     return index  # type: ignore[no-any-return]
 
 
 def snippet_of(text: str, terms: Sequence[str], longest: int) -> str:
-    """The part of a text with the most different terms, at most `longest` characters: the first of several."""
+    """Return the first part of a text with the most different terms, of at most `longest` characters."""
     if len(text) <= longest:
         return text
-    wanted = set(terms)
-    places = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in wanted]
+    known = set(terms)
+    places = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in known]
     room = longest - 2  # for an ellipsis on each side
     best, most = 0, 0
     for number, (start, _) in enumerate(places[:MOST_PLACES]):
@@ -168,20 +169,21 @@ def snippet_of(text: str, terms: Sequence[str], longest: int) -> str:
         if len(inside) > most:
             best, most = start, len(inside)
     begin = max(0, min(best - room // 4, len(text) - room)) if best > room * 3 // 4 else 0
-    begin = _after_a_space(text, begin, best) if begin else 0
+    if begin:
+        begin = max(begin, text.find(" ", begin, best) + 1)  # after a space, if there is one
     end = begin + room
     cut = text.rfind(" ", begin + room // 2, end) if end < len(text) else len(text)
     end = cut if cut > 0 else end
     return f"{'…' if begin else ''}{text[begin:end].strip()}{'…' if end < len(text) else ''}"
 
 
-def answer(found: Sequence[Found]) -> str:
-    """What the model reads."""
-    if not found:
+def answer(hits: Sequence[DocumentHit]) -> str:
+    """Return the hits as text for the model."""
+    if not hits:
         return NOTHING
     return "\n\n".join(
-        f"[{number}] {one.title}\n{one.snippet}" if one.title else f"[{number}] {one.snippet}"
-        for number, one in enumerate(found, 1)
+        f"[{number}] {hit.title}\n{hit.snippet}" if hit.title else f"[{number}] {hit.snippet}"
+        for number, hit in enumerate(hits, 1)
     )
 
 
@@ -189,12 +191,7 @@ def _term(word: str) -> str:
     return unicodedata.normalize("NFKC", word).casefold()
 
 
-def _after_a_space(text: str, begin: int, best: int) -> int:
-    at = text.find(" ", begin, best)
-    return at + 1 if at >= 0 else begin
-
-
-class _Search(Session):
+class _SearchTool(EpisodeSession):
     def __init__(self, name: str, params: SearchParams, index: Index) -> None:
         self._name, self._params, self._index = name, params, index
 
@@ -209,13 +206,9 @@ class _Search(Session):
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         query = str(arguments.get("query", ""))
-        if not self._index.readable(query):
+        if not self._index.words_of(query):
             return Result("The query has no words to look for. Write some.", ToolError.ARGUMENTS)
         return Result(answer(self._index.find(query, self._params.results, self._params.snippet)))
-
-
-def _open(name: str, params: SearchParams, tools: Tools) -> Session:
-    return _Search(name, params, index_of(tools, params))
 
 
 ENTRY = Entry(
@@ -224,7 +217,7 @@ ENTRY = Entry(
     help="Finds the documents of an uploaded corpus that match a query best (BM25).",
     params=SearchParams,
     kind=EntryKind.TOOL,
-    open=_open,
+    open=lambda name, params, tools: _SearchTool(name, params, index_of(tools, params)),
     cost=Cost.PURE,
     use="For questions whose answers are in your documents. Make the corpus of a dataset's columns, on its page. "
     "Words count, not meanings: a synonym isn't found.",

@@ -1,4 +1,4 @@
-"""A tool's name, description and JSON schema, read from a Python function's text. Nothing of it is executed."""
+"""A tool's name, description and JSON schema, parsed from a Python function's source without executing it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workers.environments.entry import ToolDescription
 from workers.sandbox.requirements.syntax import DEEPEST, deeper, is_generator, parsed
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-"""Of a tool: what every chat format can carry."""
+"""Tool names that every chat format supports."""
 NAME_RULE = "Letters, digits and _, starting with a letter, at most 64."
 _SIMPLE = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
 _ARGUMENT = re.compile(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
@@ -21,7 +21,7 @@ _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Return|Yields|Raises|
 
 
 class NoTool(ValueError):
-    """The source can't be a tool. The text says why, as a sentence's second half."""
+    """The source can't be a tool. The message says why, as the second half of a sentence."""
 
 
 def is_name(text: str) -> bool:
@@ -29,7 +29,7 @@ def is_name(text: str) -> bool:
 
 
 def described(source: str) -> ToolDescription:
-    """Of the source's one function whose name doesn't begin with _. Raises NoTool."""
+    """Describe the source's only function whose name doesn't begin with _. Raises NoTool."""
     function = _function(source)
     _check(function)
     summary, notes = _docstring(ast.get_docstring(function) or "")
@@ -37,20 +37,20 @@ def described(source: str) -> ToolDescription:
         raise NoTool(f"{function.name} has no docstring: its first lines tell the model what the tool does")
     arguments = function.args
     named = [*arguments.args, *arguments.kwonlyargs]
-    if unknown := [name for name in notes if name not in {one.arg for one in named}]:
+    if unknown := [name for name in notes if name not in {argument.arg for argument in named}]:
         raise NoTool(f"the docstring describes {unknown[0]}, which isn't an argument of {function.name}")
     defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + [*arguments.defaults, *arguments.kw_defaults]
     properties, required = {}, []
-    for one, default in zip(named, defaults, strict=True):
-        properties[one.arg] = _property(one, notes.get(one.arg, ""), default)
+    for argument, default in zip(named, defaults, strict=True):
+        properties[argument.arg] = _property(argument, notes.get(argument.arg, ""), default)
         if default is None:
-            required.append(one.arg)
+            required.append(argument.arg)
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     return ToolDescription(function.name, summary, schema | ({"required": required} if required else {}))
 
 
 def problem(source: str) -> str:
-    """Why the source can't be a tool, as a sentence's second half; "" if it can."""
+    """Return why the source can't be a tool, as the second half of a sentence; "" if it can."""
     try:
         described(source)
     except NoTool as error:
@@ -64,12 +64,12 @@ def _function(source: str) -> ast.FunctionDef:
     tree = parsed(source)
     if isinstance(tree, str):
         raise NoTool(tree)
-    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-    public = [one for one in functions if not one.name.startswith("_")]
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    public = [function for function in functions if not function.name.startswith("_")]
     if not public:
         raise NoTool("it defines no function; one whose name begins with _ doesn't count")
     if len(public) > 1:
-        names = ", ".join(one.name for one in public)
+        names = ", ".join(function.name for function in public)
         raise NoTool(f"it defines {len(public)} functions ({names}): begin the names of all but one with _")
     if isinstance(public[0], ast.AsyncFunctionDef):
         raise NoTool(f"{public[0].name} must not be async")
@@ -86,9 +86,9 @@ def _check(function: ast.FunctionDef) -> None:
         raise NoTool(f"{name} must return its result, not yield")
     if arguments.posonlyargs:
         raise NoTool(f"{name} gets its arguments by name: there must be no /")
-    for star, one in (("*", arguments.vararg), ("**", arguments.kwarg)):
-        if one is not None:
-            raise NoTool(f"{name} must not take {star}{one.arg}: the model has to know every argument")
+    for star, variable in (("*", arguments.vararg), ("**", arguments.kwarg)):
+        if variable is not None:
+            raise NoTool(f"{name} must not take {star}{variable.arg}: the model has to know every argument")
     for argument in (*arguments.args, *arguments.kwonlyargs):
         if not is_name(argument.arg):
             raise NoTool(f"{argument.arg} can't be an argument's name: {NAME_RULE[:1].lower()}{NAME_RULE[1:-1]}")
@@ -99,21 +99,21 @@ def _check(function: ast.FunctionDef) -> None:
 def _property(argument: ast.arg, note: str, default: ast.expr | None) -> dict[str, Any]:
     if argument.annotation is None:
         raise NoTool(f"the argument {argument.arg} has no type")
-    found = _type(argument.annotation, argument.arg)
+    schema = _type(argument.annotation, argument.arg)
     if note:
-        found["description"] = note
+        schema["description"] = note
     if default is not None:
         try:
             value = ast.literal_eval(default)
             json.dumps(value, allow_nan=False)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            return found  # known only where it runs
-        found["default"] = value
-    return found
+            return schema  # the default is known only at run time
+        schema["default"] = value
+    return schema
 
 
 def _type(node: ast.expr, name: str) -> dict[str, Any]:
-    """The JSON schema of an annotation."""
+    """Return the JSON schema of an annotation."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
             return _type(ast.parse(node.value, mode="eval").body, name)
@@ -131,27 +131,27 @@ def _type(node: ast.expr, name: str) -> dict[str, Any]:
     )
 
 
-def _parametrised(of: str, inside: ast.expr, name: str) -> dict[str, Any]:
+def _parametrised(generic: str, inside: ast.expr, name: str) -> dict[str, Any]:
     parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
-    if of in ("list", "List") and len(parts) == 1:
+    if generic in ("list", "List") and len(parts) == 1:
         return {"type": "array", "items": _type(parts[0], name)}
-    if of in ("dict", "Dict") and len(parts) == 2:
+    if generic in ("dict", "Dict") and len(parts) == 2:
         if _type(parts[0], name) != {"type": "string"}:
             raise NoTool(f"the keys of {name} must be str")
         return {"type": "object", "additionalProperties": _type(parts[1], name)}
-    if of == "Optional" and len(parts) == 1:
+    if generic == "Optional" and len(parts) == 1:
         return _either([parts[0], ast.Constant(None)], name)
-    if of == "Union":
+    if generic == "Union":
         return _either(parts, name)
-    if of == "Literal":
+    if generic == "Literal":
         return _literal(parts, name)
-    raise NoTool(f"the type of {name}, {of}[…], isn't one that a model can send")
+    raise NoTool(f"the type of {name}, {generic}[…], isn't one that a model can send")
 
 
 def _literal(parts: list[ast.expr], name: str) -> dict[str, Any]:
     values = [part.value for part in parts if isinstance(part, ast.Constant)]
     for kind, word in ((str, "string"), (int, "integer")):
-        if values and len(values) == len(parts) and all(type(one) is kind for one in values):
+        if values and len(values) == len(parts) and all(type(value) is kind for value in values):
             return {"type": word, "enum": values}
     raise NoTool(f"the choices of {name} must be texts or whole numbers: Literal['a', 'b']")
 
@@ -164,15 +164,15 @@ def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
             parts[:0] = [part.left, part.right]
         else:
             flat.append(part)
-    none = [one for one in flat if isinstance(one, ast.Constant) and one.value is None]
-    types = [_type(one, name) for one in flat if one not in none] + [{"type": "null"} for _ in none[:1]]
-    if all(set(one) == {"type"} for one in types):
-        return {"type": [one["type"] for one in types]}
+    none = [part for part in flat if isinstance(part, ast.Constant) and part.value is None]
+    types = [_type(part, name) for part in flat if part not in none] + [{"type": "null"} for _ in none[:1]]
+    if all(set(schema) == {"type"} for schema in types):
+        return {"type": [schema["type"] for schema in types]}
     return {"anyOf": types}
 
 
 def _docstring(text: str) -> tuple[str, Mapping[str, str]]:
-    """What stands before the first section, and what Google's Args: says of each argument."""
+    """Return the text before the first section, and the description of each argument in Google's Args: section."""
     summary: list[str] = []
     notes: dict[str, str] = {}
     section, current, indent = "", "", 0

@@ -1,4 +1,4 @@
-"""Games of TextArena for one player: the model's text is a move, and the game answers."""
+"""TextArena's games for one player: the model's text is a move, and the game answers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.contract.run.episodes import ToolError
-from workers.environments.entry import Entry, EntryKind, Observation, Session
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation
 from workers.packages import arena
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Cost
-from workers.rewards.tools import Tools, Unavailable
+from workers.rewards.tools import Unavailable
 from workers.sandbox.pool import Sandbox
 
 RESET_S = 60.0
@@ -20,13 +20,13 @@ _LINES = "; ".join(f"{game}: {about}" for game, about in arena.GAMES.items())
 
 @dataclass(frozen=True)
 class TextArenaParams(Params):
-    game: str = param("GuessTheNumber-v0", f"What is played. {_LINES}.", choices=tuple(arena.GAMES))
-    moves: int = param(20, "After so many messages of the model the game is over.", min=1, max=200)
-    unfinished: float = param(0.0, "The reward of a game that these moves didn't end.", min=-1.0, max=1.0)
+    game: str = param("GuessTheNumber-v0", f"The game. {_LINES}.", choices=tuple(arena.GAMES))
+    moves: int = param(20, "The game is over after this many messages of the model.", min=1, max=200)
+    unfinished: float = param(0.0, "The reward of a game that isn't finished by then.", min=-1.0, max=1.0)
 
 
-class _Game(Session):
-    """A move plays the game again from its seed, in a process of its own: nothing that a model writes outlives it."""
+class _Game(EpisodeSession):
+    """Each move replays the game from its seed in a new process, so that nothing a model writes outlives it."""
 
     def __init__(self, params: TextArenaParams, sandbox: Sandbox) -> None:
         self._params, self._sandbox = params, sandbox
@@ -43,21 +43,17 @@ class _Game(Session):
     def answer(self, text: str, seconds: float) -> Observation:
         moves = [*self._moves, text]
         try:
-            said = arena.play(self._params.game, self._seed, moves, self._sandbox, seconds=seconds)
+            state = arena.play(self._params.game, self._seed, moves, self._sandbox, seconds=seconds)
         except arena.NotPlayed as error:
             kind = ToolError.TIMEOUT if error.late else ToolError.RAISED
             return Observation(f"The game could not take this move: {error}", error=kind)
         self._moves = moves
-        if said.done:
-            return Observation(said.text, said.reward, done=True)
+        if state.done:
+            return Observation(state.text, state.reward, done=True)
         if len(moves) >= self._params.moves:
-            over = f"{said.text}\nThe game is over: {self._params.moves} moves were made.".strip()
+            over = f"{state.text}\nThe game is over: {self._params.moves} moves were made.".strip()
             return Observation(over, self._params.unfinished, done=True)
-        return Observation(said.text)
-
-
-def _open(name: str, params: TextArenaParams, tools: Tools) -> Session:
-    return _Game(params, tools.package(arena.MODULE))
+        return Observation(state.text)
 
 
 ENTRY = Entry(
@@ -66,9 +62,9 @@ ENTRY = Entry(
     help="A text game for one player, such as guess the number, Mastermind or Sokoban.",
     params=TextArenaParams,
     kind=EntryKind.GAME,
-    open=_open,
+    open=lambda name, params, tools: _Game(params, tools.package(arena.MODULE)),
     cost=Cost.SANDBOX,
     package="textarena",
-    use="For learning over several turns without any data of one's own: the dataset's prompt comes before the game's "
+    use="For learning over several turns without data of your own: the dataset's prompt comes before the game's "
     "rules, and the game is drawn by the row's seed. Its reward, mostly 1 for a game that is won, comes at the end.",
 )

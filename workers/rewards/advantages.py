@@ -1,8 +1,8 @@
-"""GRPO's use of scores: weighted totals, and each completion's advantage within its group.
+"""GRPO's weighted totals of scores, and each completion's advantage within its group.
 
 The arithmetic of TRL 1.16's GRPOTrainer (multi_objective_aggregation and scale_rewards of its GRPOConfig), on plain
-lists and in double precision: TRL computes in single, so the two agree to about four digits. A test compares with TRL's
-own code. A score of None doesn't apply: it is excluded from sums, means and deviations.
+lists and in double precision: TRL uses single precision, so the two agree to about four digits. A test compares with
+TRL's code. A score of None doesn't apply: it is excluded from sums, means and deviations.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 AGGREGATIONS = ("sum_then_normalize", "normalize_then_sum")
 SCALES = ("group", "batch", "none")
 EPSILON = 1e-4
-"""Added by TRL to a deviation before dividing by it."""
+"""TRL adds it to a deviation before dividing."""
 NO_SPREAD = 1e-8
-"""Up to this standard deviation TRL treats a group as one without spread."""
+"""A group with at most this standard deviation has no spread."""
 
 Values = Sequence[Sequence[float | None]]
 """values[component][completion]: a finite score, or None."""
@@ -24,7 +24,7 @@ Values = Sequence[Sequence[float | None]]
 
 @dataclass(frozen=True)
 class Advantages:
-    """The results for a batch of whole groups, with each group's completions side by side."""
+    """Results for a batch of whole groups, each group's completions in a row."""
 
     totals: list[float | None]
     """The weighted sum of each completion's scores, which TRL logs as the reward. None: no component applies."""
@@ -35,13 +35,16 @@ class Advantages:
     advantages: list[float]
     """One per completion; 0 if no component applies, or its group (or batch) has no spread."""
     zero_spread: list[bool]
-    """One per group: nothing can be learnt from it, because fewer than two completions have a total or all totals are
-    equal. (TRL's frac_reward_zero_std excludes groups with fewer than two totals.)"""
+    """One per group: whether nothing can be learnt from it, because fewer than two completions have a total or all
+    totals are equal. (TRL's frac_reward_zero_std excludes groups with fewer than two totals.)"""
 
 
 def totals(values: Values, weights: Sequence[float]) -> list[float | None]:
-    """The weighted sum of each completion's scores. Raises ValueError unless there is one weight per component."""
-    return [_weighted(scores, weights) for scores in zip(*_checked(values, weights), strict=True)]
+    """Return the weighted sum of each completion's scores. Raises ValueError unless there is one weight per
+    component."""
+    if len(values) != len(weights) or not values:
+        raise ValueError(f"{len(weights)} weights for {len(values)} components")
+    return [_weighted(scores, weights) for scores in zip(*values, strict=True)]
 
 
 def advantages(
@@ -51,9 +54,11 @@ def advantages(
     aggregation: str = "sum_then_normalize",
     scale: str | bool = "group",
 ) -> Advantages:
-    """`group`: completions per prompt. `scale`: the divisor of the difference to the mean, as in scale_rewards; TRL's
-    older True and False mean "group" and "none". normalize_then_sum ignores it: each component is normalised within its
-    group, and the sum within the batch.
+    """Compute GRPO's advantages.
+
+    `group`: completions per prompt. `scale`: scale_rewards, the divisor of the difference to the mean; TRL's older True
+    and False mean "group" and "none". normalize_then_sum ignores it: each component is normalised within its group, and
+    the sum within the batch.
 
     Raises ValueError for an aggregation or scale unknown to TRL, and for a batch that isn't made of whole groups.
     """
@@ -80,18 +85,18 @@ def advantages(
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the present values; None if there are none."""
-    present = [one for one in values if one is not None]
+    """Return the mean of the values that aren't None; None if there are none."""
+    present = [value for value in values if value is not None]
     return math.fsum(present) / len(present) if present else None
 
 
 def deviation(values: Sequence[float | None]) -> float | None:
-    """The standard deviation with Bessel's correction; None for fewer than two values."""
-    present = [one for one in values if one is not None]
+    """Return the standard deviation with Bessel's correction; None for fewer than two values."""
+    present = [value for value in values if value is not None]
     if len(present) < 2:
         return None
     middle = math.fsum(present) / len(present)
-    return math.sqrt(math.fsum((one - middle) ** 2 for one in present) / (len(present) - 1))
+    return math.sqrt(math.fsum((value - middle) ** 2 for value in present) / (len(present) - 1))
 
 
 def _of_sums(summed: Sequence[float | None], group: int, scale: str) -> list[float]:
@@ -108,31 +113,33 @@ def _of_sums(summed: Sequence[float | None], group: int, scale: str) -> list[flo
 
 
 def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> list[float | None]:
-    """Weighted sums of the components, each first normalised to mean 0 and deviation 1 within its group. A component
-    that fewer than two completions of a group have doesn't count there."""
+    """Return weighted sums of the components, each first normalised to mean 0 and deviation 1 within its group.
+
+    A component that fewer than two completions of a group have doesn't count there.
+    """
     normalised: list[list[float | None]] = []
     for column in values:
         normalised_part: list[float | None] = []
         for part in _groups(column, group):
             middle, spread = mean(part), deviation(part) if group > 1 else 0.0
             normalised_part += [
-                None if one is None or middle is None or spread is None else (one - middle) / (spread + EPSILON)
-                for one in part
+                None if value is None or middle is None or spread is None else (value - middle) / (spread + EPSILON)
+                for value in part
             ]
         normalised.append(normalised_part)
     sums = [_weighted(scores, weights) or 0.0 for scores in zip(*normalised, strict=True)]
     rows = zip(*values, strict=True)
-    return [None if all(s is None for s in scores) else one for one, scores in zip(sums, rows, strict=True)]
+    return [None if all(score is None for score in row) else total for total, row in zip(sums, rows, strict=True)]
 
 
 def _over(
     part: Sequence[float | None], middle: float | None, spread: float | None, *, divides: bool = True
 ) -> list[float]:
-    """Each value's distance from the mean in deviations; 0 if undefined."""
+    """Return each value's distance from the mean in deviations; 0 if undefined."""
     if middle is None or (divides and spread is None):
         return [0.0] * len(part)
     divisor = (spread or 0.0) + EPSILON if divides else 1.0
-    return [0.0 if one is None else (one - middle) / divisor for one in part]
+    return [0.0 if value is None else (value - middle) / divisor for value in part]
 
 
 def _weighted(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:
@@ -142,9 +149,3 @@ def _weighted(scores: Sequence[float | None], weights: Sequence[float]) -> float
 
 def _groups(values: Sequence[float | None], group: int) -> list[Sequence[float | None]]:
     return [values[start : start + group] for start in range(0, len(values), group)]
-
-
-def _checked(values: Values, weights: Sequence[float]) -> Values:
-    if len(values) != len(weights) or not values:
-        raise ValueError(f"{len(weights)} weights for {len(values)} components")
-    return values

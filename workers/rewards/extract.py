@@ -1,17 +1,36 @@
-"""Extracting the answer from a completion: a tag, a marker, a box, a code block.
+"""Extraction of the answer from a completion: a tag, a marker, a box, a code block.
 
-Everything here is a plain left-to-right search. Completions are hostile text (a model under optimization finds every
-input on which a pattern is slow), so nothing may take more than linear time.
+All are plain left-to-right searches. Completions are hostile text (a model under optimization finds every input on
+which a pattern is slow), so nothing may take more than linear time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 FENCE = "```"
 LONGEST_BOX = 1_000
 
 
+def answer_at(text: str, source: str, *, tag: str, marker: str = "") -> str | None:
+    """Return the answer by "answer tag", "after marker", "boxed" or "code block", or None; else the whole text."""
+    if source == "answer tag":
+        return last_tag(text, tag)
+    if source == "after marker":
+        return after_last(text, marker)
+    if source == "boxed":
+        return last_boxed(text)
+    return last_code_block(text) if source == "code block" else text
+
+
+def first_answer(text: str, sources: Sequence[str], *, tag: str, marker: str = "") -> str:
+    """Return the answer at the first source that has one; the whole text if none has."""
+    answers = (answer_at(text, source, tag=tag, marker=marker) for source in sources)
+    return next((answer for answer in answers if answer is not None), text)
+
+
 def last_tag(text: str, name: str) -> str | None:
-    """The content of the last complete <name>...</name>, or None."""
+    """Return the content of the last complete <name>...</name>, or None."""
     close = text.rfind(f"</{name}>")
     if close < 0:
         return None
@@ -20,7 +39,7 @@ def last_tag(text: str, name: str) -> str | None:
 
 
 def after_last(text: str, marker: str) -> str | None:
-    """The rest of the line after the last marker, or None. An empty marker never matches."""
+    """Return the rest of the line after the last marker, or None. An empty marker never matches."""
     if not marker:
         return None
     _, separator, rest = text.rpartition(marker)
@@ -30,7 +49,7 @@ def after_last(text: str, marker: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands inside the last complete \boxed{...}, with nested braces, or None."""
+    r"""Return the content of the last complete \boxed{...}, with nested braces, or None."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
@@ -44,7 +63,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_code_block(text: str) -> str | None:
-    """The content of the last complete fenced block, without its language line, or None."""
+    """Return the content of the last complete fenced block, without its language line, or None."""
     pieces = text.split(FENCE)  # odd pieces are inside fences; the last piece has no fence after it
     if len(pieces) < 3:
         return None

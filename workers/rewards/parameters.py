@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 LONGEST_TEXT_PARAM = 200
-"""Markers and tag names; a longer one is a mistake in the form. A field may set another `longest`."""
+"""Characters of a text parameter, unless its field sets another `longest`."""
 
 
 @dataclass(frozen=True)
 class Params:
     """Base of every reward's parameters. A field's metadata holds help, and min, max, choices, longest or widget.
 
-    A `problem()` method may say what is wrong with the values taken together, as "field: what".
+    A `problem()` method may return what is wrong with the values together, as "field: what".
     """
 
 
@@ -26,14 +26,14 @@ ParamsT = typing.TypeVar("ParamsT", bound=Params)
 
 
 def param(default: Any, text: str, **limits: Any) -> Any:
-    """A parameter field with its help text; `limits` are min and max for numbers, choices and longest for text, and
-    widget ("code", "json", "pattern", "text", "secret", "corpus") for how a form shows it."""
+    """Declare a parameter with its help text. `limits`: min and max for numbers, choices and longest for text, and
+    widget ("code", "json", "pattern", "text", "secret", "corpus") for the form."""
     return dataclasses.field(default=default, metadata={"help": text, **limits})
 
 
 @dataclass(frozen=True)
 class Described:
-    """A library entry: its key, its words for people, and its parameters."""
+    """A library entry: its key, its texts for people, and its parameters."""
 
     key: str
     title: str
@@ -46,8 +46,8 @@ class Described:
         return typing.get_type_hints(self.params)  # evaluates text: too slow for every batch
 
     def schema(self) -> list[dict[str, Any]]:
-        """The parameters as plain data for forms: name, type, default, help, and choices, min, max, longest, widget
-        (None: none)."""
+        """Return the parameters as plain data for forms: name, type, default, help, choices, min, max, longest,
+        widget."""
         hints = self._types
         return [
             {
@@ -68,26 +68,26 @@ class Described:
         return {f.name: f.default for f in dataclasses.fields(self.params)}
 
     def check(self, params: Mapping[str, Any]) -> list[str]:
-        """What is wrong with these parameters, one sentence each, "name: what"; empty when they can be used."""
+        """Return the problems of these parameters, each as "name: what"; empty if they can be used."""
         known = {entry["name"]: entry for entry in self.schema()}
-        there = f"it has {', '.join(known)}" if known else "it has none"
-        errors = [f"{name}: {self.title} has no such parameter; {there}" for name in params if name not in known]
+        available = f"it has {', '.join(known)}" if known else "it has none"
+        errors = [f"{name}: {self.title} has no such parameter; {available}" for name in params if name not in known]
         for name, value in params.items():
             if name in known and (problem := _problem(known[name], value)):
                 errors.append(f"{name}: {problem}")
         if not errors and (extra := getattr(self.params, "problem", None)):
-            whole: str | None = extra(self.build(params))
-            errors += [whole] if whole else []
+            conflict: str | None = extra(self.build(params))
+            errors += [conflict] if conflict else []
         return errors
 
     def build(self, params: Mapping[str, Any]) -> Params:
-        """The typed parameters. Call check first: this trusts the values."""
+        """Return the typed parameters. Call `check` first: this trusts the values."""
         hints = self._types
         return self.params(**{name: hints[name](value) for name, value in params.items()})
 
 
 def _problem(entry: Mapping[str, Any], value: Any) -> str | None:
-    """Why `value` doesn't fit one entry of a schema."""
+    """Return why `value` doesn't fit one entry of a schema."""
     if entry["type"] == "bool":
         return None if isinstance(value, bool) else f"must be true or false, not {_shown(value)}"
     if entry["type"] == "str":

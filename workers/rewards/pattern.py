@@ -1,8 +1,8 @@
-"""User-defined regular expressions: tried before they are saved, matched under a time limit.
+"""User-defined regular expressions: tried before they are saved, and matched under a time limit.
 
-Python's `re` can't be interrupted but the `regex` module can, so it does all matching here. A pattern with exploding
-run time is detected by trying it: for each of its repeats, on texts that nearly match (the prefix before the repeat,
-its body many times, and an end that matches nothing).
+Python's `re` can't be interrupted, but the `regex` module can, so all matching uses it. A pattern with exploding run
+time is detected by trials: for each of its repeats, on texts that nearly match (the prefix before the repeat, its body
+many times, and an end that matches nothing).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 
 LONGEST_PATTERN = 2_000
 MOST_COUNTED = 10_000
-"""The limit of a {n}, and of all nested ones multiplied: `regex` unrolls each repetition."""
+"""Limit of a {n}, and of the product of nested ones: `regex` unrolls each repetition."""
 MATCH_SECONDS = 0.25
-"""Seconds to match one completion."""
+"""Time limit of matching one completion."""
 TRIAL_SECONDS = 0.1
-"""Seconds to match one trial text; a slower pattern gets a second chance, in case the machine was busy."""
+"""Time limit of one trial text; a slower pattern gets a second try, in case the machine was busy."""
 TRIAL_LENGTH = 2_000
 MOST_TRIALS = 80
 ALL_TRIALS_SECONDS = 2.0
@@ -41,13 +41,13 @@ _WARNINGS = threading.Lock()
 def matches(
     pattern: str, text: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True
 ) -> bool:
-    """Raises TimeoutError after MATCH_SECONDS. The pattern must have no `problem`."""
+    """Tell whether the pattern, which must have no `problem`, matches. Raises TimeoutError after MATCH_SECONDS."""
     return _matches(_compiled(pattern, ignore_case, dot_all), text, mode, MATCH_SECONDS)
 
 
 @functools.lru_cache(maxsize=512)
 def problem(pattern: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True) -> str:
-    """Why the pattern can't be used, as one sentence; "" if it can."""
+    """Return why the pattern can't be used, as a sentence without subject; "" if it can."""
     if len(pattern) > LONGEST_PATTERN:
         return f"must be at most {LONGEST_PATTERN} characters"
     if _unrolled_size(pattern) > MOST_COUNTED:
@@ -82,8 +82,8 @@ def _tried(compiled: Any, pattern: str, mode: str) -> str:
 
 
 def near_misses(pattern: str) -> Iterator[str]:
-    """Texts of about TRIAL_LENGTH characters that nearly match a repeat of the pattern, and plain repeats for syntax
-    unknown to Python's parser."""
+    """Yield texts of about TRIAL_LENGTH characters that nearly match a repeat of the pattern, and plain repeats in case
+    Python's parser doesn't know the syntax."""
     try:
         parsed = _parsed(pattern)
         pumps = list(dict.fromkeys(_pumps(parsed, "")))
@@ -92,21 +92,19 @@ def near_misses(pattern: str) -> Iterator[str]:
         pumps, whole = [], "".join(char for char in pattern if char not in _SIGNS)
     pumps += [("", piece) for piece in (*_PIECES, *sorted(set(pattern) - set(_SIGNS)))]
     for before, body in pumps:
-        for end in (
-            "\0",
-            "\n\0\n",
-            "\0" + whole,
-        ):  # the last one because `regex` first looks for what every match must contain
+        for end in ("\0", "\n\0\n", "\0" + whole):  # the last, as `regex` first searches what every match contains
             yield before + body * max(1, (TRIAL_LENGTH - len(before)) // len(body)) + end
 
 
 def _unrolled_size(pattern: str) -> int:
-    """The size of the pattern with all {n} unrolled; an upper bound if Python's parser doesn't know it. The highest
-    number alone counts too."""
+    """Return the size of the pattern with all {n} unrolled, at least the highest number in it.
+
+    An upper bound if Python's parser doesn't know the syntax.
+    """
     if _VERBOSE.search(pattern):  # white space and comments may then be anywhere, even within {n}
         bare = "".join(pattern.split())
         commentless = "".join(re.sub("#[^\n]*", "", pattern).split())
-        return max(_max_unrolled(one) for one in (pattern, bare, commentless))
+        return max(map(_max_unrolled, (pattern, bare, commentless)))
     try:
         return max(_highest(pattern), _size(_parsed(pattern)))
     except (re.error, RecursionError, OverflowError):
@@ -114,12 +112,12 @@ def _unrolled_size(pattern: str) -> int:
 
 
 def _max_unrolled(pattern: str) -> int:
-    """As if all {n} were nested."""
-    return max(_highest(pattern), math.prod(max(int(found[0][:12]), 1) for found in _COUNT.findall(pattern)))
+    """Return the size if all {n} were nested."""
+    return max(_highest(pattern), math.prod(max(int(bounds[0][:12]), 1) for bounds in _COUNT.findall(pattern)))
 
 
 def _highest(pattern: str) -> int:
-    return max((int(number[:12]) for found in _COUNT.findall(pattern) for number in found if number), default=0)
+    return max((int(number[:12]) for bounds in _COUNT.findall(pattern) for number in bounds if number), default=0)
 
 
 def _size(parsed: Any) -> int:
@@ -138,7 +136,7 @@ def _size(parsed: Any) -> int:
 
 
 def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
-    """(prefix, body) of every repeat."""
+    """Yield (prefix, body) of every repeat."""
     for operation, argument in parsed:
         name = str(operation)
         if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
@@ -151,15 +149,15 @@ def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
                 yield from _pumps(alternative, before)
         elif name in {"SUBPATTERN", "ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"}:
             yield from _pumps(argument if name == "ATOMIC_GROUP" else argument[-1], before)
-        before = (before + _one(name, argument, 0))[:TRIAL_LENGTH]
+        before = (before + _sample_item(name, argument, 0))[:TRIAL_LENGTH]
 
 
 def _sample(parsed: Any, pick: int) -> str:
-    """A text that matches or nearly matches; differs by `pick`."""
-    return "".join(_one(str(operation), argument, pick) for operation, argument in parsed)[:TRIAL_LENGTH]
+    """Return a text that matches or nearly matches; it differs by `pick`."""
+    return "".join(_sample_item(str(operation), argument, pick) for operation, argument in parsed)[:TRIAL_LENGTH]
 
 
-def _one(name: str, argument: Any, pick: int) -> str:
+def _sample_item(name: str, argument: Any, pick: int) -> str:
     if name == "LITERAL":
         return chr(argument)
     if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
@@ -181,7 +179,7 @@ _CATEGORIES = {"CATEGORY_DIGIT": "0", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a
 
 
 def _member(items: Any, pick: int) -> str:
-    """A character of a set."""
+    """Return a character of a set."""
     if str(items[0][0]) == "NEGATE":
         excluded = {argument for operation, argument in items if str(operation) == "LITERAL"}
         free = [char for char in "a0 \n<.é" if ord(char) not in excluded]
@@ -214,7 +212,7 @@ def _library() -> Any:
 
 
 def _parsed(pattern: str) -> Any:
-    """The tree of Python's pattern parser, which has no stubs."""
+    """Return the tree of Python's pattern parser, which has no type stubs."""
     with _WARNINGS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("re._parser").parse(pattern)

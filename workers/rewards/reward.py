@@ -1,4 +1,4 @@
-"""What a reward is: a function, a parameter schema, a range, the dataset columns it reads, and words for people."""
+"""The definition of a reward: a function, parameters, a range, the dataset columns it reads, and texts for people."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from workers.rewards.tools import Tools
 
 Row = Mapping[str, Any]
-"""A dataset row as rewards see it: row, prompt, answer, test_cases, and what else the dataset tells."""
+"""A dataset row as rewards see it: row, prompt, answer, test_cases, and the dataset's other columns."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What the model wrote."""
+    """A completion to be scored."""
 
     text: str
-    """The last text of it, without tool calls."""
+    """The model's last text, without tool calls."""
     turns: tuple[Mapping[str, Any], ...] = ()
-    """Its messages ({"role", "content", "tool_calls"}), where there was more than one text; those of an episode as
-    workers.contract.run.episodes describes them."""
+    """Messages ({"role", "content", "tool_calls"}), if there is more than one text; those of an episode are in the form
+    of workers.contract.run.episodes."""
     tokens: int | None = None
-    """How many tokens it has; None where nobody counted."""
+    """The number of tokens; None: unknown."""
 
 
 def turns_of(completion: Completion) -> list[Completion]:
@@ -49,7 +49,7 @@ def turns_of(completion: Completion) -> list[Completion]:
 
 
 class RewardGroup(StrEnum):
-    """Where a reward stands in the library."""
+    """The library's sections."""
 
     FORMAT = "format"
     CORRECTNESS = "correctness"
@@ -62,24 +62,24 @@ class RewardGroup(StrEnum):
 
 
 class Cost(StrEnum):
-    """What scoring takes."""
+    """The resources that scoring needs."""
 
     PURE = "pure"
-    """Python of ours on text, microseconds: runs anywhere."""
+    """Our Python code on text, in microseconds: runs anywhere."""
     SANDBOX = "sandbox"
     """Runs code, or a parser that can hang, in workers.sandbox."""
     HTTP = "http"
-    """Asks another server."""
+    """Sends requests to another server."""
     TRAINER = "trainer"
-    """Needs what only the trainer's process has: torch, transformers, TRL."""
+    """Needs torch, transformers or TRL, which only the trainer's process has."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one completion got no score. It counts as not applicable, never as 0."""
+    """The reason why a completion has no score. It counts as not applicable, never as 0."""
 
     index: int
-    """Of the completion in its batch."""
+    """The completion's index in its batch."""
     kind: str
     """error | timeout | memory | output | killed | wrong_length | not_a_number | unavailable | http"""
     message: str
@@ -89,18 +89,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class Scores:
-    """What one component gave a batch."""
+    """The scores that one component gives a batch."""
 
     values: list[float | None]
-    """One a completion, finite; None: the reward doesn't apply to the row, or failed on it."""
+    """One per completion, finite; None: the reward doesn't apply to the row, or failed on it."""
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """One a completion where there is something to tell ("2 of 3 tests passed: …"), else empty."""
+    """One per completion, such as "2 of 3 tests passed: …" or ""; empty if the reward writes none."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A worked example, as the library's page shows it. A test scores every one."""
+    """A worked example on the library's page. A test scores each of them."""
 
     completion: str
     score: float | None
@@ -109,13 +109,13 @@ class Example:
     turns: tuple[Mapping[str, Any], ...] = ()
     tokens: int | None = None
     why: str = ""
-    """One sentence: why this score."""
+    """One sentence that explains the score."""
 
 
 Function = Callable[[str, Row, Any], float | None]
 """(text, row, params) -> a score, or None where the reward doesn't apply to the row."""
 WholeFunction = Callable[[Completion, Row, Any], float | None]
-"""As Function, of a whole completion: its turns and tokens too."""
+"""The same for a whole completion, with its turns and tokens."""
 BatchFunction = Callable[["Sequence[Completion]", "Sequence[Row]", Any, "Tools"], Scores]
 """(completions, rows, params, tools) -> scores: for rewards that run code, ask a server or need the trainer."""
 GroupsFunction = Callable[["Sequence[Sequence[Completion]]", "Sequence[Row]", Any, "Tools"], Scores]
@@ -133,42 +133,42 @@ class Reward(Described):
     whole: WholeFunction | None = None
     batch: BatchFunction | None = None
     compare: GroupsFunction | None = None
-    """Scores the completions of a group by each other. It gets whole groups, on however many ranks they are."""
+    """Scores a group's completions by comparison. It gets whole groups, even if several ranks share them."""
     per_turn: bool = True
-    """It can score each turn of an episode by itself."""
+    """Whether it can score each turn of an episode separately."""
     needs: tuple[str, ...] = ()
-    """Dataset columns without which the reward can't say anything."""
+    """Dataset columns that the reward needs."""
     cost: Cost = Cost.PURE
     low: str = ""
-    """What its lowest score means."""
+    """The meaning of its lowest score."""
     high: str = ""
-    """What its highest score means."""
+    """The meaning of its highest score."""
     use: str = ""
     """When to use it."""
     examples: tuple[Example, ...] = ()
     typical: tuple[float, float] | None = None
-    """Of an unbounded one: between which scores usual completions lie."""
+    """The usual range of scores of an unbounded reward."""
     range_of: Callable[[Any], tuple[float, float | None]] | None = None
-    """The range with given parameters, where they change it."""
+    """Computes the range from the parameters, if they change it."""
     whole_batch: bool = False
-    """Its scores may depend on the other completions of the batch, so that it is never scored in parts."""
+    """Whether scores may depend on the batch's other completions, so that it is never scored in parts."""
     admin_only: bool = False
-    """Only an admin may put it into a config or change it there."""
+    """Whether only admins may add it to a config or change it there."""
     package: str = ""
     """The distribution it needs in the interpreter of workers.packages; "": none."""
 
     def expected(self, params: Mapping[str, Any]) -> tuple[float, float | None]:
-        """Lowest and highest score with these parameters; None: no upper bound."""
+        """Return lowest and highest score with these parameters; None: no upper bound."""
         return self.range_of(self.build(params)) if self.range_of else self.range
 
     def expected_of(self, params: object) -> tuple[float, float | None]:
-        """The same of parameters as they are stored, of whatever age: with its defaults where they don't fit."""
+        """Return the same for stored parameters of any age; for invalid ones, the range of the defaults."""
         if self.range_of is None or not isinstance(params, Mapping) or self.check(params):
             return self.range
         return self.expected(params)
 
 
 def waits(reward: Reward) -> bool:
-    """Whether it waits for something beside this process, a server or a sandbox, and can score group by group: it may
-    begin before the batch is complete."""
+    """Tell whether a reward may begin before the batch is complete: it waits for a server or a sandbox, and scores
+    group by group."""
     return reward.cost in (Cost.HTTP, Cost.SANDBOX) and not reward.whole_batch

@@ -1,4 +1,4 @@
-"""Shared parts of rewards that run code: their sandbox, and how an evaluation's end affects the score."""
+"""Shared parts of rewards that run code: their sandbox, and the effect of a program's end on the score."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRELOADED = (
 )  # fmt: skip
 """Common imports, already loaded in the sandbox's prewarmed interpreter."""
 
-_WORDS = {
+_FAILURE_KINDS = {
     Kind.ERROR: "error",
     Kind.TIMEOUT: "timeout",
     Kind.MEMORY: "memory",
@@ -33,20 +33,20 @@ _WORDS = {
 
 
 def sandbox(tools: Tools) -> Sandbox:
-    """One sandbox for all rewards that run code. Raises SandboxUnavailable."""
+    """Return the sandbox that all rewards share. Raises SandboxUnavailable."""
     return tools.sandbox(*PRELOADED)
 
 
 @dataclass(frozen=True)
 class CodeParams(Params):
-    """Where a completion has its code."""
+    """Parameters: where a completion's code is."""
 
     needs_block: bool = param(True, "Only a fenced ``` block counts; otherwise a text without one is read whole.")
 
 
 @dataclass(frozen=True)
 class RunParams(CodeParams):
-    """How the code is run."""
+    """Parameters: how the code is run."""
 
     setup: str = param(
         "",
@@ -59,7 +59,7 @@ class RunParams(CodeParams):
 
 
 def code_of(completion: Completion, params: CodeParams) -> str | None:
-    """The completion's code; None if there is none or too much."""
+    """Return the completion's code; None if there is none or too much."""
     code = last_code_block(completion.text)
     if code is None and not params.needs_block:
         code = completion.text
@@ -75,30 +75,30 @@ def limits_of(params: RunParams) -> Limits:
 
 
 def run_each(jobs: Mapping[KeyT, Job | Program], tools: Tools, limits: Limits) -> dict[KeyT, Outcome]:
-    """Each job's outcome by its key; no sandbox is opened without jobs."""
+    """Run jobs, and return their outcomes by key. No sandbox is opened without jobs."""
     outcomes = sandbox(tools).run(list(jobs.values()), limits) if jobs else []
     return dict(zip(jobs, outcomes, strict=True))
 
 
 def failure(index: int, outcome: Outcome) -> Failure:
-    """A failed evaluation that isn't due to the model's code."""
-    words = outcome.message or f"It ended as {outcome.kind}."
-    return Failure(index, _WORDS.get(outcome.kind, "error"), words[:500], outcome.traceback[-4_000:])
+    """Return the failure of an evaluation that failed for a reason other than the model's code."""
+    message = outcome.message or f"It ended as {outcome.kind}."
+    return Failure(index, _FAILURE_KINDS.get(outcome.kind, "error"), message[:500], outcome.traceback[-4_000:])
 
 
 def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None]) -> list[Failure]:
     """Remove scores where the sandbox itself failed; return a failure for each.
 
     Only for failures that code can't cause to avoid a 0: the zygote ended or hung, or no process could be created. The
-    verifier's end doesn't count, because a candidate's values can exhaust its memory and time. (Without seccomp a bare
-    candidate could end the zygote; it could do anything else there, too.)
+    verifier's end doesn't count, because a candidate's values can exhaust its memory and time. (Without seccomp, a
+    candidate could end the zygote; it could also do anything else.)
     """
     failures = [failure(index, outcome) for index, outcome in outcomes.items() if outcome.trouble]
-    for each in failures:
-        values[each.index] = None
+    for failed in failures:
+        values[failed.index] = None
     return failures
 
 
 def ending(outcome: Outcome) -> str:
-    """One sentence about the end of model code; "" if it ended well."""
+    """Return a sentence about the end of the model's code; "" if it ended without an error."""
     return "" if outcome.kind is Kind.OK else (outcome.message or f"It ended as {outcome.kind}.")[:300]

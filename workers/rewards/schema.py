@@ -1,7 +1,7 @@
-"""Model-written JSON against a user-defined JSON Schema: nothing is fetched, nothing can run forever.
+"""Validation of model-written JSON with a user-defined JSON Schema: fetches nothing, and can't run forever.
 
-Patterns in the schema meet the model's text, so they go through workers.rewards.pattern. Everything else is bounded by
-a deadline that each keyword checks.
+The schema's patterns are matched with the model's text, so they use workers.rewards.pattern. Everything else has a
+deadline that each keyword checks.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from workers.rewards import pattern
 LONGEST_SCHEMA = 20_000
 VALIDATION_SECONDS = 0.25
 LONGEST_PATTERNED_NAME = 256
-"""The length of a property's name where the schema names properties by patterns, which are matched without a time
-limit."""
+"""Limit of a property name's length if the schema has patternProperties, which are matched without a time limit."""
 
 _now = threading.local()
 _NOT_JSON = object()
 
 
 def parsed(text: str) -> Any:
-    """The value, or NOT_JSON, also for NaN, Infinity and excessive nesting."""
+    """Return the value, or _NOT_JSON, also for NaN, Infinity and excessive nesting."""
     try:
         return json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):  # ValueError: also integers of thousands of digits
@@ -38,7 +37,8 @@ def is_json(value: Any) -> bool:
 
 
 def fits(value: Any, schema: str) -> bool:
-    """Raises TimeoutError after VALIDATION_SECONDS. The schema must have no `problem`."""
+    """Tell whether a value fits a schema, which must have no `problem`. Raises TimeoutError after
+    VALIDATION_SECONDS."""
     validator = _validator(schema)
     _now.deadline = time.thread_time() + VALIDATION_SECONDS  # CPU time: the machine may be busy
     try:
@@ -49,7 +49,7 @@ def fits(value: Any, schema: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def problem(schema: str) -> str:
-    """Why the text isn't a usable schema, as one sentence; "" if it is."""
+    """Return why the text isn't a usable schema, as a sentence without subject; "" if it is."""
     try:
         parsed_schema = json.loads(schema, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
@@ -87,10 +87,9 @@ def _schema_problem(schema: Any) -> str:
 def _pattern_problem(schema: Any) -> str:
     for part in _parts(schema):
         names = part.get("patternProperties")
-        typed = [part.get("pattern"), *(names if isinstance(names, dict) else ())]
-        for one in typed:
-            if isinstance(one, str) and (error := pattern.problem(one, dot_all=False)):
-                return f"has a pattern ({one[:60]!r}) that {error}"
+        for text in (part.get("pattern"), *(names if isinstance(names, dict) else ())):
+            if isinstance(text, str) and (error := pattern.problem(text, dot_all=False)):
+                return f"has a pattern ({text[:60]!r}) that {error}"
     return ""
 
 
@@ -116,20 +115,20 @@ def _reference_problem(schema: Any, text: str) -> str:
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """All objects in it, at any depth."""
+    """Yield all objects in the schema, at any depth."""
     waiting = [schema]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 @functools.lru_cache(maxsize=256)
 def _validator(text: str) -> Any:
-    """Raises ValueError for text that `problem` rejects as JSON."""
+    """Return a validator. Raises ValueError for text that isn't JSON."""
     import jsonschema.validators
     import referencing
 
@@ -150,7 +149,7 @@ def _kind(schema: Any) -> Any:
 
 
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The keyword with a check of the deadline: a harmless schema may be slow on a model's JSON."""
+    """Add a check of the deadline to a keyword: a harmless schema may be slow for a model's JSON."""
 
     def keyword(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if time.thread_time() > getattr(_now, "deadline", float("inf")):
@@ -176,13 +175,13 @@ def _short_names(usual: Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def _unique(validator: Any, value: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    """The standard one compares all pairs of items that can't be sorted."""
+    """Check uniqueItems in linear time; the standard keyword compares all pairs of items that can't be sorted."""
     if value and validator.is_type(instance, "array") and len({_plain(item) for item in instance}) < len(instance):
         yield _error("has an item twice")
 
 
 def _plain(value: Any) -> Any:
-    """A key that is equal for values equal in JSON Schema: 1 and 1.0 are, 1 and true are not."""
+    """Return a hashable key, equal for values that are equal in JSON Schema: 1 and 1.0 are, 1 and true are not."""
     if isinstance(value, dict):
         return "object", frozenset((name, _plain(item)) for name, item in value.items())
     if isinstance(value, list):

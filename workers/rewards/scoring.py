@@ -1,4 +1,4 @@
-"""Scoring a batch of completions with one reward, in the trainer and in the playground alike.
+"""Scoring of a batch of completions with one reward, in the trainer and in the playground.
 
 Any error of a reward (an exception, a wrong number of scores, NaN, infinity, text) is a Failure of those rows, which
 then count as not applicable.
@@ -26,10 +26,13 @@ def score(
     params: Mapping[str, Any],
     tools: Tools | None = None,
 ) -> Scores:
-    """Score completions; rows[i] is the dataset row of completions[i], and neighbours of one row are a group. Never
-    raises because of the reward; rewards other than Cost.PURE need `tools`."""
+    """Score completions. Never raises because of the reward.
+
+    rows[i] is the dataset row of completions[i]; adjacent completions of one row are a group. Rewards other than
+    Cost.PURE need `tools`.
+    """
     built = reward.build(params)
-    items = [Completion(one) if isinstance(one, str) else one for one in completions]
+    items = [Completion(item) if isinstance(item, str) else item for item in completions]
     if (reward.batch or reward.compare) and tools is None:
         return all_failed(len(items), "unavailable", f"{reward.title} can't be scored here.")
     if reward.batch and tools:
@@ -57,7 +60,7 @@ def score(
 
 
 def failed(index: int, error: Exception) -> Failure:
-    """A reward's exception, with its traceback if that adds information."""
+    """Return a failure for a reward's exception, with its traceback if that adds information."""
     if isinstance(error, Unavailable):
         return Failure(index, "unavailable", str(error)[:500])
     text = "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
@@ -66,12 +69,12 @@ def failed(index: int, error: Exception) -> Failure:
 
 
 def all_failed(count: int, kind: str, message: str, trace: str = "") -> Scores:
-    """A batch that couldn't be scored at all, for one reason."""
+    """Return the scores of a batch of `count` that failed for one reason."""
     return Scores([None] * count, [Failure(index, kind, message, trace) for index in range(count)])
 
 
 def _group_bounds(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Where each group of neighbours of one row begins, and behind its end."""
+    """Return start and stop of each group: adjacent completions of one row."""
     starts = [place for place, row in enumerate(rows) if place == 0 or row != rows[place - 1]]
     return list(zip(starts, [*starts[1:], len(rows)], strict=True))
 
@@ -81,9 +84,7 @@ def _safely(scored: Callable[[], Scores], count: int) -> Scores:
         scores = scored()
     except (Unavailable, SandboxUnavailable) as error:
         return all_failed(count, "unavailable", str(error))
-    except (
-        Exception
-    ) as error:  # from a library or a server's odd answer: reported and counted, not the end of the training
+    except Exception as error:  # from a library or a server's odd answer: counted, not the end of the training
         failure = failed(0, error)
         return all_failed(count, failure.kind, failure.message, failure.traceback)
     if len(scores.values) != count:

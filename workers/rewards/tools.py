@@ -1,4 +1,4 @@
-"""What rewards that are more than a function on text get to work with; opened when first asked for."""
+"""Tools of rewards and environments beyond plain functions: sandboxes, servers, caches. Opened at their first use."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from workers.packages.process import PackageProcess
 if TYPE_CHECKING:
     from workers.sandbox.pool import Sandbox
 
-MOST_KEPT = 256
-"""Results kept for later batches; the least recently used goes first."""
-SECRET_PREFIX = "GRPO_SECRET_"  # noqa: S105  the name of the variables, no secret
+CACHE_SIZE = 256
+"""Results cached for later batches; the least recently used is dropped first."""
+SECRET_PREFIX = "GRPO_SECRET_"  # noqa: S105  a prefix of variables, no secret
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server that a judge may ask, with its key: made by an admin on the secrets page under a name."""
+    """A server for judges and environments, with its key; an admin names it on the secrets page."""
 
     address: str
-    """https://host/v1: what requests begin with."""
+    """Base URL of requests, such as https://host/v1."""
     key: str = field(default="", repr=False)
     refusal: Callable[[str], str | None] | None = field(default=None, repr=False, compare=False)
-    """Why nothing is sent to an IP address; None where it may be. Without it every address may be."""
+    """Returns why an IP address is refused, or None; without this rule every address is allowed."""
 
 
 class Unavailable(Exception):
-    """Something a reward needs is not here. The text says what, for people."""
+    """Something that a reward needs is missing. The message says what, for people."""
 
 
 def endpoint_from_environment(name: str) -> Endpoint:
-    """The endpoint that the supervisor fetched at its claim. Raises Unavailable."""
+    """Return an endpoint that the supervisor has put into the environment. Raises Unavailable."""
     text = os.environ.get(SECRET_PREFIX + name)
     if text is None:
         raise Unavailable(f"There is no endpoint named {name} in this run: {SECRET_PREFIX}{name} is not set.")
     try:
-        held = json.loads(text)
-        return Endpoint(address=str(held["address"]), key=str(held.get("key", "")))
+        secret = json.loads(text)
+        return Endpoint(address=str(secret["address"]), key=str(secret.get("key", "")))
     except (ValueError, LookupError, TypeError, AttributeError):
-        pass  # whose words and context may hold the key
+        pass  # the exception's message may hold the key
     raise Unavailable(f"The endpoint named {name} can't be read.")
 
 
@@ -55,7 +55,7 @@ def no_corpora(title: str) -> Path:
 
 
 class Tools:
-    """One for each process that scores. Close it at the end: it may own processes."""
+    """Tools of one scoring process. Close them at the end: they may own processes."""
 
     def __init__(
         self,
@@ -70,50 +70,50 @@ class Tools:
         self._open_package = open_package or _open_package
         self.endpoint = endpoint
         self.corpus = corpus
-        """The file of a corpus by its title (workers.contract.run.corpora). Raises Unavailable."""
+        """Returns the file of a corpus by its title (workers.contract.run.corpora). Raises Unavailable."""
         self.trainer = dict(trainer or {})
-        """What only the trainer's process has, by name; empty elsewhere."""
+        """Scorers of the trainer's process by name; empty elsewhere."""
         self._sandboxes: dict[tuple[str, ...], Sandbox] = {}
         self._packages: dict[str, Sandbox] = {}
         self._program: PackageProcess | None = None
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._cached: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
 
-    def kept(self, key: Hashable) -> Any:
-        """What `keep` was given for this key; None if it was nothing, or long ago."""
+    def cached(self, key: Hashable) -> Any:
+        """Return the cached value, or None if absent or dropped."""
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+            if key in self._cached:
+                self._cached.move_to_end(key)
+            return self._cached.get(key)
 
-    def keep(self, key: Hashable, value: Any) -> None:
-        """Keep what several completions or batches need. The key names the reward and all that the value depends on."""
+    def cache(self, key: Hashable, value: Any) -> None:
+        """Cache a value for later batches. The key names the reward and everything that the value depends on."""
         with self._lock:
             self._put(key, value)
 
     def _put(self, key: Hashable, value: Any) -> None:
-        self._kept[key] = value
-        self._kept.move_to_end(key)
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        self._cached[key] = value
+        self._cached.move_to_end(key)
+        while len(self._cached) > CACHE_SIZE:
+            self._cached.popitem(last=False)
 
     def slots(self, key: Hashable, count: int) -> threading.Semaphore:
-        """Bounds what goes on at once under this key, whoever asks for it."""
+        """Return the semaphore of `count` slots that all users of this key share."""
         with self._lock:
-            found: threading.Semaphore = self._kept.get((key, count)) or threading.Semaphore(count)
-            self._put((key, count), found)
-            return found
+            slots: threading.Semaphore = self._cached.get((key, count)) or threading.Semaphore(count)
+            self._put((key, count), slots)
+            return slots
 
     def sandbox(self, *preload: str) -> Sandbox:
-        """A sandbox whose zygote has these modules imported. Raises workers.sandbox.SandboxUnavailable."""
+        """Return a sandbox whose zygote has imported these modules. Raises SandboxUnavailable."""
         with self._lock:
             if preload not in self._sandboxes:
                 self._sandboxes[preload] = self._open(preload)
             return self._sandboxes[preload]
 
     def package(self, name: str) -> Sandbox:
-        """A sandbox of the interpreter that has the packages of others, with workers.packages.inside.`name` imported.
-        Raises Unavailable and workers.sandbox.SandboxUnavailable."""
+        """Return a sandbox of the interpreter with third-party packages, which has imported
+        workers.packages.inside.`name`. Raises Unavailable and SandboxUnavailable."""
         with self._lock:
             if name not in self._packages:
                 try:
@@ -123,7 +123,7 @@ class Tools:
             return self._packages[name]
 
     def program(self) -> PackageProcess:
-        """OpenEnv's client in that interpreter; started by its first request."""
+        """Return OpenEnv's client in that interpreter, which the first request starts."""
         with self._lock:
             if self._program is None:
                 self._program = PackageProcess(remote_command)
@@ -135,8 +135,8 @@ class Tools:
             opened = [*self._sandboxes.values(), *self._packages.values()]
             opened += [self._program] if self._program else []
             self._sandboxes, self._packages, self._program = {}, {}, None
-        for one in opened:
-            one.close()
+        for tool in opened:
+            tool.close()
 
 
 def _open_package(name: str) -> Sandbox:

@@ -21,7 +21,7 @@ from workers.contract.stack import commands
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer import data
 from workers.trainer.configuration import environment, imports, ranks, spec
-from workers.trainer.jobs import Job, run
+from workers.trainer.jobs import ModelJob, run
 from workers.trainer.recording.metrics import LineFile
 from workers.trainer.scoring import rewards
 
@@ -71,7 +71,7 @@ def _run(folder: Path) -> int:
 def _do(attempt: AttemptSpec, folder: Path) -> int:
     rows = data.read(folder, attempt) if jobs.needs_rows(attempt.run.kind) else None
     environment.prepare(attempt)
-    job = Job(attempt, folder, LineFile(folder / FileName.METRICS), rows)
+    job = ModelJob(attempt, folder, LineFile(folder / FileName.METRICS), rows)
     job.stage("importing libraries")
     run(job)
     return 0

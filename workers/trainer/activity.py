@@ -22,7 +22,7 @@ BEAT_S = 1.0
 Figures = Mapping[str, float]
 
 
-class Activity:
+class RankActivity:
     """Writes what this rank is doing. Costs some microseconds a change, and never raises into the training."""
 
     def __init__(self, folder: Path, rank: int) -> None:

@@ -32,7 +32,7 @@ class HubFile:
 
 @dataclass(frozen=True)
 class CacheState:
-    """How much of a model is in the cache."""
+    """The part of a model that is in the cache."""
 
     done: int
     """Bytes."""

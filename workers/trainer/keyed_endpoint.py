@@ -30,7 +30,7 @@ _SILENT.propagate = False
 _ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 
-class Refused(Exception):
+class HttpRefusal(Exception):
     """A request that is answered with an error; the text is for its sender."""
 
     def __init__(self, status: int, text: str, code: str | None = None) -> None:
@@ -48,7 +48,7 @@ class KeyedEndpoint:
     backlog = 1024
     """Connections that are accepted together, so by how much the limit may be exceeded."""
     idle_s = 3600.0
-    """How long a connection may wait with no request under way."""
+    """Seconds that a connection may stay open without a request."""
     no_such_path: str
     """Error text for unknown paths."""
 
@@ -109,9 +109,9 @@ class KeyedEndpoint:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if request.path != "/health" and not self._allows(request.headers.get("Authorization", "")):
-                raise Refused(401, "The key is missing or wrong. Send `Authorization: Bearer KEY`.")
+                raise HttpRefusal(401, "The key is missing or wrong. Send `Authorization: Bearer KEY`.")
             return await handler(request)
-        except Refused as refusal:
+        except HttpRefusal as refusal:
             return _error(refusal.status, refusal.text, refusal.code)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
             return _error(404, self.no_such_path)
@@ -125,29 +125,29 @@ class KeyedEndpoint:
 
     def _allows(self, authorization: str) -> bool:
         kind, _, key = authorization.partition(" ")
-        given = hashlib.sha256(key.strip().encode(errors="replace")).hexdigest().encode()
-        return hmac.compare_digest(given, self._digest) and kind.lower() == "bearer"
+        digest = hashlib.sha256(key.strip().encode(errors="replace")).hexdigest().encode()
+        return hmac.compare_digest(digest, self._digest) and kind.lower() == "bearer"
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
 
 
 async def body_of(request: web.Request) -> dict[str, Any]:
-    """Return the request's JSON object, {} for an empty body. Raises Refused."""
+    """Return the request's JSON object, {} for an empty body. Raises HttpRefusal."""
     length, limit = request.content_length or 0, request.client_max_size
     if length > limit:
-        raise Refused(413, f"The body has {length:,} bytes; at most {limit:,} are read.")
+        raise HttpRefusal(413, f"The body has {length:,} bytes; at most {limit:,} are read.")
     try:
         async with asyncio.timeout(BODY_S):
             content = await request.read()
     except TimeoutError:
-        raise Refused(408, f"The body did not arrive within {BODY_S:g} s.") from None
+        raise HttpRefusal(408, f"The body did not arrive within {BODY_S:g} s.") from None
     try:
         document = json.loads(content) if content else {}
     except (ValueError, RecursionError):
-        raise Refused(400, "The body is not valid JSON.") from None
+        raise HttpRefusal(400, "The body is not valid JSON.") from None
     if not isinstance(document, dict):
-        raise Refused(400, "Send a JSON object.")
+        raise HttpRefusal(400, "Send a JSON object.")
     return document
 
 

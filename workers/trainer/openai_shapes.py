@@ -19,7 +19,7 @@ from workers.contract.reports.lines import is_finite
 from workers.trainer.episodes.episode import Message
 from workers.trainer.jobs import tool_calls
 from workers.trainer.jobs.generation import GenerationRequest, GenerationResult, PromptScores
-from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.keyed_endpoint import HttpRefusal
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 MOST_MESSAGES = 1000
@@ -54,7 +54,7 @@ _NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True)
 class AnswerHead:
-    """What all parts of one answer have in common."""
+    """The fields that all parts of one answer share."""
 
     chat: bool
     model: str
@@ -122,30 +122,30 @@ def with_call_ids(message: Message, key: str) -> Message:
 # --- parts of requests ----------------------------------------------------------------------------------------------
 
 
-def read_messages(given: object) -> tuple[Message, ...]:
-    """Validate messages: text parts are joined, and each tool call has a function. Raises Refused."""
-    if not isinstance(given, list) or not given:
-        raise Refused(400, "messages is missing or empty.")
-    if len(given) > MOST_MESSAGES:
-        raise Refused(400, f"messages has {len(given):,} messages; at most {MOST_MESSAGES:,} are read.")
-    return tuple(_message(message, number) for number, message in enumerate(given))
+def read_messages(messages: object) -> tuple[Message, ...]:
+    """Validate messages: text parts are joined, and each tool call has a function. Raises HttpRefusal."""
+    if not isinstance(messages, list) or not messages:
+        raise HttpRefusal(400, "messages is missing or empty.")
+    if len(messages) > MOST_MESSAGES:
+        raise HttpRefusal(400, f"messages has {len(messages):,} messages; at most {MOST_MESSAGES:,} are read.")
+    return tuple(_message(message, number) for number, message in enumerate(messages))
 
 
 def _message(message: object, number: int) -> Message:
     if not isinstance(message, Mapping) or not isinstance(role := message.get("role"), str) or role not in ROLES:
-        raise Refused(400, f"messages[{number}] has no role, or an unknown one.")
+        raise HttpRefusal(400, f"messages[{number}] has no role, or an unknown one.")
     content, calls = message.get("content"), message.get("tool_calls")
     if calls is not None and not (isinstance(calls, list) and all(map(_has_function, calls))):
-        raise Refused(400, f"messages[{number}].tool_calls must be a list of calls of functions.")
+        raise HttpRefusal(400, f"messages[{number}].tool_calls must be a list of calls of functions.")
     if isinstance(content, list):
         parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
         if not all(isinstance(part, str) for part in parts):
-            raise Refused(400, f"messages[{number}] has parts that are not text.")
+            raise HttpRefusal(400, f"messages[{number}] has parts that are not text.")
         content = "".join(map(str, parts))
     if content is None and role == "assistant":
         content = ""  # it called tools, or said nothing
     if not isinstance(content, str):
-        raise Refused(400, f"messages[{number}].content is not text.")
+        raise HttpRefusal(400, f"messages[{number}].content is not text.")
     kept = {name: message[name] for name in ("tool_calls", "name", "tool_call_id") if message.get(name)}
     return {"role": "system" if role == "developer" else role, "content": content, **kept}
 
@@ -159,12 +159,12 @@ def are_tokens(prompt: object) -> bool:
 
 
 def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a whole number from 1. Raises Refused."""
+    """Return a whole number from 1. Raises HttpRefusal."""
     value = document.get(name)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Refused(400, f"{name} must be a whole number from 1.")
+        raise HttpRefusal(400, f"{name} must be a whole number from 1.")
     return value
 
 
@@ -173,7 +173,7 @@ def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """What an agent asks of the policy."""
+    """A request to the policy from an agent."""
 
     most: int | None
     """The client's limit of completion tokens; None: the run's own limit."""
@@ -191,9 +191,9 @@ class AgentRequest:
 
 
 def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentRequest:
-    """Raises Refused."""
+    """Validate a request to the gateway. Raises HttpRefusal."""
     if document.get("n") not in (None, 1):
-        raise Refused(400, "n must be 1: the members of a group are sessions of their own.")
+        raise HttpRefusal(400, "n must be 1: the members of a group are sessions of their own.")
     limit = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
     most = count_in(document, limit, 0) or None
     ignored = ", ".join(name for name in _IGNORED if document.get(name) is not None)
@@ -201,7 +201,7 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
     if chat:
         tools = document.get("tools") or []
         if not isinstance(tools, list) or not all(map(_has_function, tools)):
-            raise Refused(400, "tools must be a list of functions.")
+            raise HttpRefusal(400, "tools must be a list of functions.")
         return AgentRequest(**common, messages=read_messages(document.get("messages")), tools=tuple(tools))
     prompt = document.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
@@ -209,7 +209,7 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
     if isinstance(prompt, list) and are_tokens(prompt):
         return AgentRequest(**common, prompt=tuple(prompt))
     if not isinstance(prompt, str) or not prompt:
-        raise Refused(400, "prompt must be one text, or one list of token ids.")
+        raise HttpRefusal(400, "prompt must be one text, or one list of token ids.")
     return AgentRequest(**common, prompt=prompt)
 
 
@@ -218,7 +218,7 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What a client asks of a served model, and the answers' shapes."""
+    """A request to a served model, and the shapes of its answers."""
 
     head: AnswerHead
     prompts: tuple[GenerationRequest, ...]
@@ -266,52 +266,52 @@ class ModelRequest:
         return {"message": message, "finish_reason": "tool_calls" if "tool_calls" in message else _finish_reason(done)}
 
 
-def read_model_request(given: Mapping[str, Any], models: Sequence[str], *, chat: bool) -> ModelRequest:
-    """Raises Refused."""
+def read_model_request(document: Mapping[str, Any], models: Sequence[str], *, chat: bool) -> ModelRequest:
+    """Validate a request to a served model. Raises HttpRefusal."""
     for name, neutral in _NEUTRAL_VALUES.items():
-        if given.get(name) not in neutral:
-            raise Refused(400, f"{name} can't be {str(given[name])[:60]} here.")
-    model = given.get("model", models[0])
+        if document.get(name) not in neutral:
+            raise HttpRefusal(400, f"{name} can't be {str(document[name])[:60]} here.")
+    model = document.get("model", models[0])
     if model not in models:
-        raise Refused(400, f"There is no model {str(model)[:100]!r}. There are {', '.join(models)}.")
-    top = _top(given, chat=chat)
-    sampling, stops = _sampling(given, chat=chat, least=1 if top is None else 0), _stops(given)
+        raise HttpRefusal(400, f"There is no model {str(model)[:100]!r}. There are {', '.join(models)}.")
+    top = _top(document, chat=chat)
+    sampling, stops = _sampling(document, chat=chat, least=1 if top is None else 0), _stops(document)
     if chat:
         asks: list[tuple[Ask, tuple[int, ...]]] = [
-            (Ask(model, messages=_chat_messages(given), tools=tool_calls.tools_in(given)), ())
+            (Ask(model, messages=_chat_messages(document), tools=tool_calls.tools_in(document)), ())
         ]
     else:
-        if given.get("tools"):
-            raise Refused(400, "tools are for chat completions.")
+        if document.get("tools"):
+            raise HttpRefusal(400, "tools are for chat completions.")
         asks = [
             (Ask(model, plain=prompt), ()) if isinstance(prompt, str) else (Ask(model), tuple(prompt))
-            for prompt in _prompts(given)
+            for prompt in _prompts(document)
         ]
-    stream = given.get("stream") is True
+    stream = document.get("stream") is True
     if top is not None and (stream or sampling.max_tokens > 1 or (sampling.max_tokens and sampling.temperature)):
-        raise Refused(400, "With echo, max_tokens is 0, or 1 at temperature 0, and the answer is no stream.")
+        raise HttpRefusal(400, "With echo, max_tokens is 0, or 1 at temperature 0, and the answer is no stream.")
     if stream and len(asks) > 1:
-        raise Refused(400, "A stream answers one prompt.")
-    options = given.get("stream_options")
+        raise HttpRefusal(400, "A stream answers one prompt.")
+    options = document.get("stream_options")
     usage = isinstance(options, dict) and options.get("include_usage") is True
     prompts = tuple(GenerationRequest(ask, sampling, stops, tokens) for ask, tokens in asks)
     return ModelRequest(AnswerHead(chat, model), prompts, stream=stream, usage=usage, top=top)
 
 
-def _top(given: Mapping[str, Any], *, chat: bool) -> int | None:
+def _top(document: Mapping[str, Any], *, chat: bool) -> int | None:
     """Return `logprobs` of a request with `echo`; None without echo."""
-    echo, top = given.get("echo") or False, given.get("logprobs")
+    echo, top = document.get("echo") or False, document.get("logprobs")
     if echo is False and top in (None, False, 0):
         return None
     if chat or echo is not True or top is None or isinstance(top, bool):
-        raise Refused(400, "echo and logprobs are for completions, and go together: a prompt is scored.")
-    return int(_number(given, "logprobs", 0, 0, MOST_TOP_LOGPROBS, int))
+        raise HttpRefusal(400, "echo and logprobs are for completions, and go together: a prompt is scored.")
+    return int(_number(document, "logprobs", 0, 0, MOST_TOP_LOGPROBS, int))
 
 
-def _chat_messages(given: Mapping[str, Any]) -> tuple[Message, ...]:
+def _chat_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
     """Return the messages as chat templates take them: arguments of tool calls are objects."""
     messages = []
-    for message in read_messages(given.get("messages")):
+    for message in read_messages(document.get("messages")):
         calls = tool_calls.calls_of(message) if message["role"] == "assistant" else []
         plain = {"role": message["role"], "content": message["content"]}
         messages.append({**plain, "tool_calls": calls} if calls else plain)
@@ -319,51 +319,53 @@ def _chat_messages(given: Mapping[str, Any]) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _prompts(given: Mapping[str, Any]) -> list[str | list[int]]:
-    prompt = given.get("prompt")
+def _prompts(document: Mapping[str, Any]) -> list[str | list[int]]:
+    prompt = document.get("prompt")
     prompts = [prompt] if isinstance(prompt, str) or are_tokens(prompt) else prompt
     if not isinstance(prompts, list) or not 0 < len(prompts) <= MOST_PROMPTS:
-        raise Refused(400, f"prompt must be a text, a list of tokens, or a list of at most {MOST_PROMPTS} of either.")
+        raise HttpRefusal(
+            400, f"prompt must be a text, a list of tokens, or a list of at most {MOST_PROMPTS} of either."
+        )
     for prompt in prompts:
         if not prompt or not (isinstance(prompt, str) or are_tokens(prompt)):
-            raise Refused(400, "prompt must be a text or a list of tokens, and not be empty.")
+            raise HttpRefusal(400, "prompt must be a text or a list of tokens, and not be empty.")
     _check_length(sum(len(prompt) for prompt in prompts if isinstance(prompt, str)))
     return prompts
 
 
 def _check_length(characters: int) -> None:
     if characters > LONGEST_CHAT:
-        raise Refused(400, f"The prompt has {characters:,} characters; at most {LONGEST_CHAT:,} are read.")
+        raise HttpRefusal(400, f"The prompt has {characters:,} characters; at most {LONGEST_CHAT:,} are read.")
 
 
-def _sampling(given: Mapping[str, Any], *, chat: bool, least: int) -> Sampling:
-    limit = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
+def _sampling(document: Mapping[str, Any], *, chat: bool, least: int) -> Sampling:
+    limit = "max_completion_tokens" if document.get("max_completion_tokens") is not None else "max_tokens"
     default = DEFAULT_CHAT_TOKENS if chat else DEFAULT_TEXT_TOKENS
     return Sampling(
-        temperature=_number(given, "temperature", 1.0, 0, 2, float),
-        top_p=_number(given, "top_p", 1.0, 1e-6, 1, float),
-        max_tokens=_number(given, limit, default, least, MOST_TOKENS, int),
-        seed=_number(given, "seed", secrets.randbelow(2**31), 0, 2**63 - 1, int),
+        temperature=_number(document, "temperature", 1.0, 0, 2, float),
+        top_p=_number(document, "top_p", 1.0, 1e-6, 1, float),
+        max_tokens=_number(document, limit, default, least, MOST_TOKENS, int),
+        seed=_number(document, "seed", secrets.randbelow(2**31), 0, 2**63 - 1, int),
     )
 
 
 def _number(
-    given: Mapping[str, Any], name: str, default: Any, low: float, high: float, kind: Callable[[Any], Any]
+    document: Mapping[str, Any], name: str, default: Any, low: float, high: float, kind: Callable[[Any], Any]
 ) -> Any:
-    value = given.get(name)
+    value = document.get(name)
     if value is None:
         return default
     if not is_finite(value) or not low <= value <= high or kind(value) != value:
-        raise Refused(400, f"{name} must be a number from {low:g} to {high:g}.")
+        raise HttpRefusal(400, f"{name} must be a number from {low:g} to {high:g}.")
     return kind(value)
 
 
-def _stops(given: Mapping[str, Any]) -> tuple[str, ...]:
-    stop = given.get("stop")
+def _stops(document: Mapping[str, Any]) -> tuple[str, ...]:
+    stop = document.get("stop")
     stops = [stop] if isinstance(stop, str) else stop or []
     valid = isinstance(stops, list) and len(stops) <= MOST_STOPS
     if not valid or not all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in stops):
-        raise Refused(400, f"stop must be at most {MOST_STOPS} texts of at most {LONGEST_STOP} characters.")
+        raise HttpRefusal(400, f"stop must be at most {MOST_STOPS} texts of at most {LONGEST_STOP} characters.")
     return tuple(stops)
 
 

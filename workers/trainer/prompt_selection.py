@@ -152,8 +152,8 @@ class PromptSelectingTrainer(WatchedTrainer):
         )
         rows = self._of_all_ranks([example["row"] for example in batch.inputs])[:: self.num_generations]
         spreads, scores = self._spreads(rewards)
-        for row, of_group in zip(rows, scores, strict=True):
-            self._history.note(row, of_group)
+        for row, group_scores in zip(rows, scores, strict=True):
+            self._history.note(row, group_scores)
         dead = [group for group, has_spread in enumerate(spreads) if not has_spread]
         chosen, left_out, rounds = self._fresh_groups(dead, rows)
         self._left_out = self._samples_of(batch, rewards, chosen, left_out)

@@ -17,7 +17,7 @@ from workers.contract.stack.commands import CUDNN_ATTENTION
 from workers.contract.wire.names import EventKind, FileName
 from workers.rewards.tools import Tools
 from workers.trainer import data
-from workers.trainer.activity import Activity
+from workers.trainer.activity import RankActivity
 from workers.trainer.configuration import config, hardware, ranks
 from workers.trainer.configuration.environment import local_rank, rank
 from workers.trainer.configuration.spec import (
@@ -67,7 +67,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     stage("loading model")
     evaluated_only = frozenset(reward.name for reward in spec.run.eval_rewards)
     failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=evaluated_only)
-    activity = Activity(folder, rank())
+    activity = RankActivity(folder, rank())
     waterfall = Waterfall(lambda step, data: metrics.event(EventKind.SPANS, data, step=step))
     lanes = Lanes(waterfall, spec)
     stop = StopCallback(folder, failures)
@@ -118,7 +118,7 @@ def _trainer(
     arguments: Any,
     tools: Tools,
     failures: Failures,
-    activity: Activity,
+    activity: RankActivity,
     lanes: Lanes,
     episodes: setup.Setup | None,
 ) -> WatchedTrainer:

@@ -20,8 +20,8 @@ from workers.contract.run.episodes import UNSCORED
 from workers.contract.wire.names import StepPart
 from workers.rewards.reward import Failure
 from workers.trainer import rollout_state
-from workers.trainer.activity import Activity
-from workers.trainer.configuration import rotary
+from workers.trainer.activity import RankActivity
+from workers.trainer.configuration import hardware
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
@@ -48,7 +48,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         failures: Failures,
         reward_names: Sequence[str],
         trained_on: int,
-        activity: Activity,
+        activity: RankActivity,
         lanes: Lanes,
         models: Sequence[int] = (),
         best_metric: str = "",
@@ -84,7 +84,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._trained_on.give_to(self)
         for model in (self.model, self.ref_model):
             if model is not None:
-                rotary.restore(model)
+                hardware.restore_rotary_frequencies(model)
         if self.use_vllm:
             generation = self.vllm_generation
             generation.sync_weights = self.times.timed(StepPart.WEIGHT_SYNC, generation.sync_weights)

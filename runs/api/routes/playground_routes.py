@@ -27,7 +27,7 @@ from runs.pages.playground import completions_source, episode_play, episode_scor
 from runs.pages.playground.episode_play import LONGEST_TEXT, MOST_CALLS, MOST_MOVES, SECONDS, Play, WrittenMove
 from runs.pages.playground.model_turn import PlayerForm
 from workers.contract.run.spec import RewardSpec
-from workers.environments.executor import Answer, Call, Unusable
+from workers.environments.executor import Call, EnvironmentAnswer, Unusable
 from workers.rewards.tools import Tools
 
 router = Router(tags=["playground"])
@@ -278,7 +278,7 @@ def _call(payload: ToolCall) -> Call:
     return Call(payload.tool, episode_play.storable(payload.arguments))
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: EnvironmentAnswer) -> dict[str, Any]:
     same = {name: getattr(answer, name) for name in ("text", "seconds", "reward", "done", "failed")}
     return {**same, "error": str(answer.error)}
 

@@ -16,7 +16,7 @@ from controlplane.catalogue.environments.models import EnvironmentVersion
 from runs.insight.completions import episodes
 from workers.contract.run.episodes import EpisodeEnd, EpisodeLimits
 from workers.environments.entry import ToolDescription, without_thinking
-from workers.environments.executor import Answer, Call, Executor, Move, Played, Unusable
+from workers.environments.executor import Call, EnvironmentAnswer, Executor, Move, OpenEpisode, Unusable
 from workers.rewards.tools import Tools
 
 MOST_BYTES = 200_000
@@ -54,7 +54,7 @@ class WrittenMove:
 @dataclass(frozen=True)
 class PlayedTurn:
     move: WrittenMove
-    answers: list[tuple[str, Answer]]
+    answers: list[tuple[str, EnvironmentAnswer]]
     """(tool, answer); the tool is "" for an answer to the text."""
 
     @property
@@ -182,7 +182,7 @@ def play(
     return result
 
 
-def call(version: EnvironmentVersion, tools: Tools, request: Call, until: float) -> tuple[Answer, bool]:
+def call(version: EnvironmentVersion, tools: Tools, request: Call, until: float) -> tuple[EnvironmentAnswer, bool]:
     """Make one call in an episode of its own; the flag tells whether its result was cut. Raises Unusable."""
     carried = executor(version, tools)
     [played] = carried.begin([{}], [0])
@@ -193,7 +193,7 @@ def call(version: EnvironmentVersion, tools: Tools, request: Call, until: float)
     return _readable(answer, version.episode_limits)
 
 
-def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMove, until: float) -> None:
+def _carry_out(result: Play, carried: Executor, played: OpenEpisode, move: WrittenMove, until: float) -> None:
     """End a turn like the run's rollouts (workers.trainer.episodes.rollout)."""
     last = len(result.turns) + 1 >= result.limits.turns
     if not move.calls and not carried.has_game:
@@ -213,7 +213,7 @@ def _carry_out(result: Play, carried: Executor, played: Played, move: WrittenMov
     result.end = _end(result, results, until)
 
 
-def _readable(answer: Answer, limits: EpisodeLimits) -> tuple[Answer, bool]:
+def _readable(answer: EnvironmentAnswer, limits: EpisodeLimits) -> tuple[EnvironmentAnswer, bool]:
     """Cut an answer to the length limit; the flag tells whether it was cut."""
     text, most = answer.text.encode(errors="replace").decode(), most_characters(limits)
     if len(text) <= most:
@@ -221,13 +221,13 @@ def _readable(answer: Answer, limits: EpisodeLimits) -> tuple[Answer, bool]:
     return replace(answer, text=f"{text[:most]}\n(cut here: the result is too long)"), True
 
 
-def _message(name: str, answer: Answer) -> dict[str, Any]:
+def _message(name: str, answer: EnvironmentAnswer) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "tool", "name": name} if name else {"role": "user"}
     message |= {"content": answer.text, "seconds": round(answer.seconds, 3), "error": answer.error}
     return message if answer.reward is None else {**message, "reward": answer.reward}
 
 
-def _end(result: Play, answers: Sequence[Answer], until: float) -> str:
+def _end(result: Play, answers: Sequence[EnvironmentAnswer], until: float) -> str:
     if any(answer.failed for answer in answers):
         return EpisodeEnd.FAILED
     if any(answer.done for answer in answers):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
-from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation, Result, ToolDescription
 from workers.environments.executor import Executor
 from workers.rewards.parameters import Params
 
@@ -16,7 +16,7 @@ SCHEMA = {"type": "object", "properties": {"word": {"type": "string"}}, "require
 
 
 @dataclass
-class Scripted(Session):
+class Scripted(EpisodeSession):
     """`does`: of a call, with the word. `says`: of a text."""
 
     name: str
@@ -42,12 +42,12 @@ class Scripted(Session):
         self.closed.set()
 
 
-def entry(make: Callable[[str], Session], kind: EntryKind = EntryKind.TOOL) -> Entry:
+def entry(make: Callable[[str], EpisodeSession], kind: EntryKind = EntryKind.TOOL) -> Entry:
     return Entry("scripted", "Scripted", "", Params, kind=kind, open=lambda name, params, tools: make(name))
 
 
 def executor(
-    make: Callable[[str], Session],
+    make: Callable[[str], EpisodeSession],
     kind: EntryKind = EntryKind.TOOL,
     *,
     names: Sequence[str] = ("shout",),

@@ -11,11 +11,11 @@ import pytest
 from tests.workers.environments.sessions import Scripted, executor
 from workers.contract.run.episodes import ToolError
 from workers.environments.entry import EntryKind, Observation, Result
-from workers.environments.executor import Answer, Call, Executor, Move, Unusable
+from workers.environments.executor import Call, EnvironmentAnswer, Executor, Move, Unusable
 from workers.rewards.tools import Unavailable
 
 
-def answers(played_by: Executor, *calls: Call, text: str = "") -> list[Answer]:
+def answers(played_by: Executor, *calls: Call, text: str = "") -> list[EnvironmentAnswer]:
     (played,) = played_by.begin([{}], [0])
     try:
         (given,) = played_by.carry_out([Move(played, calls, text)])
@@ -113,7 +113,7 @@ def test_calls_that_fit_no_tool_are_explained(call: Call, error: ToolError, word
 
 def test_arguments_may_be_a_text_of_json() -> None:
     (given,) = answers(shouting(lambda word: Result(word)), Call("shout", '{"word": "b"}'))
-    assert given == Answer("b", seconds=given.seconds)
+    assert given == EnvironmentAnswer("b", seconds=given.seconds)
 
 
 def test_more_calls_than_allowed_in_a_turn_are_not_carried_out() -> None:
@@ -125,7 +125,7 @@ def test_more_calls_than_allowed_in_a_turn_are_not_carried_out() -> None:
 def test_long_results_are_cut_and_absurd_ones_refused() -> None:
     by = shouting(lambda word: Result("x" * int(word)), output_tokens=10)
     long, absurd = answers(by, shout("5000"), shout("10000000"))
-    assert long == Answer("x" * 160, seconds=long.seconds)
+    assert long == EnvironmentAnswer("x" * 160, seconds=long.seconds)
     assert absurd.error == ToolError.OUTPUT
     assert absurd.text == "shout answered 10,000,000 characters, which is too much to read."
 
@@ -144,7 +144,7 @@ def test_what_is_no_result_is_an_error() -> None:
 def test_a_game_answers_the_text_and_may_end_at_once() -> None:
     by = executor(lambda name: Scripted(name, says=lambda text: Observation(text, 1, done=True)), EntryKind.GAME)
     (given,) = answers(by, text="Rook to a4")
-    assert given == Answer("Rook to a4", seconds=given.seconds, reward=1.0, done=True)
+    assert given == EnvironmentAnswer("Rook to a4", seconds=given.seconds, reward=1.0, done=True)
 
 
 @pytest.mark.parametrize("why", ["raises", "blocks"])
@@ -212,7 +212,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 
 def test_two_parts_to_play_in_are_refused() -> None:
-    with pytest.raises(Unusable, match="Only one part can be played in"):
+    with pytest.raises(Unusable, match="Only one part can be a game or a server"):
         executor(Scripted, EntryKind.GAME, names=("a", "b"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workers.contract.run.episodes import ToolError
-from workers.environments.entry import Result, Session
+from workers.environments.entry import EpisodeSession, Result
 from workers.environments.library import LIBRARY
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox import selftest
@@ -28,7 +28,7 @@ def tools() -> Iterator[Tools]:
     kit.close()
 
 
-def own(tools: Tools, body: str, **params: Any) -> Session:
+def own(tools: Tools, body: str, **params: Any) -> EpisodeSession:
     source = f'def act(text: str) -> str:\n    """Act."""\n    {body}\n'
     entry = LIBRARY["python_tool"]
     assert entry.check({"source": source, **params}) == []
@@ -83,7 +83,7 @@ def test_a_call_gets_no_more_time_than_is_left_of_the_episode(tools: Tools) -> N
     [
         ("print('a')\n1 + 1", "a\n2"),
         ("x = 3\nx * 2", "6"),
-        ("x = 3", "It printed nothing, and its last line is no expression with a value."),
+        ("x = 3", "It printed nothing, and its last line is not an expression with a value."),
         ("print('a')\nraise SystemExit", "a"),
     ],
 )

@@ -10,7 +10,7 @@ from tests.workers.environments.corpus_files import TITLE, corpus_file, tools_wi
 from workers.contract.run import corpora
 from workers.contract.run.episodes import ToolError
 from workers.environments import encyclopaedia, index_cache
-from workers.environments.entry import Result, Session
+from workers.environments.entry import EpisodeSession, Result
 from workers.environments.library import LIBRARY
 from workers.environments.search import NOTHING, Index, snippet_of
 from workers.rewards.tools import Tools, Unavailable
@@ -24,11 +24,11 @@ TOWNS = [
 ]
 
 
-def opened(path: Path, **params: Any) -> Session:
+def opened(path: Path, **params: Any) -> EpisodeSession:
     return opened_with(tools_with(path), **params)
 
 
-def opened_with(tools: Tools, **params: Any) -> Session:
+def opened_with(tools: Tools, **params: Any) -> EpisodeSession:
     return ENTRY.open("search", ENTRY.build({"corpus": TITLE, **params}), tools)
 
 
@@ -116,7 +116,7 @@ def test_a_corpus_that_is_missing_or_no_corpus_is_said_in_words(tmp_path: Path) 
 
 
 def test_sessions_that_open_at_once_share_one_index(towns: Path) -> None:
-    tools, sessions = tools_with(towns), list[Session]()
+    tools, sessions = tools_with(towns), list[EpisodeSession]()
     threads = [Thread(target=lambda: sessions.append(opened_with(tools))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -141,8 +141,8 @@ def test_the_sample_answers_its_questions(tmp_path: Path) -> None:
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Fills with an entry for each index that is built."""
-    made, built = list[Any](), Index._built
-    monkeypatch.setattr(Index, "_built", lambda self, k1, b: made.append((k1, b)) or built(self, k1, b))
+    made, built = list[Any](), Index._build
+    monkeypatch.setattr(Index, "_build", lambda self, k1, b: made.append((k1, b)) or built(self, k1, b))
     return made
 
 
@@ -163,7 +163,7 @@ def test_few_indexes_of_a_corpus_are_kept(towns: Path) -> None:
     for k1 in range(5):
         asked(towns, "pears", k1=float(k1))
     kept = [path for path in corpora.index_folder(towns).iterdir() if path.is_dir()]
-    assert len(kept) == index_cache.MOST_KEPT
+    assert len(kept) == index_cache.MOST_SETTINGS
 
 
 @pytest.mark.parametrize("damage", ["data.csc.index.npy", "vocab.index.json", "params.index.json"])

@@ -276,7 +276,7 @@ def test_the_key_comes_from_the_environment_and_is_in_no_representation(monkeypa
         ({"endpoint": ""}, "endpoint: choose a server of the secrets page"),
         ({"endpoint": "lower"}, "endpoint: choose a server of the secrets page"),
         ({"model": " "}, "model: say which model of the server judges"),
-        ({"rubric": "Is it good?"}, "rubric: must have the place {completion}"),
+        ({"rubric": "Is it good?"}, "rubric: must contain {completion}"),
         ({"lowest": 5, "highest": 5}, "highest: must be above lowest"),
         ({"concurrency": 65}, "concurrency: must be at most 64"),
         ({"rubric": "{completion}" * 2_000}, "rubric: must be at most 20000 characters"),

@@ -12,7 +12,7 @@ from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Scores
 from workers.rewards.scoring import score
-from workers.rewards.tools import MOST_KEPT, Tools
+from workers.rewards.tools import CACHE_SIZE, Tools
 from workers.sandbox import selftest
 from workers.sandbox.pool import Sandbox
 from workers.trainer.scoring.failures import Failures
@@ -162,8 +162,8 @@ def test_another_run_keeps_nothing_of_this_one_and_results_make_room_for_newer_o
     with best_tools() as tools, best_tools() as others:
         first = given(["print(1)"], OWN_NUMBER, tools).notes
         assert given(["print(1)"], OWN_NUMBER, others).notes != first
-        for number in range(MOST_KEPT):
-            tools.keep(number, number)
+        for number in range(CACHE_SIZE):
+            tools.cache(number, number)
         assert given(["print(1)"], OWN_NUMBER, tools).notes != first
 
 

@@ -1,4 +1,4 @@
-"""Correctness rewards: does the completion's answer equal the row's?"""
+"""Correctness rewards that compare the completion's answer with the row's: as text, or as a number."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.extract import after_last, answer_at
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward, RewardGroup
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 LONGEST_NUMBER = 100
-"""Characters of a token that is still read as a number."""
+"""Characters of the longest token that is parsed as a number."""
 LONGEST_END = 120
-"""The part of a long text in which its last number is searched first."""
+"""Characters at the end of a long text in which its last number is searched first."""
 
 # No two adjacent parts can match the same character, so a search takes linear time.
 _NUMBER = re.compile(
@@ -35,35 +35,35 @@ _FRACTION = re.compile(r"(-?[0-9]{1,18})\s?/\s?([0-9]{1,18})")
 
 @dataclass(frozen=True)
 class ExactMatchParams(Params):
-    source: str = param("whole text", "Where the completion's answer is looked for.", choices=SOURCES)
+    source: str = param("whole text", "Where to find the completion's answer.", choices=SOURCES)
     tag: str = param("answer", "Name of the tag when the source is the answer tag.")
-    marker: str = param("####", "What stands before the answer when the source is a marker.")
+    marker: str = param("####", "The text before the answer when the source is a marker.")
     ignore_case: bool = param(True, "A and a are equal.")
-    ignore_punctuation: bool = param(False, "Leave punctuation at both ends out.")
+    ignore_punctuation: bool = param(False, "Ignore punctuation at both ends.")
 
 
 @dataclass(frozen=True)
 class NumericMatchParams(Params):
     source: str = param(
         "anywhere",
-        "Where the completion's number is looked for. Anywhere: the answer tag, else the marker, else a box, "
+        "Where to find the completion's number. Anywhere: the answer tag, else the marker, else a box, "
         "else the last number of the text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "last number"),
     )
     tag: str = param("answer", "Name of the answer tag.")
-    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
     tolerance: float = param(1e-6, "Largest difference that still counts as equal.", min=0.0, max=1e9)
     relative: bool = param(False, "The tolerance is a share of the right answer instead of a difference.")
 
 
 def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParams) -> float | None:
-    """0 or 1. 1: the answers are the same text up to white space, case and, if asked, punctuation at the ends. 0: they
-    aren't, or the completion has none where it is looked for. Rows without an answer don't count. For answers that
-    can be written in one way only."""
+    """Return 0 or 1. 1: the answers are the same text up to white space, case and, optionally, punctuation at the ends.
+    0: they differ, or the completion has no answer where it is expected. Rows without an answer don't count. For
+    answers that can be written in one way only."""
     gold = _gold(row)
     if gold is None:
         return None
-    answer = _found_text(completion, params)
+    answer = answer_at(completion, params.source, tag=params.tag, marker=params.marker)
     if answer is None:
         return 0.0
     gold = after_last(gold, params.marker) or gold
@@ -74,8 +74,8 @@ def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParam
 
 
 def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchParams) -> float | None:
-    """0 or 1. 1: the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4 and
-    0.75, 50% and 0.5). 0: another number, or none. Rows whose answer has no number don't count. For problems whose
+    """Return 0 or 1. 1: the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4
+    and 0.75, 50% and 0.5). 0: another number, or none. Rows whose answer has no number don't count. For problems whose
     answer is a number, GSM8K's "#### 18" among them."""
     text = _gold(row)
     gold = None if text is None else _number_of(after_last(text, params.marker) or text)
@@ -86,18 +86,10 @@ def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchP
 
 
 def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool) -> str:
-    """An answer in its form for comparison. If nothing is left, it matches nothing."""
+    """Return an answer in its form for comparison."""
     text = " ".join(text.split())
     text = text.casefold() if ignore_case else text
     return text.strip(string.punctuation + " ") if ignore_punctuation else text
-
-
-def _found_text(completion: str, params: ExactMatchParams) -> str | None:
-    if params.source == "answer tag":
-        return last_tag(completion, params.tag)
-    if params.source == "after marker":
-        return after_last(completion, params.marker)
-    return last_boxed(completion) if params.source == "boxed" else completion
 
 
 @dataclass(frozen=True)
@@ -107,40 +99,32 @@ class _Number:
 
 
 def _found_number(completion: str, params: NumericMatchParams) -> _Number | None:
-    if params.source == "last number":
-        return _number_of(completion)
-    if params.source == "answer tag":
-        return _number_of(last_tag(completion, params.tag) or "")
-    if params.source == "after marker":
-        return _number_of(after_last(completion, params.marker) or "")
-    if params.source == "boxed":
-        return _number_of(last_boxed(completion) or "")
-    for candidate in (last_tag(completion, params.tag), after_last(completion, params.marker), last_boxed(completion)):
-        if candidate is not None and (number := _number_of(candidate)) is not None:
+    sources = (
+        ("answer tag", "after marker", "boxed", "last number") if params.source == "anywhere" else (params.source,)
+    )
+    for source in sources:
+        answer = answer_at(completion, source, tag=params.tag, marker=params.marker)
+        if answer is not None and (number := _number_of(answer)) is not None:
             return number
-    return _number_of(completion)
+    return None
 
 
 def _number_of(text: str) -> _Number | None:
-    """The value of a text that is a fraction as a whole, otherwise of the last number in it."""
+    """Parse a text that is a fraction as a whole, otherwise the last number in it."""
     text = text.replace("\u2212", "-").strip()
     if fraction := _FRACTION.fullmatch(text):
         numerator, denominator = Decimal(fraction[1]), Decimal(fraction[2])
         return _Number(numerator / denominator, percent=False) if denominator else None
-    # No number spans white space (except before its %), so the last one of the text's end is the last one of the text.
+    # No number spans white space (except before its %), so the last one of the text's end is that of the text.
     tokens = _NUMBER.findall(text[-LONGEST_END:].partition(" ")[2]) if len(text) > LONGEST_END else []
     tokens = tokens or _NUMBER.findall(text)
-    return _parsed(tokens[-1]) if tokens else None
-
-
-def _parsed(token: str) -> _Number | None:
-    if len(token) > LONGEST_NUMBER:
+    if not tokens or len(token := tokens[-1]) > LONGEST_NUMBER:
         return None
     return _Number(Decimal(token.translate(_NOT_DIGITS)), percent=token.endswith("%"))
 
 
 def _equal(answer: _Number, gold: _Number, params: NumericMatchParams) -> bool:
-    """50% equals 50 and, if only one side has the sign, also 0.5: people write it both ways."""
+    """Compare numbers. 50% equals 50 and, if only one side has the sign, also 0.5: people write it both ways."""
     candidates = [(answer.value, gold.value)]
     if answer.percent != gold.percent:
         candidates.append((answer.value / 100, gold.value) if answer.percent else (answer.value, gold.value / 100))
@@ -167,7 +151,7 @@ REWARDS = (
         params=ExactMatchParams,
         range=(0.0, 1.0),
         needs=("answer",),
-        low="Another text, or no answer where it is looked for.",
+        low="Another text, or no answer where it is expected.",
         high="The dataset's answer, up to white space and case.",
         use="For answers that can be written in one way only: a name, a label, a word.",
         examples=(

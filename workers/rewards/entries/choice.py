@@ -1,20 +1,20 @@
-"""Correctness rewards on choices and on words: the option chosen, and the words shared with the answer."""
+"""Correctness rewards for choices and for words: the option chosen, and the words shared with the answer."""
 
 from __future__ import annotations
 
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.extract import after_last, answer_at, first_answer, last_boxed, last_tag
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward, RewardGroup
 
 MOST_COUNTED = 8
-"""Distinct words of an answer counted one by one; above this they are counted together."""
+"""Up to this many distinct words of an answer are counted separately; more are counted together."""
 NUMBERING = ("letters", "numbers from 0", "numbers from 1")
 # Every repeat is bounded, so a match takes constant time. The text is lower case by then.
 _SAID = re.compile(
@@ -24,7 +24,7 @@ _SAID = re.compile(
 _WORD_FOLLOWS = re.compile(r"[ \t]{1,3}\w")
 _SAYING = ("answer", "option", "choice")
 MOST_SAYINGS = 20
-"""The number of these words to check, from the end."""
+"""How many of these words are checked, from the end."""
 _ALONE = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[ \t*_)\]}\"'`.:,]{0,6}")
 _LED = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[)\].:][ \t*_]{0,6}\S")
 _ARTICLES = {"a", "an", "the"}
@@ -36,12 +36,12 @@ class MultipleChoiceParams(Params):
     options: int = param(4, "How many options there are: 4 are A to D.", min=2, max=26)
     source: str = param(
         "anywhere",
-        "Where the completion's choice is looked for. Anywhere: the answer tag, else a box, else the marker, else "
+        "Where to find the completion's choice. Anywhere: the answer tag, else a box, else the marker, else "
         "“the answer is B”, else a last line that is only a letter.",
         choices=("anywhere", "answer tag", "after marker", "boxed"),
     )
     tag: str = param("answer", "Name of the answer tag.")
-    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
     numbering: str = param("letters", "How the dataset's answer names the right option.", choices=NUMBERING)
 
 
@@ -49,18 +49,18 @@ class MultipleChoiceParams(Params):
 class TokenF1Params(Params):
     source: str = param(
         "anywhere",
-        "Where the completion's answer is looked for. Anywhere: the answer tag, else a box, else the marker, else the "
+        "Where to find the completion's answer. Anywhere: the answer tag, else a box, else the marker, else the "
         "whole text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "whole text"),
     )
     tag: str = param("answer", "Name of the answer tag.")
-    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
-    skip_articles: bool = param(True, "Leave a, an and the out.")
+    marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
+    skip_articles: bool = param(True, "Ignore a, an and the.")
 
 
 def multiple_choice(completion: str, row: Mapping[str, Any], params: MultipleChoiceParams) -> float | None:
-    """0 or 1. 1: the option chosen is the dataset's. 0: another one, none, or one that isn't on offer. Rows whose
-    answer names no option don't count. For questions with lettered options; guessing earns 1 in `options`."""
+    """Return 0 or 1. 1: the option chosen is the dataset's. 0: another one, none, or one that isn't on offer. Rows
+    whose answer names no option don't count. For questions with lettered options; guessing earns 1 in `options`."""
     right = _right_option(row, params)
     if right is None:
         return None
@@ -68,11 +68,12 @@ def multiple_choice(completion: str, row: Mapping[str, Any], params: MultipleCho
 
 
 def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> float | None:
-    """0 to 1: the harmonic mean of how many of the answer's words the completion has and how many of its own words are
-    the answer's, as SQuAD scores it (arXiv:1606.05250). 1: the same words. 0: none shared. For short free answers
-    where a part is worth something; of several right answers (a list) the best counts."""
+    """Return 0 to 1: the harmonic mean of how many of the answer's words the completion has and how many of its own
+    words are the answer's, as SQuAD scores it (arXiv:1606.05250). 1: the same words. 0: none shared. For short free
+    answers where a part is worth something; of several right answers (a list) the best counts."""
     answer = row.get("answer")
-    golds = [str(one) for one in (answer if isinstance(answer, list) else [answer]) if one is not None]
+    answers = answer if isinstance(answer, list) else [answer]
+    golds = [str(gold) for gold in answers if gold is not None]
     golds = [after_last(gold, params.marker) or gold for gold in golds if gold.strip()]
     if not golds:
         return None
@@ -81,13 +82,13 @@ def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> 
 
 
 def words(text: str, *, skip_articles: bool = True) -> list[str]:
-    """A text's words for comparison: without case and punctuation."""
+    """Return a text's words for comparison, without case and punctuation."""
     tokens = text.casefold().translate(_TO_SPACES).split()
     return [word for word in tokens if word not in _ARTICLES] if skip_articles else tokens
 
 
 def _right_option(row: Mapping[str, Any], params: MultipleChoiceParams) -> int | None:
-    """The option's index, from 0."""
+    """Return the right option's index, from 0."""
     answer = row.get("answer")
     text = "" if answer is None else str(answer)
     text = (after_last(text, params.marker) or text).strip()
@@ -114,9 +115,10 @@ def _chosen(completion: str, params: MultipleChoiceParams) -> int | None:
 
 
 def _stated_letter(completion: str) -> str | None:
-    """The letter of the last "the answer is B"; a lower-case one only counts if no word follows ("is a city")."""
+    """Return the letter of the last "the answer is B"; a lower-case one only counts if no word follows ("is a
+    city")."""
     text = completion.lower()
-    capital = len(text) == len(completion)  # a few characters become two in lower case: then all count as lower case
+    capital = len(text) == len(completion)  # some characters become two in lower case: then all count as lower case
     ends = {word: text.rfind(word) for word in _SAYING}
     for _ in range(MOST_SAYINGS):
         word, start = max(ends.items(), key=lambda item: item[1])
@@ -139,7 +141,7 @@ def _places(completion: str, params: MultipleChoiceParams) -> Iterator[str | Non
 
 
 def _unwrapped(box: str | None) -> str | None:
-    r"""\\text{B} is how letters are written in a box."""
+    r"""Remove a command such as \\text{B} from a boxed letter."""
     if box is None:
         return None
     for command in ("\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{"):
@@ -154,19 +156,10 @@ def _option(letter: str, params: MultipleChoiceParams) -> int | None:
 
 
 def _answer_text(completion: str, params: TokenF1Params) -> str:
-    if params.source == "whole text":
-        return completion
-    finders: dict[str, Callable[[], str | None]] = {
-        "answer tag": lambda: last_tag(completion, params.tag),
-        "boxed": lambda: last_boxed(completion),
-        "after marker": lambda: after_last(completion, params.marker),
-    }
-    if params.source in finders:
-        return finders[params.source]() or ""
-    for finder in finders.values():
-        if (answer := finder()) is not None:
-            return answer
-    return completion
+    if params.source == "anywhere":
+        sources = ("answer tag", "boxed", "after marker")
+        return first_answer(completion, sources, tag=params.tag, marker=params.marker)
+    return answer_at(completion, params.source, tag=params.tag, marker=params.marker) or ""
 
 
 def _f1(completion_words: list[str], gold: list[str]) -> float:

@@ -1,8 +1,7 @@
-"""Rewards on the behaviour of code: it parses, it runs, it passes the row's tests, it is tidy. All of it in the
-sandbox.
+"""Rewards for the behaviour of code: it parses, runs, passes the row's tests, is tidy. All of them use the sandbox.
 
-A program that hangs, floods its output or dies scores accordingly; only a missing or failing sandbox is a failure of
-the reward.
+A program that hangs, floods its output or dies gets a low score; only a missing or failing sandbox is a failure of the
+reward.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJo
 
 DEEPEST_NESTING = 60
 LONGEST_LINE_TOKENS = 2_000
-"""Operators, dots and brackets of a logical line; each may be a level of recursion in the parser."""
+"""Operators, dots and brackets of one line; each may be a level of recursion in the parser."""
 PARSER = """
 import ast, warnings
 
@@ -68,7 +67,7 @@ class PythonStyleParams(CodeParams):
     rules: str = param("E,F,W", "Ruff's rules that count, by their prefixes with commas between: E,F,W,B,SIM.")
     line_length: int = param(100, "Characters of a line that is not too long.", min=20, max=320)
     scale: str = param("0 to 1", "1 without a finding, falling evenly to 0; or minus the count.", choices=SCALES)
-    most: int = param(10, "From this many findings on the score is the lowest.", min=1, max=1_000)
+    most: int = param(10, "From this many findings on, the score is the lowest.", min=1, max=1_000)
 
     def problem(self) -> str | None:
         if RULES.fullmatch(self.rules):
@@ -79,8 +78,8 @@ class PythonStyleParams(CodeParams):
 def python_syntax(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonSyntaxParams, tools: Tools
 ) -> Scores:
-    """0 or 1, `wrong_score` in place of 0. 1: the last code block parses as Python, whatever it would do; it is never
-    run. 0: it doesn't, is empty or nests too deep, or there is none. Early in training of a base model, beside a
+    """Return 0 or 1, `wrong_score` in place of 0. 1: the last code block parses as Python, whatever it would do; it is
+    never run. 0: it doesn't, is empty or nests too deep, or there is none. Early in training of a base model, beside a
     reward for what the code does."""
     codes = [code_of(completion, params) for completion in completions]
     jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
@@ -93,9 +92,9 @@ def python_syntax(
 def python_executes(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonExecutesParams, tools: Tools
 ) -> Scores:
-    """0 or 1, `wrong_score` in place of 0. 1: the last code block runs to its end within its time and memory. 0: an
-    exception, an exit of its own, a limit, or no code. Where rows have no tests: it says little, since definitions that
-    nobody calls run well."""
+    """Return 0 or 1, `wrong_score` in place of 0. 1: the last code block runs to its end within its time and memory. 0:
+    an exception, an exit of its own, a limit, or no code. Where rows have no tests: it says little, since definitions
+    that nobody calls run well."""
     codes = [code_of(completion, params) for completion in completions]
     jobs = {index: Job(with_setup(code, params)) for index, code in enumerate(codes) if code}
     outcomes = run_each(jobs, tools, limits_of(params))
@@ -107,9 +106,9 @@ def python_executes(
 def tests_passed(
     completions: Sequence[Completion], rows: Sequence[Row], params: TestsPassedParams, tools: Tools
 ) -> Scores:
-    """0 to 1: the share of the row's test_cases that the last code block passes; only 0 and 1 with `all_or_nothing`.
-    1: every one. 0: none, or no code. A test without an answer has not passed. Rows without tests don't count. For
-    tasks with tests such as MBPP."""
+    """Return 0 to 1: the share of the row's test_cases that the last code block passes; only 0 and 1 with
+    `all_or_nothing`. 1: every one. 0: none, or no code. A test without an answer has not passed. Rows without tests
+    don't count. For tasks with tests such as MBPP."""
     codes = [code_of(completion, params) for completion in completions]
     tests = [_tests(row) for row in rows]
     values: list[float | None] = [0.0 if row_tests else None for row_tests in tests]
@@ -129,9 +128,9 @@ def tests_passed(
 def python_style(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonStyleParams, tools: Tools
 ) -> Scores:
-    """0 to 1, or `-most` to 0 where the scale is "minus the count". Highest: ruff finds nothing in the last code block;
-    each finding costs the same. Lowest: `most` findings or more, code that doesn't parse or that ruff can't read, or
-    none. With a small weight beside tests."""
+    """Return 0 to 1, or `-most` to 0 where the scale is "minus the count". Highest: ruff finds nothing in the last code
+    block; each finding costs the same. Lowest: `most` findings or more, code that doesn't parse or that ruff can't
+    read, or none. With a small weight beside tests."""
     codes = [code_of(completion, params) for completion in completions]
     argv = _ruff(params)
     jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}
@@ -152,7 +151,8 @@ def python_style(
             notes[index] = "It doesn't parse."
         else:
             count = sum(findings.values())
-            values[index] = _style_score(count, params)
+            capped = float(min(count, params.most))
+            values[index] = -capped if params.scale == "minus the count" else 1.0 - capped / params.most
             notes[index] = ", ".join(f"{code}: {times}" for code, times in list(findings.items())[:20])
     return Scores(values, failures, notes)
 
@@ -178,12 +178,12 @@ def _tests(row: Row) -> tuple[str, ...]:
 
 
 def _summary(outcome: TestOutcome, passed: int, count: int) -> str:
-    words = f"{passed} of {count} tests passed"
+    summary = f"{passed} of {count} tests passed"
     if passed == count:
-        return f"{words}."
+        return f"{summary}."
     wrong = next((result for result in outcome.results if not result.passed), None)
     problem = (wrong.needs or wrong.message) if wrong else ""
-    return f"{words}: {(problem or ending(outcome.candidate) or 'no answer came')[:300]}"
+    return f"{summary}: {(problem or ending(outcome.candidate) or 'no answer came')[:300]}"
 
 
 def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
@@ -204,19 +204,21 @@ def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
 
 
 def _ruff_works(argv: tuple[str, ...], outcomes: dict[int, Outcome], tools: Tools) -> bool:
-    """Deeply nested code can crash ruff; such code still gets the lowest score. If ruff also fails on an empty text,
-    the code is not the cause."""
+    """Tell whether ruff works: if it fails on empty text too, the code is not the cause.
+
+    Deeply nested code can crash ruff; such code gets the lowest score.
+    """
     if all(_findings(outcome) is not None for outcome in outcomes.values()):
         return True
     return _findings(run_each({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None
 
 
 def _findings(outcome: Outcome) -> dict[str | None, int] | None:
-    """How often each rule was broken, with None as the key for invalid Python; None if ruff itself failed."""
+    """Return the number of findings by rule, with None as the key for invalid Python; None if ruff itself failed."""
     if outcome.kind is not Kind.OK or outcome.value not in (0, 1):
         return None
     try:
-        return {one["code"]: int(one["count"]) for one in json.loads(outcome.stdout or "[]")}
+        return {rule["code"]: int(rule["count"]) for rule in json.loads(outcome.stdout or "[]")}
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -228,17 +230,12 @@ def _ruff_failure(index: int, outcome: Outcome) -> Failure:
     return Failure(index, "error", f"ruff ended with {outcome.value}: {stderr}")
 
 
-def _style_score(count: int, params: PythonStyleParams) -> float:
-    capped = min(count, params.most)
-    return float(-capped) if params.scale == "minus the count" else 1.0 - capped / params.most
-
-
 def _style_range(params: Params) -> tuple[float, float]:
     assert isinstance(params, PythonStyleParams)  # noqa: S101  # its own parameters
     return (-float(params.most), 0.0) if params.scale == "minus the count" else (0.0, 1.0)
 
 
-def _with_wrong(params: PythonSyntaxParams | PythonExecutesParams) -> tuple[float, float]:
+def _range_with_wrong_score(params: PythonSyntaxParams | PythonExecutesParams) -> tuple[float, float]:
     return min(params.wrong_score, 1.0), 1.0
 
 
@@ -253,7 +250,7 @@ REWARDS = (
         help="1 when the last code block is valid Python. Syntax only: the code is never run.",
         params=PythonSyntaxParams,
         range=(0.0, 1.0),
-        range_of=_with_wrong,
+        range_of=_range_with_wrong_score,
         batch=python_syntax,
         group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
@@ -271,7 +268,7 @@ REWARDS = (
         help="1 when the last code block runs to its end without an exception, within its time and memory.",
         params=PythonExecutesParams,
         range=(0.0, 1.0),
-        range_of=_with_wrong,
+        range_of=_range_with_wrong_score,
         batch=python_executes,
         group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
@@ -308,7 +305,7 @@ REWARDS = (
     Reward(
         key="python_style",
         title="Lint score",
-        help="By the number of ruff's findings in the last code block, none being the best.",
+        help="Falls with the number of ruff's findings in the last code block.",
         params=PythonStyleParams,
         range=(0.0, 1.0),
         range_of=_style_range,

@@ -3,8 +3,8 @@
     def reward(completions, answer, **columns):
         return [float(text.strip() == right) for text, right in zip(completions, answer)]
 
-It gets a batch: the completions' texts, and by its arguments' names the rows' columns and what else `columns_of` tells;
-it returns a number or None for each. An error in it is a failure of the rows, reported with its traceback.
+It gets a batch: the completions' texts, and the columns of `columns_of` by the names of its arguments. It returns a
+number or None for each completion. An exception is a failure of the rows, reported with its traceback.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def __grpo_call__(completions, columns):
     return {name}(completions, **columns)
 """
 START = '''def reward(completions, answer, **columns):
-    """A score for each completion, or None where the reward doesn't apply to its row."""
+    """Return a score for each completion, or None where the reward doesn't apply to its row."""
     return [float(text.strip() == str(right)) for text, right in zip(completions, answer)]
 '''
 
@@ -49,8 +49,8 @@ class PythonParams(Params):
     )
     seconds: float = param(30.0, "Time for one batch of completions.", min=0.1, max=600.0)
     memory_mb: int = param(512, "Memory for one batch of completions, in MiB.", min=64, max=16_384)
-    lowest: float = param(0.0, "The lowest score it means to give: what its range is shown as.", min=-1e9, max=1e9)
-    highest: float = param(1.0, "The highest score it means to give.", min=-1e9, max=1e9)
+    lowest: float = param(0.0, "The lowest score that it is meant to give; shown as its range.", min=-1e9, max=1e9)
+    highest: float = param(1.0, "The highest score that it is meant to give.", min=-1e9, max=1e9)
 
     def problem(self) -> str | None:
         if self.lowest > self.highest:
@@ -61,26 +61,25 @@ class PythonParams(Params):
 
 @dataclass(frozen=True)
 class CodeTrial:
-    """The result of a trial on samples."""
+    """The result of a trial with samples."""
 
     scores: Scores
     problem: str = ""
-    """Why it can't be used, one sentence; "" if it scored every sample without a failure."""
+    """A sentence why the source can't be used; "" if it scored every sample without a failure."""
     traceback: str = ""
     printed: list[str] = field(default_factory=list)
     """Its output to stdout and stderr, if any."""
 
 
 def problem(source: str) -> str:
-    """Why the source can't be a reward, judged by its text alone; "" if it can. Nothing of it is executed."""
+    """Return why the source can't be a reward, judged by its text without executing it; "" if it can."""
     if deeper(source):
         return f"it has more than {DEEPEST} brackets within each other"
     tree = parsed(source)
     if isinstance(tree, str):
         return tree
-    functions = [
-        one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == NAME
-    ]
+    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in definitions if node.name == NAME]
     if not functions:
         return f"it defines no function {NAME}(completions, **columns)"
     return _signature_problem(functions[-1])
@@ -89,7 +88,7 @@ def problem(source: str) -> str:
 def trial(
     source: str, samples: Sequence[tuple[str | Completion, Row]], tools: Tools, *, seconds: float = 10.0
 ) -> CodeTrial:
-    """Score samples in the sandbox. Raises nothing because of the source; without a sandbox the problem says so."""
+    """Score samples in the sandbox. Never raises because of the source; without a sandbox, `problem` says so."""
     if error := problem(source):
         return CodeTrial(all_failed(len(samples), "error", error), error)
     params = {"source": source, "seconds": seconds}
@@ -105,8 +104,11 @@ def trial(
 
 
 def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """The columns that a function may request: each column of any row (None in rows without it), and for each
-    completion its `turns` (messages, empty if it is one text) and `tokens` (their number, None if unknown)."""
+    """Return the columns that a function may request.
+
+    Each column of any row (None in rows without it), and for each completion its `turns` (messages, empty if it is one
+    text) and `tokens` (their number, None if unknown).
+    """
     names = dict.fromkeys(name for row in rows for name in row if name.isidentifier())
     columns = {name: [row.get(name) for row in rows] for name in names}
     columns["turns"] = [[dict(turn) for turn in completion.turns] for completion in completions]
@@ -117,16 +119,16 @@ def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[s
 
 
 def python(completions: Sequence[Completion], rows: Sequence[Row], params: PythonParams, tools: Tools) -> Scores:
-    """What the source's function returns, meant to lie from `lowest` to `highest` (0 to 1); what its ends mean is its
-    own. None in it: that row doesn't count. A batch that raises, hangs or has another length fails as a whole. When
-    nothing of the library fits."""
+    """Return what the source's function returns, meant to lie from `lowest` to `highest` (0 to 1); what its ends mean
+    is its own. None in it: that row doesn't count. A batch that raises, hangs or has another length fails as a whole.
+    When nothing of the library fits."""
     count = len(completions)
     columns = columns_of(completions, rows)
     function = _function(params.source)
     if missing := [name for name in _needed(function) if name not in columns]:
         return all_failed(count, "error", f"It asks for the column {missing[0]}, and the dataset has none.")
     if function.args.kwarg is None:
-        requested = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
+        requested = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
         columns = {name: values for name, values in columns.items() if name in requested}
     source = params.source + _CALL.replace("{name}", NAME)
     job = Job(source, "__grpo_call__", ([completion.text for completion in completions], columns))
@@ -138,28 +140,25 @@ def python(completions: Sequence[Completion], rows: Sequence[Row], params: Pytho
         error = failure(0, outcome)
         return Scores([None] * count, all_failed(count, error.kind, error.message, error.traceback).failures, notes)
     if not isinstance(outcome.value, list | tuple):
-        message = f"It returned {_named(outcome.value)}, not a list of one score for each completion."
+        value = outcome.value
+        shown = "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
+        message = f"It returned {shown}, not a list of one score for each completion."
         return Scores([None] * count, all_failed(count, "wrong_length", message).failures, notes)
     return Scores(list(outcome.value), [], notes if len(outcome.value) == count else [])
 
 
-def _named(value: Any) -> str:
-    return "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
-
-
 def _function(source: str) -> ast.FunctionDef:
-    """The function of a valid source."""
-    return [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == NAME][-1]
+    """Return the function of a valid source."""
+    return [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == NAME][-1]
 
 
 def _needed(function: ast.FunctionDef) -> list[str]:
-    """Argument names without a default, except the first."""
+    """Return the names of arguments without a default, except the first."""
     arguments = function.args
     plain = arguments.args[: len(arguments.args) - len(arguments.defaults)]
-    required = [
-        one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
-    ]
-    return [one.arg for one in (*plain, *required) if one.arg != FIRST]
+    keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    required = [argument for argument, default in keywords if default is None]
+    return [argument.arg for argument in (*plain, *required) if argument.arg != FIRST]
 
 
 def _signature_problem(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -192,8 +191,8 @@ _REWARD = Reward(
     cost=Cost.SANDBOX,
     whole_batch=True,
     admin_only=True,
-    low="What the function says.",
-    high="What the function says.",
+    low="Defined by the function.",
+    high="Defined by the function.",
     use="When nothing of the library fits. It is called once for each batch of completions, in a fresh process without "
     "files, network or other packages than the trainer's; what it prints is shown where it is tried.",
     examples=(

@@ -1,9 +1,9 @@
-"""Rewards on tools and turns: calls that can be carried out, how many turns it took, and what the results held.
+"""Rewards for tools and turns: valid calls, the number of turns, and the answer in the results.
 
-A completion of several messages has them as `turns`, as chat templates know them: {"role": "assistant", "content",
+A completion of several messages has them as `turns`, in the form of chat templates: {"role": "assistant", "content",
 "tool_calls": [{"function": {"name", "arguments"}}]} and {"role": "tool", "content"}. A call that the chat template's
-parser didn't understand is still text: <tool_call>{"name": …, "arguments": {…}}</tool_call>, as Qwen and Hermes
-write it.
+parser didn't understand is still text: <tool_call>{"name": …, "arguments": {…}}</tool_call>, as Qwen and Hermes write
+it.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ class AnswerInResultsParams(Params):
         choices=("tool messages", "tagged text"),
     )
     tags: str = param("information, result", "Names of the tags of tagged text, with commas.")
-    marker: str = param("####", "What stands before the answer in the dataset's answer.")
+    marker: str = param("####", "The text before the answer in the dataset's answer.")
 
     def problem(self) -> str | None:
         return names_problem(self.tags, "tags")
 
 
 def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: ToolCallValidParams) -> float | None:
-    """0 to 1, only 0 and 1 unless `partial`. 1: every call has a tool's name and arguments that fit it. 0: one doesn't
-    (invalid JSON, an unknown tool, wrong arguments, an unclosed tag), or there is no call. For models that are
+    """Return 0 to 1, only 0 and 1 unless `partial`. 1: every call has a tool's name and arguments that fit it. 0: one
+    doesn't (invalid JSON, an unknown tool, wrong arguments, an unclosed tag), or there is no call. For models that are
     learning to call tools; beside it, a reward on what the calls are for."""
     calls = list(_calls(completion, params.tag))[:MOST_CALLS]
     if not calls:
@@ -89,7 +89,7 @@ def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: Tool
 
 
 def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCountParams) -> float:
-    """0 to 1. 1: from `minimum` up to `target` turns (or calls). 0: `maximum` and more, or none where there is a
+    """Return 0 to 1. 1: from `minimum` up to `target` turns (or calls). 0: `maximum` and more, or none where there is a
     minimum. So that a model looks things up, and comes to an end."""
     if params.counted == "calls":
         count = sum(1 for _ in _calls(completion, "tool_call"))
@@ -99,14 +99,14 @@ def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCount
 
 
 def answer_in_results(completion: Completion, row: Mapping[str, Any], params: AnswerInResultsParams) -> float | None:
-    """0 or 1. 1: the dataset's answer (one of them, if several) is in what the tools returned, word for word except for
-    case, punctuation and articles. 0: it isn't, or nothing was returned. Rows without an answer don't count. For
-    search: it tells good queries from lucky guesses, as MT-GRPO's turn rewards do (arXiv:2505.11821). An answer of one
-    digit occurs in nearly every result."""
+    """Return 0 or 1. 1: the dataset's answer (one of them, if several) is in what the tools returned, word for word
+    except for case, punctuation and articles. 0: it isn't, or nothing was returned. Rows without an answer don't count.
+    For search: it tells good queries from lucky guesses, as MT-GRPO's turn rewards do (arXiv:2505.11821). An answer of
+    one digit occurs in nearly every result."""
     answer = row.get("answer")
-    golds = [str(one) for one in (answer if isinstance(answer, list) else [answer]) if one is not None]
+    golds = [str(gold) for gold in (answer if isinstance(answer, list) else [answer]) if gold is not None]
     phrases = [" ".join(words(after_last(gold, params.marker) or gold)) for gold in golds]
-    phrases = [one for one in phrases if one]
+    phrases = [phrase for phrase in phrases if phrase]
     if not phrases:
         return None
     return float(any(_holds(result, phrases) for result in _results(completion, params)))
@@ -114,13 +114,13 @@ def answer_in_results(completion: Completion, row: Mapping[str, Any], params: An
 
 def _holds(result: str, phrases: list[str]) -> bool:
     folded = result.casefold()  # splitting a page of results into words is only worth it if all words occur
-    close = [one for one in phrases if all(word in folded for word in one.split())]
+    close = [phrase for phrase in phrases if all(word in folded for word in phrase.split())]
     plain = f" {' '.join(words(result))} " if close else ""
-    return any(f" {one} " in plain for one in close)
+    return any(f" {phrase} " in plain for phrase in close)
 
 
 def _calls(completion: Completion, tag: str) -> Iterator[Mapping[str, Any] | None]:
-    """Every call as {"name", "arguments"}; None for an unreadable one."""
+    """Yield each call as {"name", "arguments"}; None for an unreadable one."""
     for turn in completion.turns:
         if turn.get("role") == "assistant":
             calls = turn.get("tool_calls")
@@ -131,7 +131,7 @@ def _calls(completion: Completion, tag: str) -> Iterator[Mapping[str, Any] | Non
 
 
 def _written(text: str, tag: str) -> Iterator[Mapping[str, Any] | None]:
-    """Calls in text; an unclosed or unopened tag counts as unreadable."""
+    """Yield the calls in a text; an unclosed or unopened tag counts as unreadable."""
     opened, closed = f"<{tag}>", f"</{tag}>"
     before, *pieces = text.split(opened)
     if closed in before:
@@ -161,7 +161,7 @@ def _is_right(call: Mapping[str, Any], tools: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _schemas(tools: str) -> dict[str, str]:
-    """Each tool's argument schema, by name. Raises ValueError if one is invalid."""
+    """Return each tool's argument schema by name. Raises ValueError if one is invalid."""
     entries = schema.parsed(tools)
     schemas = {}
     for tool in entries if isinstance(entries, list) else [None]:
@@ -182,7 +182,7 @@ def _tools_problem(tools: str) -> str:
     if not schemas:
         return "must name a tool"
     return next(
-        (f"{name}'s parameters: {message}" for name, one in schemas.items() if (message := schema.problem(one))), ""
+        (f"{name}'s parameters: {message}" for name, text in schemas.items() if (message := schema.problem(text))), ""
     )
 
 
@@ -199,7 +199,7 @@ def _results(completion: Completion, params: AnswerInResultsParams) -> Iterator[
 
 
 def _text(turn: Mapping[str, Any]) -> str:
-    """A message's text: a string, or the text parts of a list."""
+    """Return a message's text: a string, or the text parts of a list."""
     content = turn.get("content")
     if isinstance(content, list | tuple):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))

@@ -1,4 +1,4 @@
-"""The reward that an episode's environment gave: what stands beside its answers."""
+"""The reward of an episode's environment, which its answers carry."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _PLAYED = (
 class EnvironmentParams(Params):
     of: str = param(
         "sum",
-        "What counts: the sum of what the environment gave, or the last of it, where each is the state's own value.",
+        "The sum of the environment's rewards, or the last one, if each is the value of a state.",
         choices=("sum", "last"),
     )
 
 
 def environment_reward(completion: Completion, row: Mapping[str, Any], params: EnvironmentParams) -> float:
-    """Any number: the sum (or the last) of what the environment gave in the episode, or in the turn where turns are
-    scored by themselves. 0: it gave nothing. Environments choose their own scale, so give it a weight that fits."""
-    given = [value for turn in completion.turns if (value := _given(turn)) is not None]
-    if not given:
+    """Return any number: the sum (or the last) of the environment's rewards in the episode, or in the turn if turns are
+    scored separately. 0: it gave none. Environments choose their own scale, so give it a weight that fits."""
+    rewards = [value for message in completion.turns if (value := _reward_of(message)) is not None]
+    if not rewards:
         return 0.0
-    return math.fsum(given) if params.of == "sum" else given[-1]
+    return math.fsum(rewards) if params.of == "sum" else rewards[-1]
 
 
-def _given(message: Mapping[str, Any]) -> float | None:
-    """Of a result or an observation; an assistant's is the turn's own score."""
+def _reward_of(message: Mapping[str, Any]) -> float | None:
+    """Return the reward of a result or an observation; an assistant's is the turn's own score."""
     value = message.get("reward")
     if message.get("role") == "assistant" or isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -48,14 +48,14 @@ REWARDS: tuple[Reward, ...] = (
     Reward(
         key="environment_reward",
         title="Environment's reward",
-        help="What the environment gave for the episode's moves.",
+        help="The rewards that the environment gave in the episode.",
         params=EnvironmentParams,
         range=(0.0, None),
         group=RewardGroup.TOOLS,
         whole=environment_reward,
         low="It gave nothing.",
         high="The environment's own highest.",
-        use="For games and environment servers, which know best what a move is worth. Tools give nothing.",
+        use="For games and environment servers, which know best what a move is worth. Tools give no rewards.",
         examples=(
             Example("e3", 1.25, turns=_PLAYED, why="A quarter for the hit, 1 for the win."),
             Example("e3", 1.0, params={"of": "last"}, turns=_PLAYED, why="The last that it gave."),

@@ -1,8 +1,8 @@
 """A judge: another model, on an OpenAI-compatible server, scores each completion by a rubric.
 
 Any problem (no answer in time, repeated 429 or 5xx, an answer without a score) is a failure of that row, never a 0. A
-completion is hostile text that wants a high score: it is fenced by a random marker, and only a number within the scale
-in the answer's last line is accepted.
+completion is hostile text that aims at a high score: it is fenced by a random marker, and only a number within the
+scale in the answer's last line is accepted.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ class JudgeParams(ServerParams):
     model: str = param("", "The judge's model, by the name that its server knows.")
     rubric: str = param(
         RUBRIC,
-        "What is asked, with {prompt}, {completion} and, where it is needed, {answer} in their places.",
+        "The question to the judge, with the placeholders {prompt}, {completion} and, if needed, {answer}.",
         widget="text",
         longest=20_000,
     )
     lowest: float = param(0.0, "The number for the worst answer; it scores 0.", min=-1e6, max=1e6)
     highest: float = param(10.0, "The number for the best answer; it scores 1.", min=-1e6, max=1e6)
-    concurrency: int = param(8, "Requests at once, of each trainer process.", min=1, max=MOST_AT_ONCE)
+    concurrency: int = param(8, "Concurrent requests of each trainer process.", min=1, max=MOST_AT_ONCE)
     timeout_s: float = param(60.0, "Time for one answer.", min=0.1, max=600.0)
-    batch_s: float = param(300.0, "Time for all answers to one batch, tries again included.", min=0.1, max=3_600.0)
-    temperature: float = param(0.0, "Of the judge's sampling; -1 leaves it to the server.", min=-1.0, max=2.0)
-    max_tokens: int = param(1_024, "Of the judge's answer; 0 leaves it to the server.", min=0, max=100_000)
+    batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
+    temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)
+    max_tokens: int = param(1_024, "Token limit of the judge's answer; 0: the server's default.", min=0, max=100_000)
 
     def problem(self) -> str | None:
         if problem := self.server_problem():
             return problem
         if "{completion}" not in self.rubric:
-            return "rubric: must have the place {completion}"
+            return "rubric: must contain {completion}"
         return None if self.lowest < self.highest else "highest: must be above lowest"
 
 
 def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeParams, tools: Tools) -> Scores:
-    """0 to 1: the number that another model gives by the rubric, `lowest` becoming 0 and `highest` 1. Where no score
-    comes back, the row fails and has none; where the rubric asks for {answer}, rows without one don't count. For what
-    no function can check; it can be talked to, so with a small weight beside a reward that can't."""
+    """Return 0 to 1: the number that another model gives by the rubric, `lowest` becoming 0 and `highest` 1. Where no
+    score comes back, the row fails and has none; where the rubric asks for {answer}, rows without one don't count. For
+    what no function can check; it can be talked to, so with a small weight beside a reward that can't."""
     endpoint = tools.endpoint(params.endpoint)
     bodies = {
         index: _body(completion, row, params)
@@ -89,7 +89,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
 
 
 def _body(completion: Completion, row: Row, params: JudgeParams) -> bytes:
-    # A marker of its own for each request: a completion that knew it could close its fence and address the judge.
+    # A new marker for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
     texts = {
         "prompt": prompt_text(row.get("prompt")),
@@ -123,7 +123,7 @@ def _score(reply: str, params: JudgeParams) -> float:
 
 
 def _number(line: str, params: JudgeParams) -> float | None:
-    """`7`, `Score: 7`, `**Score:** 7/10`, `{"score": 7}`; None for anything else."""
+    """Parse `7`, `Score: 7`, `**Score:** 7/10` or `{"score": 7}`; None for anything else."""
     if line.startswith("{") and len(line) < 200:
         try:
             score = json.loads(line)["score"]

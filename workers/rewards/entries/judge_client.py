@@ -38,8 +38,8 @@ class JudgeReply:
 class _Busy(OutboundError):
     """The server is overloaded; try again later."""
 
-    def __init__(self, words: str, wait_s: float) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, wait_s: float) -> None:
+        super().__init__(message)
         self.wait_s = wait_s
 
 
@@ -97,12 +97,12 @@ class JudgeClient:
             except TimedOut:
                 return JudgeReply(trouble=f"It didn't answer within {self._timeout_s:g} s.", late=True)
             except OutboundError as error:
-                words, again = str(error)[:300], isinstance(error, Disconnected | _Busy)
+                message, again = str(error)[:300], isinstance(error, Disconnected | _Busy)
                 pause = min(max(getattr(error, "wait_s", 0.0), pause), LONGEST_PAUSE_S)
             except Exception as error:  # a thread that dies would leave its row without a word
-                words, again = f"The request failed: {type(error).__name__}.", False
+                message, again = f"The request failed: {type(error).__name__}.", False
             if not again or tried == TRIES or time.monotonic() + pause >= end:
-                return JudgeReply(trouble=words)
+                return JudgeReply(trouble=message)
             time.sleep(pause)
         raise AssertionError("the last try returns")
 
@@ -123,10 +123,10 @@ class JudgeClient:
         if 300 <= answer.status < 400:
             raise OutboundError(f"It answered {answer.status}: redirects are not followed.")
         text = " ".join(answer.start[:4_000].decode(errors="replace").split())
-        words = f"It answered {answer.status}: {text.replace(key, '[key]') if key else text}"
+        message = f"It answered {answer.status}: {text.replace(key, '[key]') if key else text}"
         if answer.status in _AGAIN:
-            raise _Busy(words, _seconds(answer.headers.get("Retry-After", "")))
-        raise OutboundError(words)
+            raise _Busy(message, _seconds(answer.headers.get("Retry-After", "")))
+        raise OutboundError(message)
 
 
 def _problem(endpoint: Endpoint) -> str:
@@ -142,7 +142,7 @@ def _problem(endpoint: Endpoint) -> str:
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
         return 0.0
-    return found if math.isfinite(found) and found > 0 else 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0

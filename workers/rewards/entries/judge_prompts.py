@@ -17,8 +17,8 @@ LONGEST_SENT = 100_000
 class NoScore(Exception):
     """The reply has no score; `kind` is that of a Failure."""
 
-    def __init__(self, kind: str, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
         self.kind = kind
 
 

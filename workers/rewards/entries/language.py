@@ -1,4 +1,4 @@
-"""Shape: is the completion written in the language that it should be written in?"""
+"""A reward for the language that a completion is written in."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class LanguageParams(Params):
 
 
 def language(completion: str, row: Mapping[str, Any], params: LanguageParams) -> float:
-    """0 to 1: the share of the text, in bytes of what can be told, that is in the wanted language. 1: all of it, 0:
-    none. Against mixing languages, which reasoning models come to do: DeepSeek-R1's language consistency reward
+    """Return 0 to 1: the share of the text, in bytes of what can be told, that is in the chosen language. 1: all of it,
+    0: none. Against mixing languages, which reasoning models come to do: DeepSeek-R1's language consistency reward
     (arXiv:2501.12948, 2.3.2) is the share of target-language words. Told by CLD2 on the whole text."""
     text = (last_tag(completion, params.inside) or "") if params.inside else completion
     shares = _shares(text)
@@ -50,7 +50,7 @@ def language(completion: str, row: Mapping[str, Any], params: LanguageParams) ->
 
 
 def _shares(text: str) -> dict[str, int]:
-    """Percent of the text by language code; empty if CLD2 can't tell."""
+    """Return the percentage of the text by language code; empty if CLD2 can't tell."""
     import pycld2  # a compiled library that most processes don't need
 
     data = text.encode("utf-8", "ignore")[:MOST_BYTES].translate(None, _CONTROLS)
@@ -66,13 +66,13 @@ REWARDS = (
     Reward(
         key="language",
         title="Language match",
-        help="The share of the text that is in the wanted language.",
+        help="The share of the text that is in the chosen language.",
         group=RewardGroup.SHAPE,
         function=language,
         params=LanguageParams,
         range=(0.0, 1.0),
         low="None of it, or it can't be determined.",
-        high="All of it is in the wanted language.",
+        high="All of it is in the chosen language.",
         use="When a model begins to mix languages in its thoughts; a small weight is enough.",
         examples=(
             Example("First we count the apples, and then we add the pears to them.", 1.0, why="All of it is English."),

@@ -1,7 +1,7 @@
-"""Correctness of mathematics: is the completion's expression worth the same as the answer's?
+"""Correctness of mathematics: compares the value of the completion's expression with the answer's.
 
-math-verify reads LaTeX with a grammar and compares with SymPy, and both can take for ever on what a model writes
-(9^9^9^9). So it runs only in the sandbox, in an interpreter that has it imported already.
+math-verify parses LaTeX with a grammar and compares with SymPy, and both can take forever for what a model writes
+(9^9^9^9). So it runs only in the sandbox, in an interpreter that has already imported it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workers.rewards.tools import Tools
 
 PRELOAD = "workers.sandbox.math_verify_preload"
 LONGEST_ANSWER = 4_000
-"""Characters of an answer, or of a text searched for one; of longer texts the end counts."""
+"""Characters of an answer, or of a text searched for one; only the end of longer texts counts."""
 _DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
 _WORD = re.compile("[A-Za-z]{2}")
 
@@ -48,12 +48,12 @@ def compare(gold, answer, digits, strict):
 class MathEquivalentParams(Params):
     source: str = param(
         "anywhere",
-        "Where the completion's answer is looked for. Anywhere: the answer tag, else the last box, else the marker, "
+        "Where to find the completion's answer. Anywhere: the answer tag, else the last box, else the marker, "
         "else the last formula of the text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "whole text"),
     )
     tag: str = param("answer", "Name of the answer tag.")
-    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
     digits: int = param(6, "Decimal places to which numbers must agree.", min=0, max=15)
     strict: bool = param(True, "Names of variables matter, and a set is not an interval.")
     seconds: float = param(3.0, "Longest time for one completion; beyond it, it has no score.", min=0.1, max=30.0)
@@ -62,13 +62,14 @@ class MathEquivalentParams(Params):
 def math_equivalent(
     completions: Sequence[Completion], rows: Sequence[Mapping[str, Any]], params: MathEquivalentParams, tools: Tools
 ) -> Scores:
-    """0 or 1. 1: math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and
+    """Return 0 or 1. 1: math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and
     {2, 1}). 0: they aren't, or the completion has none. Rows whose answer isn't an expression don't count, and neither
     do completions that keep it busy beyond `seconds`: those are failures. For mathematics beyond plain numbers."""
     from workers.sandbox.outcomes import Job, Kind, Limits  # the sandbox's interface; it starts with the first job
 
-    questions = [_question(one.text, row.get("answer"), params) for one, row in zip(completions, rows, strict=True)]
-    different = list(dict.fromkeys(one for one in questions if one is not None))
+    pairs = zip(completions, rows, strict=True)
+    questions = [_question(completion.text, row.get("answer"), params) for completion, row in pairs]
+    different = list(dict.fromkeys(question for question in questions if question is not None))
     if not different:
         return Scores([None] * len(questions))
     options = (params.digits, params.strict)
@@ -91,7 +92,7 @@ _Question = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _question(completion: str, answer: Any, params: MathEquivalentParams) -> _Question | None:
-    """(readings of the answer, readings of the completion's), tried in turn; None without an answer."""
+    """Return (readings of the answer, readings of the completion's answer), tried in turn; None without an answer."""
     gold = "" if answer is None else str(answer)
     gold = (after_last(gold, params.marker) or gold).strip()
     return (_readings(gold), _readings(_completion_answer(completion, params))) if gold else None
@@ -118,7 +119,7 @@ def _box(completion: str) -> str | None:
 
 
 def _readings(text: str) -> tuple[str, ...]:
-    r"""A bare \\frac{1}{2} is only a formula between dollars, a sentence only without."""
+    r"""Return the forms to parse: a bare \\frac{1}{2} is only a formula between dollars, a sentence only without."""
     text = text.strip()[-LONGEST_ANSWER:].encode("utf-8", "replace").decode()
     if any(sign in text for sign in _DELIMITERS):
         return (f"${text}$", text) if text.startswith("\\boxed") else (text,)

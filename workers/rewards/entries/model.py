@@ -1,4 +1,4 @@
-"""A reward model: a sequence-classification model that TRL runs on the trainer's device and asks for one number."""
+"""A reward model: a sequence-classification model that TRL runs on the trainer's device, for one number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.rewards.reward import Completion, Cost, Example, Reward, RewardGrou
 from workers.rewards.tools import Tools, Unavailable
 
 KEY = "reward_model"
-"""Hosts know this key from workers.contract: they download its model."""
+"""The key in workers.contract by which hosts know which model to download."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
@@ -33,9 +33,9 @@ class RewardModelParams(Params):
 
 
 def reward_model(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Any number, about -5 to 5 as a rule: the one logit of a sequence-classification model for prompt and completion.
-    Higher: it likes the answer more; 0 has no meaning of its own. For what can't be computed, such as tone. Always
-    raises Unavailable: TRL asks the model itself, in the trainer."""
+    """Return any number, about -5 to 5 as a rule: the one logit of a sequence-classification model for prompt and
+    completion. Higher: it likes the answer more; 0 has no meaning of its own. For what can't be computed, such as tone.
+    Always raises Unavailable: TRL asks the model itself, in the trainer."""
     raise Unavailable("A reward model is asked by the trainer only: it needs the model in memory.")
 
 
@@ -43,7 +43,7 @@ REWARDS = (
     Reward(
         key=KEY,
         title="Reward model",
-        help="What a sequence-classification model says of prompt and completion together.",
+        help="The score of a sequence-classification model for prompt and completion.",
         params=RewardModelParams,
         range=(-5.0, None),
         typical=(-5.0, 5.0),
@@ -54,7 +54,7 @@ REWARDS = (
         low="The model likes the answer least; there is no minimum.",
         high="The model likes the answer most; there is no maximum.",
         use="For what can't be computed, such as tone or helpfulness. It takes memory on the trainer's device beside "
-        "the policy, and whoever optimises it long enough finds what it overrates: keep beta above 0, or pair it.",
+        "the policy, and long optimization finds what it overrates: keep beta above 0, or pair it.",
         examples=(
             Example(
                 "Sure, here is how.", None, params={"model": "org/reward-model"}, why="Scored by the trainer only."

@@ -1,7 +1,7 @@
-"""A judge of groups: another model ranks the completions to one prompt from best to worst, in one request.
+"""A judge of groups: another model ranks the completions of one prompt from best to worst, in one request.
 
-A ranking is easier to give than a number, and its scores always differ within a group, which is what GRPO learns from.
-An answer that isn't a ranking of all completions is a failure of the whole group.
+A ranking is easier to give than a number, and its scores always differ within a group, from which GRPO learns. An
+answer that isn't a ranking of all completions is a failure of the whole group.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workers.rewards.entries.judge_client import MOST_AT_ONCE, JudgeReply
 from workers.rewards.entries.judge_prompts import NoScore, ServerParams, fenced, plain, prompt_text, reply_text
@@ -35,61 +35,61 @@ class RankingParams(ServerParams):
     model: str = param("", "The judge's model, by the name that its server knows.")
     criterion: str = param(
         CRITERION,
-        "What decides, with {prompt} and, where it is needed, {answer} in their places. The completions follow it.",
+        "The criterion, with the placeholders {prompt} and, if needed, {answer}. The completions follow it.",
         widget="text",
         longest=20_000,
     )
-    concurrency: int = param(8, "Requests at once: one for each group.", min=1, max=MOST_AT_ONCE)
+    concurrency: int = param(8, "Concurrent requests: one per group.", min=1, max=MOST_AT_ONCE)
     timeout_s: float = param(120.0, "Time for one answer.", min=0.1, max=600.0)
-    batch_s: float = param(300.0, "Time for all answers to one batch, tries again included.", min=0.1, max=3_600.0)
-    temperature: float = param(0.0, "Of the judge's sampling; -1 leaves it to the server.", min=-1.0, max=2.0)
-    max_tokens: int = param(2_048, "Of the judge's answer; 0 leaves it to the server.", min=0, max=100_000)
+    batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
+    temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)
+    max_tokens: int = param(2_048, "Token limit of the judge's answer; 0: the server's default.", min=0, max=100_000)
 
     def problem(self) -> str | None:
         if problem := self.server_problem():
             return problem
-        return None if self.criterion.strip() else "criterion: say what decides"
+        return None if self.criterion.strip() else "criterion: must not be empty"
 
 
 def judge_ranking(
     groups: Sequence[Sequence[Completion]], rows: Sequence[Row], params: RankingParams, tools: Tools
 ) -> Scores:
-    """0 to 1: 1 for the completion of a group that another model ranks first, 0 for the last, even steps between;
-    equals share the middle of their places. A group of one has no score, and so has one whose ranking doesn't come or
-    names not each completion once: that is a failure of all its members. For what no function can check, where better
-    and worse are easier to tell than a number."""
+    """Return 0 to 1: 1 for the completion of a group that another model ranks first, 0 for the last, even steps
+    between; equals share the middle of their places. A group of one has no score, and so has one whose ranking doesn't
+    come or names not each completion once: that is a failure of all its members. For what no function can check, where
+    better and worse are easier to tell than a number."""
     endpoint = tools.endpoint(params.endpoint)
     orders = [_order(group) for group in groups]
     bodies = {
-        place: _body([group[one] for one in orders[place]], row, params)
+        place: _body([group[index] for index in orders[place]], row, params)
         for place, (group, row) in enumerate(zip(groups, rows, strict=True))
         if len(group) > 1 and ("{answer}" not in params.criterion or plain(row.get("answer")))
     }
     replies = dict(zip(bodies, params.client(endpoint, tools).answers(list(bodies.values())), strict=True))
-    together = Scores([])
+    scores = Scores([])
     for place, order in enumerate(orders):
-        of_group = _read(replies[place], order, endpoint.key) if place in replies else _without(len(order))
-        before = len(together.values)
-        together.failures.extend(Failure(before + one.index, one.kind, one.message) for one in of_group.failures)
-        together.values.extend(of_group.values)
-        together.notes.extend(of_group.notes)
-    return together
+        unscored = Scores([None] * len(order), [], [""] * len(order))
+        group_scores = _read(replies[place], order, endpoint.key) if place in replies else unscored
+        before = len(scores.values)
+        scores.failures.extend(replace(failure, index=before + failure.index) for failure in group_scores.failures)
+        scores.values.extend(group_scores.values)
+        scores.notes.extend(group_scores.notes)
+    return scores
 
 
 def _order(group: Sequence[Completion]) -> list[int]:
-    """In which the judge reads them: judges like what comes first, so it is another for each group, and the same for
-    the same texts."""
+    """Return a random order for the judge, the same for the same texts: judges favour what comes first."""
     order = list(range(len(group)))
-    random.Random("\n".join(one.text for one in group)).shuffle(order)  # noqa: S311  # no secret
+    random.Random("\n".join(completion.text for completion in group)).shuffle(order)  # noqa: S311  # no secret
     return order
 
 
 def _body(completions: Sequence[Completion], row: Row, params: RankingParams) -> bytes:
-    # A marker of its own for each request: a completion that knew it could close its fence and address the judge.
+    # A new marker for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
     texts = {"prompt": prompt_text(row.get("prompt")), "answer": plain(row.get("answer"))}
     criterion = _PLACE.sub(lambda place: fenced(place[1], texts[place[1]], mark), params.criterion)
-    shown = [fenced(f"answer {number}", one.text, mark) for number, one in enumerate(completions, 1)]
+    shown = [fenced(f"answer {number}", completion.text, mark) for number, completion in enumerate(completions, 1)]
     instruction = "\n\n".join([criterion, f"The {len(shown)} answers to be ranked:", *shown])
     return params.request(_system(mark), instruction)
 
@@ -105,7 +105,7 @@ def _system(mark: str) -> str:
 
 
 def _read(reply: JudgeReply, order: Sequence[int], key: str) -> Scores:
-    """One group's scores, in the group's order."""
+    """Return one group's scores, in the group's order."""
     try:
         text = reply_text(reply, key)
         by_shown = _scores(text.strip().splitlines()[-1].strip(), len(order))
@@ -120,7 +120,7 @@ def _read(reply: JudgeReply, order: Sequence[int], key: str) -> Scores:
 
 
 def _scores(line: str, count: int) -> list[float]:
-    """`Ranking: 3 > 1 = 2` as scores of the completions shown first, second, …"""
+    """Convert `Ranking: 3 > 1 = 2` into scores of the completions shown first, second, …"""
     match = _RANKING.fullmatch(line) if len(line) < 2_000 else None
     if match is None:
         raise NoScore("not_a_number", f"Its last line is not a ranking: {line[:100]!r}.")
@@ -134,10 +134,6 @@ def _scores(line: str, count: int) -> list[float]:
             scores[number - 1] = 1 - middle / (count - 1)
         before += len(level)
     return scores
-
-
-def _without(count: int) -> Scores:
-    return Scores([None] * count, [], [""] * count)
 
 
 REWARDS = (

@@ -1,4 +1,4 @@
-"""reasoning-gym's own checkers, on rows that were made by it."""
+"""A reward by reasoning-gym's checkers, for rows that reasoning-gym generated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from workers.packages import reasoning
 from workers.rewards.entries.answer import SOURCES
-from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.extract import answer_at
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores
 from workers.rewards.sandboxed import ending, failure
@@ -20,59 +20,48 @@ LONGEST_ANSWER = 20_000
 
 @dataclass(frozen=True)
 class ReasoningGymParams(Params):
-    source: str = param("answer tag", "Where the completion's answer is looked for.", choices=SOURCES)
+    source: str = param("answer tag", "Where to find the completion's answer.", choices=SOURCES)
     tag: str = param("answer", "Name of the tag when the source is the answer tag.")
-    marker: str = param("####", "What stands before the answer when the source is a marker.")
-    partial: bool = param(True, "Count what the checker gives for an answer that is nearly right. Otherwise only 1.")
+    marker: str = param("####", "The text before the answer when the source is a marker.")
+    partial: bool = param(True, "Give partial credit for answers that are nearly right; otherwise only 1 counts.")
 
 
 def reasoning_gym(
     completions: Sequence[Completion], rows: Sequence[Row], params: ReasoningGymParams, tools: Tools
 ) -> Scores:
-    """0 to 1: what the task family's own checker gives the answer. 1: right. 0: wrong, or no answer where it is looked
-    for; between: some families give a share. Rows that reasoning-gym didn't make don't count."""
+    """Return 0 to 1: what the task family's own checker gives the answer. 1: right. 0: wrong, or no answer where it is
+    looked for; between: some families give a share. Rows that reasoning-gym didn't make don't count."""
     values: list[float | None] = [None] * len(completions)
     failures: list[Failure] = []
-    asked: dict[int, tuple[Mapping[str, object], str]] = {}
+    checked: dict[int, tuple[Mapping[str, object], str]] = {}
     for index, (completion, row) in enumerate(zip(completions, rows, strict=True)):
         column = row.get(COLUMN)
         if not isinstance(column, Mapping):
             continue
-        answer = _found(completion.text, params)
+        answer = answer_at(completion.text, params.source, tag=params.tag, marker=params.marker)
         values[index] = 0.0
         if answer is not None and answer.strip() and len(answer) <= LONGEST_ANSWER:
-            asked[index] = column, answer.strip()
-    if not asked:
+            checked[index] = column, answer.strip()
+    if not checked:
         return Scores(values, failures)
     notes = [""] * len(completions)
-    for index, given in zip(asked, _scored(list(asked.values()), tools), strict=True):
-        if not isinstance(given, Outcome):
-            values[index] = given if params.partial else float(given >= 1.0)
-        elif given.trouble:  # the sandbox's own, which says nothing about the answer
+    results = reasoning.scored(list(checked.values()), tools.package(reasoning.MODULE))
+    for index, result in zip(checked, results, strict=True):
+        if not isinstance(result, Outcome):
+            values[index] = result if params.partial else float(result >= 1.0)
+        elif result.trouble:  # the sandbox's own, which says nothing about the answer
             values[index] = None
-            failures.append(failure(index, given))
+            failures.append(failure(index, result))
         else:  # an answer on which the checker breaks or hangs is wrong: otherwise it would avoid its 0
-            notes[index] = ending(given)
+            notes[index] = ending(result)
     return Scores(values, failures, notes)
-
-
-def _scored(asked: list[tuple[Mapping[str, object], str]], tools: Tools) -> list[float | Outcome]:
-    return reasoning.scored(asked, tools.package(reasoning.MODULE))
-
-
-def _found(text: str, params: ReasoningGymParams) -> str | None:
-    if params.source == "answer tag":
-        return last_tag(text, params.tag)
-    if params.source == "after marker":
-        return after_last(text, params.marker)
-    return last_boxed(text) if params.source == "boxed" else text
 
 
 REWARDS = (
     Reward(
         key="reasoning_gym",
         title="reasoning-gym",
-        help="What the checker of the row's task family gives: for datasets that reasoning-gym made.",
+        help="The score of the task family's own checker, for datasets that reasoning-gym generated.",
         group=RewardGroup.CORRECTNESS,
         params=ReasoningGymParams,
         range=(0.0, 1.0),
@@ -80,7 +69,7 @@ REWARDS = (
         needs=(COLUMN,),
         cost=Cost.SANDBOX,
         package="reasoning-gym",
-        low="A wrong answer, or none where it is looked for.",
+        low="A wrong answer, or none where it is expected.",
         high="A right answer.",
         use="For datasets made on the page “New dataset”, reasoning-gym. Many tasks have several right answers, and "
         "only this checker knows them all. Ask for the answer's place in the prompt.",

@@ -1,7 +1,7 @@
-"""A reward on what code prints: the same as the row's reference answer, where rows have an answer and no tests.
+"""A reward for code that prints the same as the row's reference answer, for rows with an answer and no tests.
 
-Both are programs of their own in the sandbox. The reference's run is shared by the completions of a group, and kept for
-later batches.
+Both run as programs in the sandbox. The reference runs once for all completions of a group, and its output is cached
+for later batches.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ TESTS_ARE_NEEDED = (
 )
 _DEFINES = re.compile(r"^\s*(async\s+def|def|class)\s", re.MULTILINE)
 _SETTLED = (Kind.OK, Kind.ERROR, Kind.MEMORY, Kind.OUTPUT)
-"""Ends that don't depend on how busy the machine is: only these are kept for later batches."""
+"""Ends that don't depend on how busy the machine is: only these are cached for later batches."""
 
-# The longest standard input fits into a pipe, so nobody need read it. That of the fork itself is empty.
+# The longest standard input fits into a pipe, so writing it never blocks. That of the fork itself is empty.
 PROGRAM = """
 import builtins, os, sys
 from types import ModuleType
@@ -66,7 +66,7 @@ class SameOutputParams(RunParams):
         widget="code",
         longest=10_000,
     )
-    standard_input: str = param("", "What both programs can read from standard input.", widget="text", longest=10_000)
+    standard_input: str = param("", "Standard input of both programs.", widget="text", longest=10_000)
     compare: str = param(
         COMPARISONS[0],
         "Trailing white space is that at the ends of lines, and empty lines at the end.",
@@ -76,11 +76,11 @@ class SameOutputParams(RunParams):
 
 @dataclass(frozen=True)
 class _Reference:
-    """A reference answer that was run."""
+    """The result of running a reference answer."""
 
     printed: str = ""
     kind: str = ""
-    """Why it can't judge completions, as a Failure's kind; "" if it can."""
+    """The kind of the Failure if completions can't be compared with it; "" if they can."""
     message: str = ""
     traceback: str = ""
 
@@ -88,10 +88,10 @@ class _Reference:
 def same_output(
     completions: Sequence[Completion], rows: Sequence[Row], params: SameOutputParams, tools: Tools
 ) -> Scores:
-    """0 or 1. 1: the last code block, run as a program, ends well and prints what the row's answer prints. 0: it prints
-    something else, an exception, another exit code than 0, a limit, or no code. A row whose answer fails or prints
-    nothing is a failure and has no score; rows without an answer don't count. For tasks that are programs, with
-    reference answers and no tests."""
+    """Return 0 or 1. 1: the last code block, run as a program, ends without an error and prints what the row's answer
+    prints. 0: it prints something else, an exception, another exit code than 0, a limit, or no code. A row whose answer
+    fails or prints nothing is a failure and has no score; rows without an answer don't count. For tasks that are
+    programs, with reference answers and no tests."""
     sources = [_reference_source(row, params) for row in rows]
     references = _references([source for source in sources if source], params, tools)
     codes = [code_of(completion, params) for completion in completions]
@@ -121,8 +121,7 @@ def _job(source: str, params: SameOutputParams) -> Job:
 
 
 def _reference_source(row: Row, params: SameOutputParams) -> str | None:
-    """The code of the row's answer, "" if it has none, None without an answer. An answer needs no fence, whatever
-    completions need."""
+    """Return the code of the row's answer, "" if it has none, None without an answer. It needs no fence."""
     answer = row.get("answer")
     if answer is None or not str(answer).strip():
         return None
@@ -131,17 +130,17 @@ def _reference_source(row: Row, params: SameOutputParams) -> str | None:
 
 
 def _references(sources: Sequence[str], params: SameOutputParams, tools: Tools) -> dict[str, _Reference]:
-    """Each different source, run unless its result is kept; "" stands for answers without code."""
+    """Run each different source unless its result is cached; "" stands for answers without code."""
     no_code = f"The row's reference answer has no code, or more than {LONGEST_SOURCE:,} characters."
-    found = {"": _Reference(kind="error", message=no_code)}
-    keys = {one: ("same_output", one, params.standard_input, limits_of(params)) for one in sources if one}
-    found |= {one: kept for one, key in keys.items() if (kept := tools.kept(key)) is not None}
-    fresh = {one: _job(one, params) for one in keys if one not in found}
-    for one, outcome in run_each(fresh, tools, limits_of(params)).items():
-        found[one] = _reference(one, outcome)
+    references = {"": _Reference(kind="error", message=no_code)}
+    keys = {source: ("same_output", source, params.standard_input, limits_of(params)) for source in sources if source}
+    references |= {source: cached for source, key in keys.items() if (cached := tools.cached(key)) is not None}
+    fresh = {source: _job(source, params) for source in keys if source not in references}
+    for source, outcome in run_each(fresh, tools, limits_of(params)).items():
+        references[source] = _reference(source, outcome)
         if outcome.kind in _SETTLED:
-            tools.keep(keys[one], found[one])
-    return found
+            tools.cache(keys[source], references[source])
+    return references
 
 
 def _reference(source: str, outcome: Outcome) -> _Reference:
@@ -159,7 +158,7 @@ def _reference(source: str, outcome: Outcome) -> _Reference:
 
 
 def _difference(outcome: Outcome, expected: str, params: SameOutputParams) -> str:
-    """One sentence about a program that failed or printed something else; "" if it printed what was expected."""
+    """Return a sentence about a program that failed or printed something else; "" if it printed what was expected."""
     if end := ending(outcome):
         return end
     printed = outcome.stdout
@@ -169,11 +168,11 @@ def _difference(outcome: Outcome, expected: str, params: SameOutputParams) -> st
         return ""
     if not printed:
         return "It prints nothing; the reference does."
-    lines, wanted = printed.split("\n"), expected.split("\n")
-    number = next((n for n, pair in enumerate(zip(lines, wanted, strict=False)) if pair[0] != pair[1]), None)
+    lines, reference = printed.split("\n"), expected.split("\n")
+    number = next((n for n, pair in enumerate(zip(lines, reference, strict=False)) if pair[0] != pair[1]), None)
     if number is None:
-        return f"It prints {'more' if len(lines) > len(wanted) else 'fewer'} lines than the reference."
-    return f"It prints {_shown(lines[number])} on line {number + 1}; the reference prints {_shown(wanted[number])}."
+        return f"It prints {'more' if len(lines) > len(reference) else 'fewer'} lines than the reference."
+    return f"It prints {_shown(lines[number])} on line {number + 1}; the reference prints {_shown(reference[number])}."
 
 
 def _trimmed(text: str) -> str:
@@ -200,7 +199,7 @@ REWARDS = (
         cost=Cost.SANDBOX,
         needs=("answer",),
         low="No code, an exception, a limit was reached, or it prints something else.",
-        high="The code ends well and prints the same.",
+        high="The code ends without an error and prints the same.",
         use="For programs with a reference answer and no tests. Only printed output is compared: functions that nobody "
         "calls need tests, and an answer that prints the time or random numbers matches nothing. A row whose answer "
         "fails or prints nothing has no score and counts as a failure, so check the dataset's answers first.",

@@ -1,4 +1,4 @@
-"""Format rewards on structure: JSON against a schema, a regular expression, XML elements."""
+"""Format rewards for structure: JSON with a schema, a regular expression, XML elements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 from workers.rewards import pattern, schema
 from workers.rewards.entries.tags import names, names_problem
-from workers.rewards.extract import last_code_block, last_tag
+from workers.rewards.extract import answer_at, first_answer
 from workers.rewards.parameters import Params, param
 from workers.rewards.pattern import MODES
 from workers.rewards.reward import Example, Reward, RewardGroup
@@ -32,7 +32,7 @@ class JsonValidParams(Params):
     )
     source: str = param(
         "anywhere",
-        "Where the JSON is looked for. Anywhere: the last code block, else the answer tag, else the whole text.",
+        "Where to find the JSON. Anywhere: the last code block, else the answer tag, else the whole text.",
         choices=SOURCES,
     )
     tag: str = param("answer", "Name of the tag when the source is the answer tag.")
@@ -68,9 +68,7 @@ class XmlStructureParams(Params):
     elements: str = param(
         "think, answer", "Names of the elements that must be there in this order, with commas; empty: any are fine."
     )
-    one_root: bool = param(
-        False, "The text is one XML document. Otherwise text and several elements may stand beside each other."
-    )
+    one_root: bool = param(False, "The text is one XML document; otherwise it may contain text and several elements.")
     partial: bool = param(False, "Well-formed XML gets the share of the elements that are there.")
 
     def problem(self) -> str | None:
@@ -78,17 +76,22 @@ class XmlStructureParams(Params):
 
 
 def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams) -> float:
-    """0 to 1. 1: the text is JSON and fits the schema. 0: it isn't JSON; JSON that doesn't fit gets `misfit_score`.
-    For answers that a program reads. Raises TimeoutError when a value keeps the schema busy beyond its time."""
-    value = schema.parsed(_json_text(completion, params))
+    """Return 0 to 1. 1: the text is JSON and fits the schema. 0: it isn't JSON; JSON that doesn't fit gets
+    `misfit_score`. For answers that a program reads. Raises TimeoutError when a value keeps the schema busy beyond its
+    time."""
+    if params.source == "anywhere":
+        text = first_answer(completion, ("code block", "answer tag"), tag=params.tag)
+    else:
+        text = answer_at(completion, params.source, tag=params.tag) or ""
+    value = schema.parsed(text)
     if not schema.is_json(value):
         return 0.0
     return 1.0 if not params.schema.strip() or schema.fits(value, params.schema) else params.misfit_score
 
 
 def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParams) -> float:
-    """0 or 1. 1: the pattern matches (with `inverted`: it doesn't). For a format that no other reward names, or for
-    words that must not come. Raises TimeoutError when matching takes too long."""
+    """Return 0 or 1. 1: the pattern matches (with `inverted`: it doesn't). For a format that no other reward names, or
+    for words that must not come. Raises TimeoutError when matching takes too long."""
     matched = pattern.matches(
         params.pattern, completion, params.mode, ignore_case=params.ignore_case, dot_all=params.dot_all
     )
@@ -96,9 +99,9 @@ def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParam
 
 
 def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureParams) -> float:
-    """0 to 1, only 0 and 1 unless `partial`. 1: well-formed XML in which the elements named come in their order, each
-    once. 0: not well-formed (a bare < or & is enough), or one is missing. For output that a program parses; for tags
-    in prose use "Soft format", which forgives. Entities and document types are refused, so nothing can expand."""
+    """Return 0 to 1, only 0 and 1 unless `partial`. 1: well-formed XML in which the elements named come in their order,
+    each once. 0: not well-formed (a bare < or & is enough), or one is missing. For output that a program parses; for
+    tags in prose use "Soft format", which forgives. Entities and document types are refused, so nothing can expand."""
     top_names = _top_elements(completion, params.one_root)
     if top_names is None:
         return 0.0
@@ -111,21 +114,8 @@ def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureP
     return float(good == required and [name for name in top_names if name in set(required)] == required)
 
 
-def _json_text(completion: str, params: JsonValidParams) -> str:
-    if params.source == "whole text":
-        return completion
-    if params.source == "answer tag":
-        return last_tag(completion, params.tag) or ""
-    if params.source == "code block":
-        return last_code_block(completion) or ""
-    for candidate in (last_code_block(completion), last_tag(completion, params.tag)):
-        if candidate is not None:
-            return candidate
-    return completion
-
-
 def _top_elements(text: str, one_root: bool) -> list[str] | None:
-    """The names of the top elements, or the root followed by its children; None: not well-formed."""
+    """Return the names of the top elements, or of the root and its children; None: not well-formed."""
     parser = expat.ParserCreate()
     depth = -1 if not one_root else 0
     elements: list[str] = []
@@ -163,7 +153,7 @@ REWARDS = (
         function=json_valid,
         params=JsonValidParams,
         range=(0.0, 1.0),
-        low="No JSON where it is looked for, or it doesn't fit the schema.",
+        low="No JSON where it is expected, or it doesn't fit the schema.",
         high="JSON that fits the schema.",
         use="For answers that a program reads: with a schema it checks names, types and bounds too.",
         examples=(

@@ -1,4 +1,4 @@
-"""Format rewards on tags and boxes: does the completion think, and answer, where it should?"""
+"""Format rewards for tags and boxes around a completion's thoughts and its answer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AnswerTagParams(Params):
 class SoftFormatParams(Params):
     tags: str = param("think, answer", "Names of the tags in the order in which they should come, with commas.")
     opened_by_prompt: bool = param(False, "The chat template has already written the first opening tag.")
-    nothing_outside: bool = param(False, "Text that stands outside the tags costs one part.")
+    nothing_outside: bool = param(False, "Text outside the tags costs one part.")
 
     def problem(self) -> str | None:
         return names_problem(self.tags, "tags")
@@ -63,16 +63,17 @@ class BoxedPresentParams(Params):
 
 
 def think_present(completion: str, row: Mapping[str, Any], params: ThinkPresentParams) -> float:
-    """0 or 1. 1: an opening tag and, somewhere after it, a closing one. 0: not both. What stands in or around them
-    doesn't matter: for the first steps of a model that has never seen the tags, before `think_tags` asks for more."""
+    """Return 0 or 1. 1: an opening tag and, somewhere after it, a closing one. 0: not both. What stands in or around
+    them doesn't matter: for the first steps of a model that has never seen the tags, before `think_tags` asks for
+    more."""
     text = f"<{params.tag}>{completion}" if params.opened_by_prompt else completion
     opened = text.find(f"<{params.tag}>")
     return float(opened >= 0 and text.find(f"</{params.tag}>", opened) >= 0)
 
 
 def think_tags(completion: str, row: Mapping[str, Any], params: ThinkTagsParams) -> float:
-    """0 to 1, only 0 and 1 unless `partial`. 1: one block of thought opens the completion, has something in it, and is
-    followed by something. 0: any of that is missing. The format reward of DeepSeek-R1 (arXiv:2501.12948)."""
+    """Return 0 to 1, only 0 and 1 unless `partial`. 1: one block of thought opens the completion, has something in it,
+    and is followed by something. 0: any of that is missing. The format reward of DeepSeek-R1 (arXiv:2501.12948)."""
     text = f"<{params.tag}>{completion}" if params.opened_by_prompt else completion
     opened, closed = f"<{params.tag}>", f"</{params.tag}>"
     inside, after = _between(text, opened, closed)
@@ -87,9 +88,9 @@ def think_tags(completion: str, row: Mapping[str, Any], params: ThinkTagsParams)
 
 
 def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParams) -> float:
-    """0 to 1: the share of parts that are right. For each tag: opened once, closed once, something inside; between two
-    tags: the second begins after the first has ended. 0: none of it, 1: all. While a format is being learned it gives
-    a slope where an all-or-nothing reward gives every completion of a group the same 0."""
+    """Return 0 to 1: the share of parts that are right. For each tag: opened once, closed once, something inside;
+    between two tags: the second begins after the first has ended. 0: none of it, 1: all. While a format is being
+    learned it gives a slope where an all-or-nothing reward gives every completion of a group the same 0."""
     tags = names(params.tags)
     text = f"<{tags[0]}>{completion}" if params.opened_by_prompt else completion
     conditions: list[bool] = []
@@ -111,8 +112,8 @@ def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParam
 
 
 def answer_tag(completion: str, row: Mapping[str, Any], params: AnswerTagParams) -> float:
-    """0 to 1, only 0 and 1 unless `partial`. 1: exactly one answer tag with something in it. 0: none, several, or an
-    empty one. So that rewards on the answer find it."""
+    """Return 0 to 1, only 0 and 1 unless `partial`. 1: exactly one answer tag with something in it. 0: none, several,
+    or an empty one. So that rewards on the answer find it."""
     opened, closed = f"<{params.tag}>", f"</{params.tag}>"
     inside, after = _between(completion, opened, closed)
     conditions = [completion.count(opened) == 1, completion.count(closed) == 1, bool(inside.strip())]
@@ -122,20 +123,20 @@ def answer_tag(completion: str, row: Mapping[str, Any], params: AnswerTagParams)
 
 
 def boxed_present(completion: str, row: Mapping[str, Any], params: BoxedPresentParams) -> float:
-    r"""0 or 1. 1: a complete \boxed{…} with something in it. 0: none, an empty one, or one that never closes. Beside a
-    reward on mathematics, whose answers are looked for in the box."""
+    r"""Return 0 or 1. 1: a complete \boxed{…} with something in it. 0: none, an empty one, or one that never closes.
+    Beside a reward on mathematics, whose answers are looked for in the box."""
     if params.once and completion.count("\\boxed{") != 1:
         return 0.0
     return float(bool((last_boxed(completion) or "").strip()))
 
 
 def names(text: str) -> list[str]:
-    """Comma-separated names."""
+    """Split comma-separated names."""
     return [name for part in text.split(",") if (name := part.strip())]
 
 
 def names_problem(text: str, field: str, *, none_is_fine: bool = False) -> str | None:
-    """Why a parameter of comma-separated tag names is invalid."""
+    """Return why a parameter of comma-separated tag names is invalid, or None."""
     tags = names(text)
     if not tags and not none_is_fine:
         return f"{field}: must name a tag"
@@ -149,7 +150,7 @@ def names_problem(text: str, field: str, *, none_is_fine: bool = False) -> str |
 
 
 def _between(text: str, opened: str, closed: str) -> tuple[str, str]:
-    """(the content of the first pair, what follows it); empty if there is no pair."""
+    """Return (the content of the first pair, the text after it); both empty if there is no pair."""
     _, separator, rest = text.partition(opened)
     if not separator:
         return "", ""
@@ -187,7 +188,7 @@ REWARDS = (
     Reward(
         key="think_tags",
         title="Think block, strict",
-        help="1 when the completion opens with one <think>…</think> block with something in it and goes on after it.",
+        help="1 when the completion opens with one <think>…</think> block with something in it, followed by more text.",
         group=RewardGroup.FORMAT,
         function=think_tags,
         params=ThinkTagsParams,

@@ -1,4 +1,4 @@
-"""Rewards on the text's shape: how long it is, how varied, how often it repeats itself."""
+"""Rewards for the text's length, its variety, and how little it repeats itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.rewards.tools import Unavailable
 
 
 class ScoreBounds(Protocol):
-    """Parameters with score bounds."""
+    """Parameters of a score that falls on both sides of a range."""
 
     @property
     def minimum(self) -> int: ...
@@ -31,7 +31,7 @@ def bounds_problem(bounds: ScoreBounds) -> str | None:
 
 
 def within(number: int, bounds: ScoreBounds) -> float:
-    """1 from the minimum up to the target, falling linearly to 0 at none and at the maximum."""
+    """Return 1 from the minimum up to the target, falling linearly to 0 at zero and at the maximum."""
     if number < bounds.minimum:
         return number / bounds.minimum
     if number <= bounds.target:
@@ -45,7 +45,7 @@ _ASCII = tuple(map(chr, range(128)))
 @dataclass(frozen=True)
 class UniqueCharsParams(Params):
     ignore_case: bool = param(False, "Count A and a as one character.")
-    ignore_spaces: bool = param(False, "Leave white space out.")
+    ignore_spaces: bool = param(False, "Ignore white space.")
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class LengthParams(Params):
 class OverlongParams(Params):
     unit: str = param("tokens", "What is counted.", choices=("tokens", "characters", "words"))
     maximum: int = param(
-        1024, "From this length on the whole punishment: the run's longest completion.", min=1, max=1_000_000
+        1024, "From this length on, the full punishment: the run's longest completion.", min=1, max=1_000_000
     )
-    buffer: int = param(256, "Over so many before the maximum the punishment grows evenly.", min=0, max=1_000_000)
+    buffer: int = param(256, "The punishment grows evenly over this many before the maximum.", min=0, max=1_000_000)
     punishment: float = param(-1.0, "Score at the maximum and beyond.", min=-100.0, max=0.0)
 
     def problem(self) -> str | None:
@@ -74,37 +74,37 @@ class OverlongParams(Params):
 
 @dataclass(frozen=True)
 class RepetitionPenaltyParams(Params):
-    size: int = param(3, "How many words (or characters) in a row are one piece.", min=1, max=50)
+    size: int = param(3, "Words (or characters) in a row that form one piece.", min=1, max=50)
     unit: str = param("words", "Characters suit languages without spaces.", choices=("words", "characters"))
     ignore_case: bool = param(True, "The and the are equal.")
     penalty: float = param(-1.0, "Score of a text that only repeats itself.", min=-100.0, max=0.0)
 
 
 def unique_chars(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
-    """0 and up, unbounded. 0: an empty text; higher: more different characters, about 30 to 60 in a page of English.
-    For variety. Beside a reward of 0 or 1 it drowns that one: give it a weight near 0.01, or take the normalized
-    one."""
+    """Return 0 and up, unbounded. 0: an empty text; higher: more different characters, about 30 to 60 in a page of
+    English. For variety. Beside a reward of 0 or 1 it drowns that one: give it a weight near 0.01, or take the
+    normalized one."""
     return float(_different(_prepared(completion, params)))
 
 
 def unique_chars_normalised(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
-    """0 to 1. 1: no character comes twice. 0: an empty text; long ones lie near 0, since alphabets are finite. For
-    variety on the scale of other rewards; it favours short texts."""
+    """Return 0 to 1. 1: no character comes twice. 0: an empty text; long ones lie near 0, since alphabets are finite.
+    For variety on the scale of other rewards; it favours short texts."""
     text = _prepared(completion, params)
     return _different(text) / len(text) if text else 0.0
 
 
 def length(completion: str, row: Mapping[str, Any], params: LengthParams) -> float:
-    """0 to 1. 1: from `minimum` up to `target`. 0: `maximum` and longer, or empty where there is a minimum. Keeps
-    answers near a length; to punish only what is about to be cut off, take "Length penalty"."""
+    """Return 0 to 1. 1: from `minimum` up to `target`. 0: `maximum` and longer, or empty where there is a minimum.
+    Keeps answers near a length; to punish only what is about to be cut off, take "Length penalty"."""
     size = len(completion.split()) if params.unit == "words" else len(completion)
     return within(size, params)
 
 
 def overlong(completion: Completion, row: Mapping[str, Any], params: OverlongParams) -> float:
-    """`punishment` to 0. 0: no longer than maximum - buffer. `punishment`: at the maximum and beyond. Evenly between.
-    The soft overlong punishment of DAPO (arXiv:2503.14476, equation 13): completions that are about to be cut off
-    learn to end, and those that were cut off don't count as merely wrong. Raises Unavailable where tokens are asked
+    """Return `punishment` to 0. 0: no longer than maximum - buffer. `punishment`: at the maximum and beyond. Evenly
+    between. The soft overlong punishment of DAPO (arXiv:2503.14476, equation 13): completions that are about to be cut
+    off learn to end, and those that were cut off don't count as merely wrong. Raises Unavailable where tokens are asked
     for and nobody counted them."""
     size = _size(completion, params.unit)
     beyond = size - (params.maximum - params.buffer)
@@ -114,9 +114,10 @@ def overlong(completion: Completion, row: Mapping[str, Any], params: OverlongPar
 
 
 def repetition_penalty(completion: str, row: Mapping[str, Any], params: RepetitionPenaltyParams) -> float:
-    """`penalty` to 0. 0: no piece of `size` words comes twice. Toward `penalty`: nearly all pieces are repetitions. The
-    score is (1 - different pieces / all pieces) * penalty, as in "Demystifying Long Chain-of-Thought Reasoning in
-    LLMs" (arXiv:2502.03373, appendix C.2) there on tokens. Against loops, which rewards on length invite."""
+    """Return `penalty` to 0. 0: no piece of `size` words comes twice. Toward `penalty`: nearly all pieces are
+    repetitions. The score is (1 - different pieces / all pieces) * penalty, as in "Demystifying Long Chain-of-Thought
+    Reasoning in LLMs" (arXiv:2502.03373, appendix C.2) there on tokens. Against loops, which rewards on length
+    invite."""
     text = completion.casefold() if params.ignore_case else completion
     units = text if params.unit == "characters" else text.split()
     count = len(units) - params.size + 1
@@ -127,7 +128,7 @@ def repetition_penalty(completion: str, row: Mapping[str, Any], params: Repetiti
 
 
 def _different(text: str) -> int:
-    """How many different characters it has. A long text of ASCII is asked for each of those: half the time."""
+    """Count different characters; for a long ASCII text, testing each ASCII character takes half the time."""
     return sum(map(text.__contains__, _ASCII)) if len(text) > 1_000 and text.isascii() else len(set(text))
 
 

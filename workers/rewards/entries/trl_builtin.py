@@ -1,4 +1,4 @@
-"""TRL's own rewards, by name. They need TRL, and some the tokens' ids, so the trainer alone scores with them."""
+"""TRL's own rewards. They need TRL, and some need token ids, so only the trainer scores with them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ELSEWHERE = "TRL's own rewards are computed by the trainer only."
 
 @dataclass(frozen=True)
 class NoParams(Params):
-    """Nothing to set."""
+    """No parameters."""
 
 
 @dataclass(frozen=True)
 class ReasoningParams(Params):
-    delimiter: str = param("</think>", "What ends the reasoning; the answer is looked for after it.")
+    delimiter: str = param("</think>", "The end of the reasoning; the answer comes after it.")
 
     def problem(self) -> str | None:
         return None if self.delimiter else "delimiter: must not be empty"
@@ -42,9 +42,9 @@ class RepetitionParams(Params):
 
 
 @dataclass(frozen=True)
-class OverlongParams(Params):
+class SoftOverlongParams(Params):
     max_completion_len: int = param(1_024, "Tokens beyond which the score is -1.", min=1, max=10_000_000)
-    soft_punish_cache: int = param(256, "Over so many tokens before it the score falls.", min=0, max=10_000_000)
+    soft_punish_cache: int = param(256, "The score falls over this many tokens before it.", min=0, max=10_000_000)
 
     def problem(self) -> str | None:
         fits = self.soft_punish_cache <= self.max_completion_len
@@ -57,41 +57,41 @@ def _cosine_range(params: Any) -> tuple[float, float]:
 
 
 def accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """0 or 1. 1: math-verify finds the completion's formula equal to the row's solution (or answer). 0: another one, or
-    none in LaTeX. Rows whose solution isn't a formula don't count. To compare with results of others that used it;
-    `math_equivalent` does the same in the sandbox."""
+    """Return 0 or 1. 1: math-verify finds the completion's formula equal to the row's solution (or answer). 0: another
+    one, or none in LaTeX. Rows whose solution isn't a formula don't count. To compare with results of others that used
+    it; `math_equivalent` does the same in the sandbox."""
     return _by_trl("trl_accuracy", completions, rows, params, tools)
 
 
 def reasoning_accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """0 or 1. 1: as `accuracy`, of what follows the last `delimiter`. 0: another answer after it, none, or no delimiter
-    at all, whatever stands before. For models that think in tags, where an answer inside the thought must not
+    """Return 0 or 1. 1: as `accuracy`, of what follows the last `delimiter`. 0: another answer after it, none, or no
+    delimiter at all, whatever stands before. For models that think in tags, where an answer inside the thought must not
     count."""
     return _by_trl("trl_reasoning_accuracy", completions, rows, params, tools)
 
 
 def cosine_scaled(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """-1 to 1, as its four values say. 1: right and short, falling to 0.5 at `max_len` tokens and beyond. -1: wrong and
-    short, rising to -0.5: a wrong completion may try longer. It never gives a score between -0.5 and 0.5.
+    """Return -1 to 1, as its four values say. 1: right and short, falling to 0.5 at `max_len` tokens and beyond. -1:
+    wrong and short, rising to -0.5: a wrong completion may try longer. It never gives a score between -0.5 and 0.5.
     Against reasoning that grows without getting better (arXiv:2502.03373)."""
     return _by_trl("trl_cosine_scaled", completions, rows, params, tools)
 
 
 def think_format(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """0 or 1. 1: the completion's first characters are <think>, it is closed, and no other opens. 0: anything else, an
-    opening tag that the chat template has written included. To compare with results of others; `think_tags` says
-    more."""
+    """Return 0 or 1. 1: the completion's first characters are <think>, it is closed, and no other opens. 0: anything
+    else, an opening tag that the chat template has written included. To compare with results of others; `think_tags`
+    says more."""
     return _by_trl("trl_think_format", completions, rows, params, tools)
 
 
 def repetition_penalty(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """`max_penalty` (-1) to 0. 0: no n-gram of tokens comes twice, or there are fewer tokens than `ngram_size`. Near
-    -1: one n-gram is repeated all the time. Against completions that fill their length with the same words."""
+    """Return `max_penalty` (-1) to 0. 0: no n-gram of tokens comes twice, or there are fewer tokens than `ngram_size`.
+    Near -1: one n-gram is repeated all the time. Against completions that fill their length with the same words."""
     return _by_trl("trl_repetition_penalty", completions, rows, params, tools)
 
 
 def soft_overlong(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """-1 to 0. 0: up to `max_completion_len` less `soft_punish_cache` tokens, then falling evenly. -1: at
+    """Return -1 to 0. 0: up to `max_completion_len` less `soft_punish_cache` tokens, then falling evenly. -1: at
     `max_completion_len` and beyond. Where completions run into their longest length (DAPO, arXiv:2503.14476)."""
     return _by_trl("trl_soft_overlong", completions, rows, params, tools)
 
@@ -124,7 +124,7 @@ REWARDS = (
         low="Another answer, or none that can be read.",
         high="An equal answer.",
         use="To compare with results of others that used it. Mathematical equivalence of this library does the same in "
-        "the sandbox, where no expression can hold the trainer up.",
+        "the sandbox, where no expression can block the trainer.",
         examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_WHY),),
     ),
     _reward(
@@ -184,7 +184,7 @@ REWARDS = (
         soft_overlong,
         title="TRL: soft over-long punishment",
         help="0 up to a length in tokens, then falling to -1 (DAPO).",
-        params=OverlongParams,
+        params=SoftOverlongParams,
         range=(-1.0, 0.0),
         low="Longer than the maximum.",
         high="Short enough.",

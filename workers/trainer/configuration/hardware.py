@@ -128,3 +128,25 @@ def quantization(run: RunSpec) -> Any:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
+
+
+def restore_rotary_frequencies(model: Any) -> int:
+    """Recompute a model's rotary frequencies that aren't fp32; return the number of modules changed.
+
+    Under ZeRO-3, transformers builds the model inside DeepSpeed's zero.Init, where new floating tensors get the dtype
+    of the weights. In bf16 the frequencies lose sixteen bits, and at positions of some hundreds the angles are off by
+    tenths of a radian: the policy differs from the one that vLLM samples from and that is served later. On a 3B shape,
+    its log-probabilities were 0.097 per token away from vLLM's, where 0.02 is usual. Call this outside of any context.
+    Raises TypeError for a rotary embedding that isn't built from its config as in transformers.
+    """
+    import torch
+
+    restored = 0
+    for module in model.modules():
+        buffers = module.named_buffers(recurse=False)
+        rounded = [b for name, b in buffers if name.endswith("inv_freq") and b.dtype != torch.float32]
+        if rounded:
+            for name, buffer in type(module)(config=module.config).named_buffers(recurse=False):
+                module._buffers[name] = buffer.to(rounded[0].device)
+            restored += 1
+    return restored

@@ -77,11 +77,7 @@ class TurnCredit:
         ]
         gathered = gather([own])
         scores = [[turns for of_rank in gathered for turns in of_rank[place]] for place in range(len(own))]
-        rewards = credit.turn_rewards(scores, self.weights)
-        for number in range(MOST_TURNS_CHARTED):
-            average = mean([turns[number] for turns in rewards if number < len(turns)])
-            if average is not None:
-                log(turn_reward(number + 1), average)
+        self._log_means(credit.turn_rewards(scores, self.weights), log)
         count = len(completions)  # the same on all ranks
         turn_values = credit.turn_advantages(scores, self.weights, group, aggregation, scale)[rank * count :][:count]
         outcomes = outcome.tolist() if self.outcomes else [0.0] * count
@@ -92,6 +88,12 @@ class TurnCredit:
             credit.note(completion, turn_rewards, [value + self.coef * turn for turn in turns])
         tokens = credit.per_token(outcomes, turn_values, spans, self.coef, width)
         return torch.tensor(tokens, dtype=outcome.dtype, device=outcome.device)
+
+    def _log_means(self, rewards: Sequence[Sequence[float | None]], log: Callable[[str, float], None]) -> None:
+        for number in range(MOST_TURNS_CHARTED):
+            average = mean([turns[number] for turns in rewards if number < len(turns)])
+            if average is not None:
+                log(turn_reward(number + 1), average)
 
 
 def with_supplied(advantages: torch.Tensor, supplied: Sequence[Sequence[float] | None], width: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ Message = dict[str, Any]
 
 
 @dataclass
-class EpisodeTurn:
+class ModelTurn:
     """One message of the model with its answers."""
 
     start: int
@@ -46,7 +46,7 @@ class Episode:
     """1 for tokens that the model wrote; 0 for others, which carry no loss."""
     logprobs: list[float | None] = field(default_factory=list)
     """Log-probabilities of sampled tokens, 0.0 for others; empty if the backend returns none."""
-    turns: list[EpisodeTurn] = field(default_factory=list)
+    turns: list[ModelTurn] = field(default_factory=list)
     end: str = ""
     """eos | length | stop, or one of EpisodeEnd; "" while the episode is live."""
     seconds: float = 0.0

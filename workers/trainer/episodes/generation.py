@@ -57,7 +57,7 @@ def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] 
             allowed = min(most, gathered[place][1].most)
             cut = values[:allowed] if values is not None else None
             results[place] = TurnResult(list(tokens)[:allowed], cut, len(tokens) >= allowed)
-    return [results[place] for place, (of, _) in enumerate(gathered) if of == rank]
+    return [results[place] for place, (owner, _) in enumerate(gathered) if owner == rank]
 
 
 def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:

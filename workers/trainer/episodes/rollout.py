@@ -15,9 +15,9 @@ from typing import Any
 
 from workers.contract.run.episodes import EpisodeEnd, EpisodeSpec
 from workers.environments.entry import without_thinking
-from workers.environments.executor import Answer, Call, Executor, Move, Played
+from workers.environments.executor import Call, EnvironmentAnswer, Executor, Move, OpenEpisode
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.episodes.episode import Episode, EpisodeTurn, Message, as_trl
+from workers.trainer.episodes.episode import Episode, Message, ModelTurn, as_trl
 from workers.trainer.episodes.generation import TurnRequest, TurnResult, generate
 from workers.trainer.episodes.templates import Chat
 
@@ -74,7 +74,7 @@ class Rollouts:
         logprobs = [episode.logprobs for episode in self.episodes] if loop.has_logprobs else None
         return {**as_trl(self.episodes), "logprobs": logprobs}
 
-    def _episode(self, row: Mapping[str, Any], seed: int, prompt: Any, played: Played) -> Episode:
+    def _episode(self, row: Mapping[str, Any], seed: int, prompt: Any, played: OpenEpisode) -> Episode:
         messages = self._chat.with_opening(prompt, played.opening)
         ids = self._chat.prompt_ids(messages)
         if len(ids) >= self.context and played.opening:
@@ -93,7 +93,7 @@ class _TurnLoop:
     """Runs the turns of one generation."""
 
     def __init__(
-        self, rollouts: Rollouts, played: Sequence[Played], *, longest: int, ends: frozenset[int], deadline: float
+        self, rollouts: Rollouts, played: Sequence[OpenEpisode], *, longest: int, ends: frozenset[int], deadline: float
     ) -> None:
         self._limits, self._executor, self._chat = rollouts._limits, rollouts._executor, rollouts._chat
         self._after_turn = rollouts.after_turn
@@ -136,7 +136,7 @@ class _TurnLoop:
         else:
             episode.logprobs += result.logprobs
         message = {**self._chat.parsed(ids, before), "tokens": len(ids)}
-        episode.turns.append(EpisodeTurn(start, len(episode.ids), message))
+        episode.turns.append(ModelTurn(start, len(episode.ids), message))
         if not self._ended(episode) and result.full:
             episode.end = LENGTH
 
@@ -145,7 +145,7 @@ class _TurnLoop:
 
     # --- the environment's turn -----------------------------------------------------------------------------------
 
-    def _answer(self, live: Sequence[tuple[Episode, Played]]) -> None:
+    def _answer(self, live: Sequence[tuple[Episode, OpenEpisode]]) -> None:
         moves, moving = [], []
         for episode, played in live:
             move = self._move(episode, played) if episode.live else None
@@ -155,7 +155,7 @@ class _TurnLoop:
         for episode, move, answers in zip(moving, moves, self._executor.carry_out(moves), strict=True):
             self._append(episode, move, answers)
 
-    def _move(self, episode: Episode, played: Played) -> Move | None:
+    def _move(self, episode: Episode, played: OpenEpisode) -> Move | None:
         """Return what the environment must do; None if nothing, and then the episode has ended."""
         turn = episode.turns[-1]
         calls = self._calls(episode, turn)
@@ -173,13 +173,13 @@ class _TurnLoop:
             return Move(played, calls, text, self._deadline)
         return None
 
-    def _calls(self, episode: Episode, turn: EpisodeTurn) -> list[Call]:
+    def _calls(self, episode: Episode, turn: ModelTurn) -> list[Call]:
         functions = [call["function"] for call in turn.message.get("tool_calls", ())]
         if not functions and self._chat.begins_call(episode.ids[turn.start : turn.stop]):
             return [Call("", None, unreadable=True)]
         return [Call(function["name"], function["arguments"]) for function in functions]
 
-    def _append(self, episode: Episode, move: Move, answers: Sequence[Answer]) -> None:
+    def _append(self, episode: Episode, move: Move, answers: Sequence[EnvironmentAnswer]) -> None:
         turn = episode.turns[-1]
         calls: Sequence[Call | None] = move.calls or [None]
         turn.answers = [self._message(call, answer) for call, answer in zip(calls, answers, strict=True)]
@@ -194,7 +194,7 @@ class _TurnLoop:
         else:
             self._continue(episode, turn)
 
-    def _message(self, call: Call | None, answer: Answer) -> Message:
+    def _message(self, call: Call | None, answer: EnvironmentAnswer) -> Message:
         """Return an answer as a message. `call`: None if a game answers."""
         text = self._chat.shortened(answer.text, self._limits.output_tokens)
         message: Message = {"role": "user"}
@@ -203,7 +203,7 @@ class _TurnLoop:
         message |= {"content": text, "tokens": 0, "seconds": round(answer.seconds, 4), "error": answer.error}
         return message if answer.reward is None else {**message, "reward": answer.reward}
 
-    def _continue(self, episode: Episode, turn: EpisodeTurn) -> None:
+    def _continue(self, episode: Episode, turn: ModelTurn) -> None:
         """Append the answers' tokens if there is room for another turn, else end the episode."""
         plain: list[Message] = [
             {key: answer[key] for key in ("role", "name", "content") if key in answer} for answer in turn.answers

@@ -8,7 +8,7 @@ from typing import Any
 
 from workers.contract.run import gateway
 from workers.contract.run.episodes import EpisodeEnd
-from workers.trainer.activity import Activity
+from workers.trainer.activity import RankActivity
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.gateway.branches import episode
@@ -28,7 +28,7 @@ class AgentRollouts(GatewayRollouts):
         super().note(rows, step=step)
         self._evaluates = step == EVALUATED
 
-    def open(self, endpoint: AgentEndpoint | None, engine: PolicyServers | MainThread, activity: Activity) -> None:
+    def open(self, endpoint: AgentEndpoint | None, engine: PolicyServers | MainThread, activity: RankActivity) -> None:
         super().open(endpoint, engine, activity)
         if endpoint is not None and isinstance(engine, MainThread):
             endpoint.desk.on_done = engine.wake

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.episodes.episode import Episode, EpisodeTurn, Message
+from workers.trainer.episodes.episode import Episode, Message, ModelTurn
 
 if TYPE_CHECKING:
     from workers.trainer.episodes.templates import Chat
@@ -34,7 +34,7 @@ class Branch:
     ids: tuple[int, ...] = ()
     own: tuple[int, ...] = ()
     logprobs: tuple[float | None, ...] = ()
-    turns: tuple[EpisodeTurn, ...] = ()
+    turns: tuple[ModelTurn, ...] = ()
     versions: frozenset[int] = frozenset()
     """Versions of the policies that wrote it."""
     full: bool = False
@@ -68,7 +68,7 @@ class Branch:
     ) -> Branch:
         """Append the model's answer. `sent`: the message as the client will send it back."""
         start = len(self.ids)
-        turn = EpisodeTurn(start, start + len(ids), {**message, "tokens": len(ids)})
+        turn = ModelTurn(start, start + len(ids), {**message, "tokens": len(ids)})
         return replace(
             self,
             messages=(*self.messages, plain(sent)),
@@ -144,7 +144,7 @@ def episode(
     carries no loss.
     """
     if branch is None:
-        turn = EpisodeTurn(0, 1, {"role": "assistant", "content": "", "tokens": 0})
+        turn = ModelTurn(0, 1, {"role": "assistant", "content": "", "tokens": 0})
         return Episode(row, 0, prompt, list(prompt_ids), [filler], [0], [0.0], [turn])
     turns = [
         replace(turn, message=dict(turn.message), answers=[dict(answer) for answer in turn.answers])

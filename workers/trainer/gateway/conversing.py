@@ -14,7 +14,7 @@ from workers.trainer.episodes.templates import Chat
 from workers.trainer.gateway.branches import Branch
 from workers.trainer.gateway.engine import PolicyAnswer, PolicyEngine
 from workers.trainer.gateway.sessions import AgentSession
-from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.keyed_endpoint import HttpRefusal
 from workers.trainer.openai_shapes import AgentRequest, AnswerHead, usage_of, with_call_ids
 
 _MOST_TOOL_SETS = 256
@@ -56,13 +56,13 @@ class Conversing:
         return self._encoded(prompt) if isinstance(prompt, str) else self.chat().prompt_ids(prompt)
 
     def chat(self, tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-        """Return the chat for these tools. Raises Refused if the template can't render them."""
+        """Return the chat for these tools. Raises HttpRefusal if the template can't render them."""
         key = json.dumps(tools, sort_keys=True)
         if key not in self._chats:
             try:
                 chat = self._choose(tools)
             except SpecError as error:
-                raise Refused(400, str(error)) from None
+                raise HttpRefusal(400, str(error)) from None
             if len(self._chats) >= _MOST_TOOL_SETS:
                 self._chats.clear()
             self._chats[key] = chat
@@ -73,7 +73,7 @@ class Conversing:
         try:
             branch, place = session.branches.chat(chat, request.messages, tools, self.ends)
         except (SpecError, ValueError, TypeError, KeyError) as error:
-            raise Refused(400, f"The chat template can't show these messages: {error}") from None
+            raise HttpRefusal(400, f"The chat template can't show these messages: {error}") from None
         before = branch.all_ids
         answer = await self._answer(branch, request.most, session.id, engine)
         message = chat.parsed(answer.ids, before)
@@ -109,7 +109,7 @@ class Conversing:
         left = min(self.longest - used, room)
         if left < 1:
             why = f"The episode has {used} of at most {self.longest} tokens, and the model's context holds "
-            raise Refused(400, f"{why}{self.context}: there is no room for an answer. End the session.", _NO_ROOM)
+            raise HttpRefusal(400, f"{why}{self.context}: there is no room for an answer. End the session.", _NO_ROOM)
         allowed = left if most is None else min(left, most)
         answer = await engine.answer(TurnRequest(branch.all_ids, allowed, room), key)
         ended = bool(answer.ids) and answer.ids[-1] in self.ends

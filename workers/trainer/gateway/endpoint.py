@@ -21,7 +21,7 @@ from aiohttp import web
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.engine import PolicyEngine
 from workers.trainer.gateway.sessions import AgentTask, Desk
-from workers.trainer.keyed_endpoint import KeyedEndpoint, Refused, body_of, models_body
+from workers.trainer.keyed_endpoint import HttpRefusal, KeyedEndpoint, body_of, models_body
 from workers.trainer.openai_shapes import as_stream, read_agent_request
 
 TAKE_S, LONGEST_TAKE_S = 30.0, 300.0
@@ -63,7 +63,7 @@ class AgentEndpoint(KeyedEndpoint):
     async def _take(self, request: web.Request) -> web.Response:
         wait_s = (await body_of(request)).get("wait_s", TAKE_S)
         if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s <= LONGEST_TAKE_S:
-            raise Refused(400, f"wait_s must be a number of seconds from 0 to {LONGEST_TAKE_S:g}.")
+            raise HttpRefusal(400, f"wait_s must be a number of seconds from 0 to {LONGEST_TAKE_S:g}.")
         session = await self.desk.take(wait_s)
         if session is None:
             return web.Response(status=204)

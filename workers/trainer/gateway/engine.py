@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from workers.trainer.episodes.generation import TurnRequest, generate
-from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.keyed_endpoint import HttpRefusal
 from workers.trainer.rollouts.vllm_client import ServerError
 
 GATHER_S = 0.02
@@ -66,13 +66,13 @@ class PolicyServers:
             version = self.version
             document = await self._send(address, name(), request)
         if document is None:
-            raise Refused(502, f"The vLLM server at {address} no longer has the model {model}.")
+            raise HttpRefusal(502, f"The vLLM server at {address} no longer has the model {model}.")
         try:
             choice = document["choices"][0]
             ids, values = list(choice["token_ids"]), choice["logprobs"]["token_logprobs"]
         except (KeyError, TypeError, IndexError) as error:
             self.failure = ServerError(f"The vLLM server at {address} answered with something that lacks {error}.")
-            raise Refused(502, str(self.failure)) from None
+            raise HttpRefusal(502, str(self.failure)) from None
         logprobs = [None if value is None or math.isnan(value) else float(value) for value in values]
         return PolicyAnswer(ids, logprobs, len(ids) >= request.most, version)
 
@@ -89,12 +89,14 @@ class PolicyServers:
                     return None
                 if response.status != 200:
                     text = (await response.text())[:300]
-                    raise Refused(502, f"The vLLM server at {address} refused the request ({response.status}): {text}")
+                    raise HttpRefusal(
+                        502, f"The vLLM server at {address} refused the request ({response.status}): {text}"
+                    )
                 document: dict[str, Any] = await response.json()
                 return document
         except (aiohttp.ClientError, TimeoutError) as error:
             self.failure = ServerError(f"The vLLM server at {address} is gone: {type(error).__name__}. {error}")
-            raise Refused(502, str(self.failure)) from None
+            raise HttpRefusal(502, str(self.failure)) from None
 
     async def close(self) -> None:
         if self._http is not None:

@@ -18,7 +18,7 @@ from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.engine import PolicyAnswer, PolicyEngine
 from workers.trainer.gateway.scored_groups import Stamps
 from workers.trainer.gateway.sessions import AgentSession, AgentTask
-from workers.trainer.keyed_endpoint import Handler, Refused, body_of, models_body
+from workers.trainer.keyed_endpoint import Handler, HttpRefusal, body_of, models_body
 from workers.trainer.openai_shapes import are_tokens, count_in, read_agent_request, usage_of
 
 MOST_COMPLETIONS = 256
@@ -66,14 +66,14 @@ class InferenceApi:
         began = time.perf_counter()
         document = await body_of(request)
         if document.get("prompt_logprobs"):
-            raise Refused(400, "This endpoint gives no log-probabilities of prompts.")
+            raise HttpRefusal(400, "This endpoint gives no log-probabilities of prompts.")
         ids = self._prompt(document.get("prompt"))
         most = count_in(document, "max_tokens", self._conversing.longest)
         count = min(count_in(document, "n", 1), MOST_COMPLETIONS)
         await self._when_allowed()
         room = min(self._longest, self._conversing.context) - len(ids)
         if room < 1:
-            raise Refused(400, f"The prompt has {len(ids)} tokens, and at most {self._longest} are taken.")
+            raise HttpRefusal(400, f"The prompt has {len(ids)} tokens, and at most {self._longest} are taken.")
         turn = TurnRequest(ids, min(most, self._conversing.longest, room), room)
         answers = await asyncio.gather(*(self._engine.answer(turn, str(hash(tuple(ids)))) for _ in range(count)))
         for answer in answers:
@@ -94,7 +94,7 @@ class InferenceApi:
         if isinstance(ids, str) and ids:
             return self._conversing.prompt_ids(ids)
         if not isinstance(ids, list) or not are_tokens(ids):
-            raise Refused(400, 'prompt must be {"prompt_token_ids": [...]} or a text.')
+            raise HttpRefusal(400, 'prompt must be {"prompt_token_ids": [...]} or a text.')
         return ids
 
     def _finish(self, answer: PolicyAnswer) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from accelerate.utils import broadcast_object_list, gather_object
 
 from workers.contract.run import gateway
-from workers.trainer.activity import Activity
+from workers.trainer.activity import RankActivity
 from workers.trainer.configuration.spec import StoppedWaitingError
 from workers.trainer.episodes import generation
 from workers.trainer.episodes.episode import Episode, as_trl
@@ -35,7 +35,7 @@ class GatewayRollouts:
         self._conversing, self._rows, self._stop = conversing, rows, stop
         self._endpoint: AgentEndpoint | None = None
         self._engine: PolicyServers | MainThread = MainThread()
-        self._activity: Activity | None = None
+        self._activity: RankActivity | None = None
         self._row_ids: list[int] = []
         self.episodes: list[Episode] = []
 
@@ -49,7 +49,7 @@ class GatewayRollouts:
     def note(self, rows: Sequence[int], *, step: int) -> None:
         self._row_ids = list(rows)
 
-    def open(self, endpoint: AgentEndpoint | None, engine: PolicyServers | MainThread, activity: Activity) -> None:
+    def open(self, endpoint: AgentEndpoint | None, engine: PolicyServers | MainThread, activity: RankActivity) -> None:
         """`endpoint`: None on ranks other than 0."""
         self._endpoint, self._engine, self._activity = endpoint, engine, activity
 

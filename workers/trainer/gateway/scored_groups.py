@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.episodes.episode import Episode, EpisodeTurn
+from workers.trainer.episodes.episode import Episode, ModelTurn
 
 NOT_TRAINED = -100
 _STAMPS = 200_000
@@ -19,15 +19,15 @@ _STAMPS = 200_000
 class Stamps:
     """Remembers which policy version wrote a token sequence, which Atropos' groups don't tell."""
 
-    of: OrderedDict[int, int] = field(default_factory=OrderedDict)
+    versions: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
     def stamp(self, ids: Sequence[int], version: int) -> None:
-        self.of[hash(tuple(ids))] = version
-        while len(self.of) > _STAMPS:
-            self.of.popitem(last=False)
+        self.versions[hash(tuple(ids))] = version
+        while len(self.versions) > _STAMPS:
+            self.versions.popitem(last=False)
 
     def version(self, ids: Sequence[int]) -> int | None:
-        return self.of.get(hash(tuple(ids)))
+        return self.versions.get(hash(tuple(ids)))
 
 
 def episodes_of(
@@ -100,17 +100,17 @@ def _logprobs(group: Mapping[str, Any], place: int, start: int, own: Sequence[in
     return [(value if value <= 0 else None) if sampled else 0.0 for value, sampled in zip(values, own, strict=True)]
 
 
-def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[EpisodeTurn]:
-    turn: EpisodeTurn | None = None
+def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[ModelTurn]:
+    turn: ModelTurn | None = None
     for sampled, places in groupby(range(len(ids)), key=lambda place: own[place]):
         at = list(places)
         text = decode(ids[at[0] : at[-1] + 1])
         if sampled:
             if turn is not None:
                 yield turn
-            turn = EpisodeTurn(at[0], at[-1] + 1, {"role": "assistant", "content": text, "tokens": len(at)})
+            turn = ModelTurn(at[0], at[-1] + 1, {"role": "assistant", "content": text, "tokens": len(at)})
         else:
-            turn = turn or EpisodeTurn(0, 0, {"role": "assistant", "content": "", "tokens": 0})
+            turn = turn or ModelTurn(0, 0, {"role": "assistant", "content": "", "tokens": 0})
             turn.answers.append({"role": "user", "content": text, "tokens": len(at)})
     if turn is not None:
         yield turn

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.trainer.gateway.branches import Branches
-from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.keyed_endpoint import HttpRefusal
 
 TRIES = 2
 """How often a task is handed out at most."""
@@ -61,7 +61,7 @@ class Desk:
         self._tasks: Sequence[AgentTask] = ()
         self._waiting: deque[AgentTask] = deque()
         self._open: dict[str, AgentSession] = {}
-        self._over: OrderedDict[str, Refused] = OrderedDict()
+        self._over: OrderedDict[str, HttpRefusal] = OrderedDict()
         self._changed = asyncio.Condition()
         self._closed = False
         self.done = threading.Event()
@@ -89,14 +89,14 @@ class Desk:
         """End all sessions, and tell waiting agents that the run has ended."""
         self._closed = True
         for session in list(self._open.values()):
-            self._drop(session, Refused(410, "The run has ended, and with it this session."))
+            self._drop(session, HttpRefusal(410, "The run has ended, and with it this session."))
         async with self._changed:
             self._changed.notify_all()
 
     # --- the agents' side -----------------------------------------------------------------------------------------
 
     async def take(self, wait_s: float) -> AgentSession | None:
-        """Open a session on the next task; None if there is none within `wait_s`. Raises Refused."""
+        """Open a session on the next task; None if there is none within `wait_s`. Raises HttpRefusal."""
         self.agents_waiting += 1
         try:
             async with self._changed:
@@ -106,7 +106,7 @@ class Desk:
         finally:
             self.agents_waiting -= 1
         if self._closed:
-            raise Refused(410, "The run has ended. There are no more tasks.")
+            raise HttpRefusal(410, "The run has ended. There are no more tasks.")
         if not self._waiting:
             return None  # another agent that waited was faster
         return self._begin(self._waiting.popleft())
@@ -114,25 +114,25 @@ class Desk:
     def give_back(self, session: AgentSession) -> None:
         """Return the task of a session that never reached its agent."""
         session.task.handed_out -= 1
-        self._drop(session, Refused(410, "The session was never taken up."))
+        self._drop(session, HttpRefusal(410, "The session was never taken up."))
         self._waiting.appendleft(session.task)
         self._waker = asyncio.ensure_future(self._wake())
 
     def find(self, session_id: str) -> AgentSession:
-        """Return an open session. Raises Refused with the reason why it isn't open."""
+        """Return an open session. Raises HttpRefusal with the reason why it isn't open."""
         if (session := self._open.get(session_id)) is not None:
             self.heard_at = time.monotonic()
             return session
         if (why := self._over.get(session_id)) is not None:
-            raise Refused(why.status, why.text)
-        raise Refused(404, f"There is no session {session_id[:64]!r}. Take a task first: POST /v1/sessions.")
+            raise HttpRefusal(why.status, why.text)
+        raise HttpRefusal(404, f"There is no session {session_id[:64]!r}. Take a task first: POST /v1/sessions.")
 
     def score(self, session_id: str, reward: object) -> AgentSession:
         session = self.find(session_id)
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
-            raise Refused(400, 'The reward must be a finite number: {"reward": 1.0}.')
+            raise HttpRefusal(400, 'The reward must be a finite number: {"reward": 1.0}.')
         if session.reward is not None:
-            raise Refused(409, f"The session has a reward already: {session.reward:g}. The first one counts.")
+            raise HttpRefusal(409, f"The session has a reward already: {session.reward:g}. The first one counts.")
         session.reward = float(reward)
         return session
 
@@ -141,7 +141,7 @@ class Desk:
         if reward is not None:
             self.score(session_id, reward)
         session.task.session = session
-        self._drop(session, Refused(409, "The session has ended already. Its first end counts; take another task."))
+        self._drop(session, HttpRefusal(409, "The session has ended already. Its first end counts; take another task."))
         self._check_done()
         return session
 
@@ -159,7 +159,7 @@ class Desk:
         self.gone += 1
         again = session.task.handed_out < TRIES
         task = "its task was handed out again" if again else "its task counts as not answered"
-        self._drop(session, Refused(410, f"The session took longer than {self._session_s:g} s, and {task}."))
+        self._drop(session, HttpRefusal(410, f"The session took longer than {self._session_s:g} s, and {task}."))
         if again:
             self._waiting.append(session.task)
             self._waker = asyncio.ensure_future(self._wake())
@@ -171,7 +171,7 @@ class Desk:
         async with self._changed:
             self._changed.notify_all()
 
-    def _drop(self, session: AgentSession, why: Refused) -> None:
+    def _drop(self, session: AgentSession, why: HttpRefusal) -> None:
         self._open.pop(session.id, None)
         session.seconds = time.monotonic() - session.began
         if session.timer is not None:

@@ -14,7 +14,7 @@ from workers.contract.run.jobs import LOOPBACK
 from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.stack import commands
 from workers.contract.wire.names import FileName
-from workers.trainer.activity import Activity
+from workers.trainer.activity import RankActivity
 from workers.trainer.configuration.spec import SpecError, path_of
 from workers.trainer.data import Rows
 from workers.trainer.episodes import setup
@@ -40,7 +40,7 @@ class GatewaySetup(setup.Setup):
     settings: GatewaySpec
     conversing: Conversing
 
-    def open(self, trainer: Any, activity: Activity) -> None:
+    def open(self, trainer: Any, activity: RankActivity) -> None:
         """Start the endpoint (rank 0 only)."""
         engine = _engine(self.spec, trainer)
         self.conversing.ends = frozenset(trainer.eos_token_ids)

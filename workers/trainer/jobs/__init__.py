@@ -38,7 +38,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Job:
+class ModelJob:
     """One attempt's job, and its reports: stage, progress, result."""
 
     spec: AttemptSpec
@@ -98,7 +98,7 @@ class Job:
         self.metrics.event(EventKind.TRAINED, {"how": how}, step=self.total)
 
 
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     """Raises TrainerError with a sentence for people."""
     module = importlib.import_module(f"workers.trainer.jobs.{_MODULES[job.spec.run.kind]}")
     try:

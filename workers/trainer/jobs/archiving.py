@@ -11,12 +11,12 @@ from workers.contract.wire.documents import from_dict
 from workers.contract.wire.model_archive import ArchiveError, ModelArchive
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import Job
+from workers.trainer.jobs import ModelJob
 
 POLL_S = 0.1
 
 
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     """Raises SpecError if there is nothing to send, or if the archive is refused."""
     settings = from_dict(ArchiveSettings, job.spec.run.job)
     try:
@@ -35,7 +35,7 @@ def run(job: Job) -> None:
     job.result("Ready to download.", size=archive.size, sha256=sent["sha256"])
 
 
-def _sent(job: Job) -> dict[str, Any]:
+def _sent(job: ModelJob) -> dict[str, Any]:
     try:
         return dict(json.loads((job.folder / FileName.ARCHIVE_SENT).read_bytes()))
     except FileNotFoundError:

@@ -26,7 +26,7 @@ from workers.contract.run import benchmarks
 from workers.contract.run.jobs import LOOPBACK, BenchmarkSettings
 from workers.contract.wire.documents import from_dict
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import Job, programs
+from workers.trainer.jobs import ModelJob, programs
 from workers.trainer.jobs.generation import ModelEngine, Usage
 from workers.trainer.jobs.model_endpoint import ModelEndpoint
 from workers.trainer.jobs.serving import open_engine
@@ -54,7 +54,7 @@ NOT_INSTALLED = (
 )
 
 
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     """Raises SpecError if all tasks failed."""
     settings = from_dict(BenchmarkSettings, job.spec.run.job)
     if invalid := [task for task in settings.tasks if not benchmarks.is_name(task)]:
@@ -84,7 +84,7 @@ def _summary(done: list[dict[str, Any]], failed: list[dict[str, str]]) -> str:
 # --- the environment and the model --------------------------------------------------------------------------------
 
 
-def _python(job: Job) -> str:
+def _python(job: ModelJob) -> str:
     """Return the interpreter with lm-eval. Builds its environment if this host has none. Raises SpecError."""
     ours = SOURCE_ROOT / benchmarks.ENVIRONMENT / "bin" / "python"
     python = os.environ.get(PYTHON) or str(ours)
@@ -121,7 +121,7 @@ class _ServedModel:
 
 
 @contextlib.contextmanager
-def _served(job: Job) -> Iterator[_ServedModel]:
+def _served(job: ModelJob) -> Iterator[_ServedModel]:
     model = job.spec.run.model
     if not Path(job.base).is_dir():  # fetched from the hub, which is then asked for nothing but a task's data
         model = replace(model, path=_base_folder(job), revision=None)
@@ -137,7 +137,7 @@ def _served(job: Job) -> Iterator[_ServedModel]:
         yield _ServedModel(arguments, 1 if concurrency else BATCH, key)
 
 
-def _arguments(job: Job, engine: ModelEngine) -> dict[str, Any]:
+def _arguments(job: ModelJob, engine: ModelEngine) -> dict[str, Any]:
     from transformers import AutoTokenizer
 
     folder = str(job.checkpoint) if (job.checkpoint / "tokenizer_config.json").is_file() else job.base
@@ -156,7 +156,7 @@ def _arguments(job: Job, engine: ModelEngine) -> dict[str, Any]:
     }
 
 
-def _base_folder(job: Job) -> str:
+def _base_folder(job: ModelJob) -> str:
     if Path(job.base).is_dir():
         return job.base
     from huggingface_hub import snapshot_download
@@ -168,7 +168,7 @@ def _base_folder(job: Job) -> str:
 
 
 def _benchmark(
-    job: Job, python: str, model: _ServedModel, task: str, limit: int, *, done: int
+    job: ModelJob, python: str, model: _ServedModel, task: str, limit: int, *, done: int
 ) -> tuple[list[dict[str, Any]], str]:
     """Run a task. Return its results, one per metric, or why there are none."""
     out = job.folder / "lm-eval" / task

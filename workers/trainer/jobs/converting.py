@@ -23,7 +23,7 @@ from workers.contract.wire.documents import from_dict
 from workers.contract.wire.hub_files import ONLY_PICKLES, PICKLES, is_complete
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import Job, flush_to_disk, programs
+from workers.trainer.jobs import ModelJob, flush_to_disk, programs
 
 FOLDER = "GRPO_LLAMA_CPP_DIR"
 WEIGHTS = "model*.safetensors"
@@ -36,7 +36,7 @@ NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     """Raises SpecError if the model can't be converted, and then leaves no file."""
     settings = from_dict(GgufSettings, job.spec.run.job)
     if settings.type not in TYPES or not is_name(settings.name):
@@ -56,7 +56,7 @@ def run(job: Job) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _make(job: Job, settings: GgufSettings, script: Path, target: Path) -> None:
+def _make(job: ModelJob, settings: GgufSettings, script: Path, target: Path) -> None:
     job.begin(100)
     job.stage("converting")
     command = [sys.executable, str(script), str(job.checkpoint), "--outfile", str(target), "--outtype", settings.type]
@@ -96,7 +96,7 @@ def _script() -> Path:
     return script
 
 
-def _check_model(job: Job) -> None:
+def _check_model(job: ModelJob) -> None:
     folder = job.checkpoint
     if job.is_adapter:
         raise SpecError(f"{folder.name} is a LoRA adapter: merge it into its base, and convert the merged model.")
@@ -138,14 +138,14 @@ def _environment(home: Path) -> dict[str, str]:
 # --- the end -----------------------------------------------------------------------------------------------------
 
 
-def _why(job: Job, code: int, last: Sequence[str]) -> str:
+def _why(job: ModelJob, code: int, last: Sequence[str]) -> str:
     text, end = "\n".join(last), programs.last_of(last)
     if NO_ROOM.search(text):
         return _no_room(job)
     if code < 0:
         return f"{SCRIPT} was ended by {signal.Signals(-code).name}: {end}"
-    if found := NO_MODULE.search(end):
-        if found[1].partition(".")[0] in ("gguf", "conversion"):
+    if missing := NO_MODULE.search(end):
+        if missing[1].partition(".")[0] in ("gguf", "conversion"):
             return f"{SCRIPT} lacks a part of llama.cpp: {FOLDER} must name a whole checkout, with gguf-py. {end}"
         return (
             f"{SCRIPT} needs a module that the trainer's interpreter ({sys.executable}) lacks: install it there, or "
@@ -154,5 +154,5 @@ def _why(job: Job, code: int, last: Sequence[str]) -> str:
     return f"{SCRIPT} failed: {end}"
 
 
-def _no_room(job: Job) -> str:
+def _no_room(job: ModelJob) -> str:
     return f"No space left on device: the GGUF file didn't fit into {job.folder}."

@@ -33,7 +33,7 @@ from workers.contract.wire.hub_files import INDEX, ONLY_PICKLES, PICKLES
 from workers.contract.wire.model_archive import WEIGHTS, model_files
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer.configuration.spec import SpecError, versions
-from workers.trainer.jobs import ADAPTER_CONFIG, Job, flush_to_disk
+from workers.trainer.jobs import ADAPTER_CONFIG, ModelJob, flush_to_disk
 
 PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
 ADAPTER = "adapter_model.safetensors"
@@ -42,7 +42,7 @@ ORIGIN = "merged_from.json"
 SHARD = "5GB"
 
 
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     """Raises SpecError if there is nothing to merge or the merged model differs, and then leaves no files."""
     settings = from_dict(MergeSettings, job.spec.run.job)
     base = _base_folder(job)
@@ -59,7 +59,7 @@ def run(job: Job) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _merge(job: Job, settings: MergeSettings, base: Path, unfinished: Path) -> None:
+def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(job.checkpoint, padding_side="left")
     prompts = _prompts(job, tokenizer)
     job.stage("loading the base and its adapter")
@@ -149,7 +149,7 @@ def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
 # --- before anything slow ----------------------------------------------------------------------------------------
 
 
-def _base_folder(job: Job) -> Path:
+def _base_folder(job: ModelJob) -> Path:
     """Return the base's folder, which may be in the hub's cache. Raises SpecError."""
     revision = job.spec.run.model.revision
     try:
@@ -172,7 +172,7 @@ def _base_folder(job: Job) -> Path:
     return folder
 
 
-def _check_adapter(job: Job) -> None:
+def _check_adapter(job: ModelJob) -> None:
     if not job.is_adapter or not (job.checkpoint / ADAPTER).is_file():
         raise SpecError(f"{job.checkpoint.name} holds no LoRA adapter ({ADAPTER}): there is nothing to merge.")
     named = json.loads((job.checkpoint / ADAPTER_CONFIG).read_bytes()).get("base_model_name_or_path")
@@ -184,7 +184,7 @@ def _check_adapter(job: Job) -> None:
         raise SpecError(f"The merge is refused: {bad} of the adapter has values that are not finite.")
 
 
-def _check_room(job: Job, base: Path, settings: MergeSettings) -> None:
+def _check_room(job: ModelJob, base: Path, settings: MergeSettings) -> None:
     stored = sum(path.stat().st_size for path in base.glob("*.safetensors"))
     size = stored * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1)
     job.check_room(size, "The merged model")
@@ -212,11 +212,11 @@ def _dtype_in(base: Path) -> str:
 # --- the models --------------------------------------------------------------------------------------------------
 
 
-def _device(job: Job) -> dict[str, str]:
+def _device(job: ModelJob) -> dict[str, str]:
     return {"": "cuda:0" if job.spec.run.hardware.trainer_gpus else "cpu"}
 
 
-def _base(job: Job) -> tuple[Any, dict[str, torch.dtype]]:
+def _base(job: ModelJob) -> tuple[Any, dict[str, torch.dtype]]:
     """Load the base in float32; return it with the stored dtype of each tensor."""
     model = job.spec.run.model
     try:
@@ -234,7 +234,7 @@ def _base(job: Job) -> tuple[Any, dict[str, torch.dtype]]:
     return base.float(), dtypes
 
 
-def _with_adapter(job: Job, base: Any) -> Any:
+def _with_adapter(job: ModelJob, base: Any) -> Any:
     try:
         model = PeftModel.from_pretrained(base, str(job.checkpoint))
     except (RuntimeError, ValueError) as error:  # torch raises it for tensors of another shape
@@ -261,7 +261,7 @@ def _copy_missing(folder: Path, *sources: Path) -> None:
 # --- completions -----------------------------------------------------------------------------------------------
 
 
-def _prompts(job: Job, tokenizer: Any) -> list[list[int]]:
+def _prompts(job: ModelJob, tokenizer: Any) -> list[list[int]]:
     """Return the first rows' prompts as token ids, rendered as in training; validation rows come first."""
     rows = job.rows
     assert rows is not None  # noqa: S101  # the kind reads rows
@@ -313,7 +313,7 @@ def _to_end(tokens: list[int], ends: list[int]) -> list[int]:
 # --- the end -----------------------------------------------------------------------------------------------------
 
 
-def _keep(job: Job, unfinished: Path, facts: dict[str, Any]) -> None:
+def _keep(job: ModelJob, unfinished: Path, facts: dict[str, Any]) -> None:
     """Move the merged model to its final folder at once, and report it as a checkpoint."""
     run, step = job.spec.run, int(job.checkpoint.name.rpartition("-")[2])
     adapter = {"base": run.model.path, "revision": run.model.revision, "adapter": run.start_from, "step": step}

@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from workers.trainer.jobs.generation import GenerationError, GenerationResult, ModelEngine, Usage
-from workers.trainer.keyed_endpoint import KeyedEndpoint, Refused, body_of, error_body, models_body
+from workers.trainer.keyed_endpoint import HttpRefusal, KeyedEndpoint, body_of, error_body, models_body
 from workers.trainer.openai_shapes import END_OF_STREAM, ModelRequest, event, read_model_request
 
 MOST_WAITING = 16
@@ -65,32 +65,32 @@ class ModelEndpoint(KeyedEndpoint):
         return await self._answered(request, chat=False)
 
     async def _answered(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
-        asked = read_model_request(await body_of(request), self._engine.models, chat=chat)
+        query = read_model_request(await body_of(request), self._engine.models, chat=chat)
         if not self._places.acquire(blocking=False):
-            raise Refused(429, f"{MOST_WAITING} requests are already waiting. Try again later.")
+            raise HttpRefusal(429, f"{MOST_WAITING} requests are already waiting. Try again later.")
         try:
             with self._usage.answering():
-                if asked.stream:
-                    return await self._streamed(request, asked)
-                return web.json_response(await self._in_thread(self._whole, asked, _hang_up_of(request)))
+                if query.stream:
+                    return await self._streamed(request, query)
+                return web.json_response(await self._in_thread(self._whole, query, _hang_up_of(request)))
         except GenerationError as error:
-            raise Refused(400, str(error)) from None
+            raise HttpRefusal(400, str(error)) from None
         finally:
             self._places.release()
 
     async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await self._loop.run_in_executor(self._threads, work, *arguments)
 
-    def _whole(self, asked: ModelRequest, hung_up: Callable[[], bool]) -> dict[str, Any]:
+    def _whole(self, query: ModelRequest, hung_up: Callable[[], bool]) -> dict[str, Any]:
         with self._engine.turn(hung_up):
-            if asked.top is not None:
-                document = asked.scores(self._engine.score(asked.prompts, asked.top, hung_up))
+            if query.top is not None:
+                document = query.scores(self._engine.score(query.prompts, query.top, hung_up))
             else:
-                document = asked.answer(self._engine.answers(asked.prompts, hung_up))
+                document = query.answer(self._engine.answers(query.prompts, hung_up))
         self._usage.count_request()
         return document
 
-    async def _streamed(self, request: web.Request, asked: ModelRequest) -> web.StreamResponse:
+    async def _streamed(self, request: web.Request, query: ModelRequest) -> web.StreamResponse:
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
 
         def send(text: str | None) -> None:
@@ -99,7 +99,7 @@ class ModelEndpoint(KeyedEndpoint):
         def generate() -> GenerationResult:
             try:
                 with self._engine.turn(hung_up):
-                    return self._engine.answer(asked.prompts[0], send, hung_up)
+                    return self._engine.answer(query.prompts[0], send, hung_up)
             finally:
                 send(None)
 
@@ -108,7 +108,7 @@ class ModelEndpoint(KeyedEndpoint):
         stream = _EventStream(request)
         while (text := await pieces.get()) is not None:
             if text:
-                await stream.send(event(asked.piece(text, first=not stream.begun)))
+                await stream.send(event(query.piece(text, first=not stream.begun)))
         try:
             done = await work
         except GenerationError as error:
@@ -118,8 +118,8 @@ class ModelEndpoint(KeyedEndpoint):
             return stream.response
         self._usage.count_request()
         if not stream.begun:
-            await stream.send(event(asked.piece("", first=True)))
-        for part in asked.last_parts(done):
+            await stream.send(event(query.piece("", first=True)))
+        for part in query.last_parts(done):
             await stream.send(event(part))
         await stream.send(END_OF_STREAM)
         return stream.response

@@ -24,7 +24,7 @@ from workers.contract.run.jobs import PushSettings
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.model_archive import CARD, WEIGHTS, model_files
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import Job, Stopped
+from workers.trainer.jobs import ModelJob, Stopped
 from workers.trainer.unavailable import first_line, gigabytes
 
 MERGED_FROM = "merged_from.json"
@@ -38,7 +38,7 @@ TOKEN = "HF_TOKEN"  # noqa: S105  # its name
 ENTER_ANOTHER = "An admin can enter another under Settings, Secrets, as HF_TOKEN."
 
 
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     """Raises SpecError, and Stopped after a stop, once the push is undone."""
     settings = from_dict(PushSettings, job.spec.run.job)
     paths = _paths(job.checkpoint)
@@ -63,7 +63,7 @@ def run(job: Job) -> None:
 class Upload:
     """Counts the uploaded bytes of all files, and checks for a requested stop."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ModelJob) -> None:
         self._job = job
         self._sent: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -203,7 +203,9 @@ def _sentence(error: Exception, api: HfApi, refused: str = "") -> str:
 # --- the commit --------------------------------------------------------------------------------------------------
 
 
-def _commit(job: Job, api: HfApi, settings: PushSettings, operations: list[CommitOperationAdd], upload: Upload) -> Any:
+def _commit(
+    job: ModelJob, api: HfApi, settings: PushSettings, operations: list[CommitOperationAdd], upload: Upload
+) -> Any:
     job.stage(f"uploading {gigabytes(upload.size)}")
     upload.begin()
     message = f"Add step {job.checkpoint.name.rpartition('-')[2]} of run {job.spec.run.start_from.partition('/')[0]}"
@@ -212,7 +214,7 @@ def _commit(job: Job, api: HfApi, settings: PushSettings, operations: list[Commi
 
 
 @contextmanager
-def _undone_on_failure(job: Job, api: HfApi, settings: PushSettings, *, created: bool) -> Iterator[None]:
+def _undone_on_failure(job: ModelJob, api: HfApi, settings: PushSettings, *, created: bool) -> Iterator[None]:
     """On an error, delete the repository if the push has `created` it, and report what is left."""
     try:
         yield

@@ -21,7 +21,7 @@ from workers.contract.run.jobs import ServeSettings
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer.configuration.spec import SpecError, TrainerError
-from workers.trainer.jobs import Job
+from workers.trainer.jobs import ModelJob
 from workers.trainer.jobs.generation import GenerationError, GenerationRequest, GenerationResult, ModelEngine, Usage
 from workers.trainer.jobs.model_endpoint import ModelEndpoint
 from workers.trainer.recording.metrics import LineFile
@@ -33,7 +33,7 @@ LONGEST_PIECE = 2_000
 """Characters of one line; JSON may take six bytes for each, and lines have a limit."""
 
 
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     try:
         settings = from_dict(ServeSettings, job.spec.run.job, at="job")
         if settings.address:
@@ -63,7 +63,7 @@ def run(job: Job) -> None:
     job.result("Nobody used it, and another run waited for its place." if gave_way else idle, **facts)
 
 
-def open_engine(job: Job, *, with_base: bool = True) -> ModelEngine:
+def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
     """Load the job's model. `with_base`: also load the base model beside a full checkpoint; adapters always have it."""
     if job.spec.run.hardware.rollout is Rollout.SERVER:
         from workers.trainer.jobs.vllm_engine import VllmEngine
@@ -74,7 +74,7 @@ def open_engine(job: Job, *, with_base: bool = True) -> ModelEngine:
     return TransformersEngine(job, with_base=with_base)
 
 
-def _chat(job: Job, engine: ModelEngine, usage: Usage, settings: ServeSettings) -> bool:
+def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSettings) -> bool:
     """Answer chat turns until the model has been idle for too long, or a stop. Return whether it gave way to a run."""
     inbox, stop = _ChatInbox(job.folder / FileName.CHAT), job.folder / FileName.STOP
     counted, counted_at = 0, float("-inf")
@@ -93,7 +93,7 @@ def _chat(job: Job, engine: ModelEngine, usage: Usage, settings: ServeSettings) 
     return inbox.wanted
 
 
-def _answer(job: Job, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
+def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
     lines = _AnswerLines(job.metrics, turn=turn.number, model=ask.model)
     with usage.answering():
         try:

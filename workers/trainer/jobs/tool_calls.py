@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from workers.trainer.keyed_endpoint import Refused
+from workers.trainer.keyed_endpoint import HttpRefusal
 
 BEGIN = "<tool_call>"
 MOST_TOOLS = 128
@@ -21,23 +21,23 @@ _OTHER = "<function="
 """Occurs in templates that write XML between the tags."""
 
 
-def tools_in(given: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return a request's tools; none if its tool_choice is "none". Raises Refused."""
-    tools = given.get("tools") or []
+def tools_in(document: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return a request's tools; none if its tool_choice is "none". Raises HttpRefusal."""
+    tools = document.get("tools") or []
     if not isinstance(tools, list) or len(tools) > MOST_TOOLS or not all(map(_is_tool, tools)):
-        raise Refused(400, f"tools must be a list of at most {MOST_TOOLS} functions, each with a name.")
-    if tools and given.get("stream") is True:
-        raise Refused(400, "With tools, the answer is no stream.")
-    return () if given.get("tool_choice") == "none" else tuple(tools)
+        raise HttpRefusal(400, f"tools must be a list of at most {MOST_TOOLS} functions, each with a name.")
+    if tools and document.get("stream") is True:
+        raise HttpRefusal(400, "With tools, the answer is no stream.")
+    return () if document.get("tool_choice") == "none" else tuple(tools)
 
 
 def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """An earlier message's calls as chat templates take them, with arguments as objects. Raises Refused."""
+    """An earlier message's calls as chat templates take them, with arguments as objects. Raises HttpRefusal."""
     try:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
         return [{"type": "function", "function": {"name": str(c["name"]), "arguments": _arguments(c)}} for c in calls]
     except (LookupError, TypeError, RecursionError):
-        raise Refused(400, "tool_calls must be a list of calls, each with a function.") from None
+        raise HttpRefusal(400, "tool_calls must be a list of calls, each with a function.") from None
 
 
 def problem(template: str) -> str:

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from workers.contract.reports.chat import BASE, TRAINED, Finish
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import Job
+from workers.trainer.jobs import ModelJob
 from workers.trainer.jobs.generation import (
     GenerationError,
     GenerationRequest,
@@ -37,7 +37,7 @@ class TransformersEngine:
     name = "transformers"
     at_once = 1
 
-    def __init__(self, job: Job, *, with_base: bool = True) -> None:
+    def __init__(self, job: ModelJob, *, with_base: bool = True) -> None:
         logging.disable_progress_bar()
         self._device = "cuda" if job.spec.placement.gpus else "cpu"
         if threads := job.spec.run.hardware.threads:
@@ -53,7 +53,7 @@ class TransformersEngine:
         self.context: int | None = getattr(config, "max_position_embeddings", None) or None
         self._slots = Slots(self.at_once)
 
-    def _load(self, job: Job, with_base: bool) -> tuple[dict[str, Any], bool]:
+    def _load(self, job: ModelJob, with_base: bool) -> tuple[dict[str, Any], bool]:
         """Return the models by name, and whether they are one model with an adapter."""
         if not job.is_adapter and not with_base:
             return {TRAINED: self._model(job, str(job.checkpoint), None)}, False
@@ -65,7 +65,7 @@ class TransformersEngine:
         model = PeftModel.from_pretrained(base, str(job.checkpoint), use_safetensors=True).eval()
         return {TRAINED: model, BASE: model}, True
 
-    def _model(self, job: Job, path: str, revision: str | None) -> Any:
+    def _model(self, job: ModelJob, path: str, revision: str | None) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
             path,
             revision=revision,
@@ -169,8 +169,8 @@ class TransformersEngine:
     def _ends(self, model: Any) -> list[int]:
         """Return the tokens that end an answer."""
         ends = model.generation_config.eos_token_id
-        both = [self._tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
-        return [int(token) for token in dict.fromkeys(both) if token is not None]
+        tokens = [self._tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+        return [int(token) for token in dict.fromkeys(tokens) if token is not None]
 
     def close(self) -> None:
         self._models.clear()
@@ -263,7 +263,7 @@ def _until(ends: list[int], tokens: list[int]) -> tuple[list[int], bool]:
     return (tokens, False) if last is None else (tokens[: last + 1], True)
 
 
-def _tokenizer(job: Job) -> Any:
+def _tokenizer(job: ModelJob) -> Any:
     """Load the checkpoint's tokenizer, which may have its training's chat template; otherwise the base's."""
     own = (job.checkpoint / TOKENIZER).is_file()
     where = str(job.checkpoint) if own else job.base

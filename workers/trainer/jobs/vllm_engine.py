@@ -18,7 +18,7 @@ from workers.contract.reports.chat import BASE, TRAINED, Finish
 from workers.contract.run.spec import servers_of
 from workers.contract.stack.commands import served_name
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import Job
+from workers.trainer.jobs import ModelJob
 from workers.trainer.jobs.generation import (
     GenerationError,
     GenerationRequest,
@@ -39,7 +39,7 @@ class VllmEngine:
     name = "vLLM"
     at_once = AT_ONCE
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ModelJob) -> None:
         place = servers_of(job.spec)[0]
         self._address = urlsplit(place.address)
         server, served = job.spec.run.hardware.server, served_name(job.spec, place)

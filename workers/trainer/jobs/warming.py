@@ -15,7 +15,7 @@ from workers.contract.stack.commands import served_name
 from workers.contract.stack.warm import model_files
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
-from workers.trainer.jobs import Job
+from workers.trainer.jobs import ModelJob
 from workers.trainer.rollouts.vllm_client import AdapterClient, ServerError, adapter_prefix
 
 POLL_S = 0.2
@@ -23,7 +23,7 @@ CHECK_FILES_EVERY_S = 2.0
 CHANGED = "The model's files on this host have changed since the server was started."
 
 
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     spec = job.spec
     server = spec.run.hardware.server
     timeout_s = float(server.request_timeout_s) if server else 60.0
@@ -36,7 +36,7 @@ def run(job: Job) -> None:
         job.result(why)
 
 
-def _wait(job: Job, clients: list[AdapterClient]) -> str:
+def _wait(job: ModelJob, clients: list[AdapterClient]) -> str:
     """Wait until the server must end. Return why; "" after a stop."""
     model, stop = job.spec.run.model, job.folder / FileName.STOP
     files, checked, user = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), ""

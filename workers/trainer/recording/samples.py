@@ -22,7 +22,7 @@ class Sample:
     text: str
     tokens: int
     end: str
-    """Why it ended: see `end_of`, and EpisodeEnd for episodes."""
+    """The reason of its end: see `end_of`, and EpisodeEnd for episodes."""
     rewards: list[float]
     """One per reward function, NaN without a score; rewards of evaluations are included only there."""
     advantage: float

@@ -49,7 +49,7 @@ class Failures:
         self._scored: dict[str, int] = {}
         self._last: dict[str, str] = {}
         self.verdict = ""
-        """Why the run ends, as a sentence; "" while it continues."""
+        """A sentence why the run ends; "" while it continues."""
 
     def note(self, reward: str, rows: Sequence[int], failures: Sequence[Failure]) -> None:
         """Note the failures of one reward on this rank's part of a batch; `rows` are their ids."""

@@ -225,9 +225,12 @@ def generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]) -
     """Convert completions as TRL has them (texts or messages)."""
     return [
         Generated(
-            completion_text(completion), tuple(turns(completion) or ()), None if of is None else len(of), of or ()
+            completion_text(completion),
+            tuple(turns(completion) or ()),
+            None if tokens is None else len(tokens),
+            tokens or (),
         )
-        for completion, of in zip(completions, ids, strict=True)
+        for completion, tokens in zip(completions, ids, strict=True)
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.environments.entry import Entry, EntryKind, Observation, Session
+from workers.environments.entry import Entry, EntryKind, EpisodeSession, Observation
 from workers.rewards.parameters import Params
 from workers.rewards.tools import Tools
 
@@ -17,7 +17,7 @@ class GuessingParams(Params):
     pass
 
 
-class _Guessing(Session):
+class _Guessing(EpisodeSession):
     def reset(self, row: Mapping[str, Any], seed: int) -> str:
         self._drawn = random.Random(seed).randint(1, 100)  # no secret
         return "Guess a number from 1 to 100."
@@ -29,7 +29,7 @@ class _Guessing(Session):
         return Observation("Higher." if guess < self._drawn else "Lower.", reward=0.0)
 
 
-def _open(name: str, params: GuessingParams, tools: Tools) -> Session:
+def _open(name: str, params: GuessingParams, tools: Tools) -> EpisodeSession:
     return _Guessing()
 
 
