@@ -58,7 +58,7 @@ def test_a_page_says_so_and_comes_back_by_itself(signed_in: Client) -> None:
         "no-store",
     )
     assert "The database is away" in text
-    assert "Runs go on training" in text
+    assert "Runs keep training" in text
 
 
 @pytest.mark.usefixtures("away")
