@@ -83,7 +83,7 @@ class Demo:
             self._say("The demo run of an earlier start is still active; continuing with it.")
             return living
         demo.report(Stage.DATA)
-        config = self._config()
+        config: dict[str, Any] = json.loads(self._tiny("--demo-config"))
         version, rewards = self._dataset(config["dataset"]), self._rewards(config["rewards"])
         model = self._model()
         host = self._host()
@@ -103,10 +103,6 @@ class Demo:
             ),
             user=self.user,
         )
-
-    def _config(self) -> dict[str, Any]:
-        config: dict[str, Any] = json.loads(self._tiny("--demo-config"))
-        return config
 
     def _dataset(self, config: dict[str, Any]) -> DatasetVersion:
         ready = DatasetVersion.objects.filter(

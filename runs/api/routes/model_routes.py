@@ -130,7 +130,7 @@ def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     """Push a model to the hub. Starts a job that uses the stored token. For admins."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
     first = PushForm(initial={"card": card.text(checkpoint)})
-    values = {name: value for name, value in payload.dict().items() if value is not None}
+    values = payload.dict(exclude_none=True)
     form = form_values.filled(first, PushForm, values)
     settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
     return _job(request, event_id, lambda model: pushing.start(model, person(request), settings))
