@@ -66,7 +66,7 @@ def test_what_was_sent_is_not_sent_again_by_the_page(signed_in: Client) -> None:
     answer = signed_in.post("/datasets/upload/", {})
     assert answer.status_code == 503
     assert "Refresh" not in answer.headers
-    assert "Go back and look" in answer.content.decode()
+    assert "Go back in a moment" in answer.content.decode()
 
 
 @pytest.mark.usefixtures("away")
