@@ -25,7 +25,8 @@ several times."""
 
 @dataclass(frozen=True)
 class Times:
-    """When the page first responded. The bootstrap provides the start of the process and the installation time."""
+    """The time of the page's first response. The bootstrap provides the start of the process and the installation
+    time."""
 
     page: float
 

@@ -40,7 +40,7 @@ class ServedProgram:
     niceness: int = 0
     """The niceness of programs that don't train, because training on this machine needs the cores first."""
     needed_to_the_end: bool = False
-    """Whether other children need it until they have ended."""
+    """Other children need it until they have ended."""
 
 
 class NotReady(RuntimeError):

@@ -16,7 +16,7 @@ CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-
 
 POSTGRES = "--postgres"
 ON_POSTGRES = ("-p", "tests.on_postgres", "-m", "not (processes or browser or trainer or gpu)")
-"""Without tests that start processes, which choose their own database."""
+"""Arguments for PostgreSQL: no tests that start processes, because these choose their own database."""
 ABBREVIATED = ("--durations=10", "-ra")
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 """All tests of a file run in one worker, because they share fixtures."""
@@ -60,10 +60,10 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def pytest_arguments(given: list[str]) -> list[str]:
+def pytest_arguments(arguments_given: list[str]) -> list[str]:
     """Return the arguments of pytest: in parallel, unless paths or a number of workers are given."""
-    arguments = [argument for argument in given if argument != POSTGRES]
-    before = ON_POSTGRES if POSTGRES in given else ()
+    arguments = [argument for argument in arguments_given if argument != POSTGRES]
+    before = ON_POSTGRES if POSTGRES in arguments_given else ()
     named_workers = any(argument.startswith(("-n", "--numprocesses", "--version")) for argument in arguments)
     parallel = () if _names_paths(arguments) or named_workers else (f"-n{workers()}", *BY_FILE)
     return [*before, *parallel, *(arguments or ABBREVIATED)]
