@@ -72,7 +72,7 @@ class NewTarget(RequestBody):
     kind: Literal["webhook", "mail"] = "webhook"
     address: str = Field(max_length=LONGEST, description="A webhook's address, or mail addresses with commas between.")
     wants: Wants = Field(["bad", "failed"], min_length=1, max_length=5)
-    links_to: str = Field("", max_length=300, description="What links begin with. Empty: this address.")
+    links_to: str = Field("", max_length=300, description="The base address of links. Empty: this address.")
     private_too: bool = False
     enabled: bool = True
 

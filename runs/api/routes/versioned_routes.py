@@ -38,7 +38,7 @@ class YamlDocument(RequestBody):
 
 
 class NewVersion(YamlDocument):
-    note: str = Field("", max_length=200, description="What changes.")
+    note: str = Field("", max_length=200, description="A note about the change.")
     based_on: Id | None = Field(
         None, description="The number of the version that was changed: 409 if there is a newer one. None: any."
     )
